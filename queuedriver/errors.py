@@ -1,0 +1,166 @@
+"""Every error the project raises, and what each one tells its reader to do.
+
+Exception
+├── QueueError                   what was asked cannot be done; carries an exit code
+│   ├── BadDocid                 a name that may not be a docid                        65
+│   ├── BadArgument              a value that cannot be meant                           2
+│   ├── NotFound                 no such queue, no such document                       66
+│   ├── AlreadyThere             a waiting item would have been clobbered              73
+│   ├── QueueClosed              submitting into a queue that is `done`                73
+│   ├── CannotUse                an output that is a file, input and output the same   73
+│   ├── IdHeld                   another living driver has this id                     69
+│   ├── NotPermitted             the operating system says no                          77
+│   └── ConfigError              drivers, settings or processors that cannot work      78
+├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
+├── PermanentError               raised by a processor: this document will never do    65
+├── TryLater                     raised by a processor: not now                        75
+└── ProcessorFailed              a processor outside this process failed a document
+BaseException
+└── Interrupted                  raised into a running processor: time-out, or leaving
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queuedriver.outcome import Failure
+
+# What a full disk, a failing one, a stale mount, a read-only remount or a server that went away
+# say. None of it is a document's fault.
+_TROUBLE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.ESTALE,
+        errno.EROFS,
+        errno.ETIMEDOUT,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ENODEV,
+        errno.ENXIO,
+    }
+)
+
+
+class QueueError(Exception):
+    """What was asked cannot be done. The message says what, where, and what to do."""
+
+    exit_code = 1
+
+
+class BadDocid(QueueError):
+    """A name that may not be a docid."""
+
+    exit_code = 65
+
+    def __init__(self, docid: str, reason: str) -> None:
+        super().__init__(f"{docid!r} cannot be a docid: {reason}; choose another with --docid")
+        self.docid = docid
+        self.reason = reason
+
+
+class BadArgument(QueueError):
+    """A value that cannot be meant."""
+
+    exit_code = 2
+
+
+class NotFound(QueueError):
+    """There is no such queue, or no such document in it."""
+
+    exit_code = 66
+
+
+class AlreadyThere(QueueError):
+    """Submitting would have clobbered an item that waits."""
+
+    exit_code = 73
+
+    def __init__(self, message: str, docids: Sequence[str]) -> None:
+        super().__init__(message)
+        self.docids = tuple(docids)
+
+
+class QueueClosed(QueueError):
+    """The queue is `done`: nothing more was to be submitted."""
+
+    exit_code = 73
+
+
+class CannotUse(QueueError):
+    """A path that cannot serve as what it was named for."""
+
+    exit_code = 73
+
+
+class IdHeld(QueueError):
+    """Another living driver goes by this id."""
+
+    exit_code = 69
+
+
+class NotPermitted(QueueError):
+    """The operating system refused; trying again will not help."""
+
+    exit_code = 77
+
+
+class ConfigError(QueueError):
+    """Something about how a driver was set up can never work."""
+
+    exit_code = 78
+
+
+class FileSystemTrouble(OSError):
+    """The file system is full, stale, read-only or failing: pause, and charge no document."""
+
+    exit_code = 74
+
+
+class PermanentError(Exception):
+    """For processors: this document can never be processed; discard it at once."""
+
+
+class TryLater(Exception):
+    """For processors: give the document back uncharged, and not before `after` seconds."""
+
+    def __init__(self, after: float = 60.0, reason: str = "") -> None:
+        super().__init__(reason or f"try again in {after:g} s")
+        self.after = after
+        self.reason = reason
+
+
+class ProcessorFailed(Exception):
+    """A command, a server or an answer failed the document; `failure` has the particulars."""
+
+    def __init__(self, failure: "Failure") -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Interrupted(BaseException):
+    """Raised into a running processor. A BaseException, so that `except Exception` lets it by."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def is_trouble(error: OSError) -> bool:
+    """Whether an OSError speaks of the file system rather than of one file."""
+    return isinstance(error, FileSystemTrouble) or error.errno in _TROUBLE
+
+
+def trouble(error: OSError, doing: str) -> FileSystemTrouble:
+    """The same error, with what we were doing when it struck."""
+    where = os.fsdecode(error.filename) if error.filename else ""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    made = FileSystemTrouble(error.errno, f"{doing}: {reason}")
+    if where:
+        made.filename = where
+    return made

@@ -1,0 +1,266 @@
+"""An item's file name is formed and parsed here and nowhere else. Pure.
+
+    <docid>.ready                          waiting, never tried
+    <docid>.failed[K]                      failed K times (the first has no digit); waiting again
+    <docid>[.failed[K]].<N>.working        claimed by N
+    <docid>[.failed[K]].<N>.written        claimed by N, outputs complete and being published
+    <docid>[.failed[K]].<due>.later        not before <due>, hex seconds since the epoch
+    <docid>.<N>.writing[.<ext>]            an output that N has not finished
+    <docid>.failed_twice                   given up by the original program, contents gone
+
+N is `<driver id>-<14 hex><4 hex>`: microseconds since the epoch, and a salt drawn at each start. It
+is never used twice, so a name with an N is a fencing token. A bare number is an N of other
+programs. Names are parsed from the right, and no docid may look like a name of the table, so
+each name has one meaning. What has none is foreign, and nobody's business.
+"""
+
+import re
+from typing import NamedTuple
+
+from queuedriver.errors import BadArgument, BadDocid
+
+READY = "ready"
+FAILED = "failed"
+WORKING = "working"
+WRITTEN = "written"
+WRITING = "writing"
+LATER = "later"
+FAILED_TWICE = "failed_twice"
+STATES = (READY, FAILED, WORKING, WRITTEN, WRITING, LATER, FAILED_TWICE)
+
+DONE = "done"
+PAUSE = "PAUSE"
+QUIT = "QUIT"
+CONTROLS = frozenset({DONE, PAUSE, QUIT})
+PRIVATE = ".queuedriver"
+DISCARDED = "discarded"
+REPORT = ".report.json"
+
+# 160 leaves room in a 255-byte name for `.failedNN`, N, a `~serial` and the longest extension.
+MAX_DOCID = 160
+MAX_DRIVER_ID = 32
+# `.failed99` is the last attempt a name has room for.
+MAX_RETRIES = 99
+
+_DRIVER = r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
+_TOKEN = rf"(?:{_DRIVER}-[0-9a-f]{{18}}|[0-9]+)"
+_ATTEMPT = r"(?:\.failed([2-9]|[1-9][0-9])?)"
+_CLAIMED = re.compile(
+    rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<token>{_TOKEN})\.(?P<state>working|written)",
+)
+_WRITING = re.compile(
+    rf"(?s)(?P<docid>.+)\.(?P<token>{_TOKEN})\.writing(?:\.(?P<ext>[A-Za-z0-9]{{1,12}}))?"
+)
+_LATER = re.compile(rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<due>[0-9a-f]{{1,16}})\.later")
+_FAILED = re.compile(rf"(?s)(?P<docid>.+?){_ATTEMPT}")
+_SPLIT_TOKEN = re.compile(
+    rf"(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
+)
+_SECOND = re.compile(r"(?s)(?P<docid>.+)~(?:[0-9a-f]{18}|[0-9]+)")
+_EXT = re.compile(r"[A-Za-z0-9]{1,12}")
+_STATE_WORD = re.compile(r"ready|failed(?:[2-9]|[1-9][0-9])?|working|written|writing|later")
+
+
+class Item(NamedTuple):
+    """One name of a queue: whose document, in which state."""
+
+    docid: str
+    state: str
+    attempt: int = 0
+    token: str = ""
+    due: int = 0
+    ext: str = ""
+
+
+class Token(NamedTuple):
+    """An N taken apart. Another program's bare number has neither serial nor salt."""
+
+    driver: str
+    serial: int
+    salt: str
+
+    @property
+    def claimed_at(self) -> float:
+        """When the name was formed, seconds since the epoch on the claimer's clock."""
+        return self.serial / 1e6
+
+
+class Mint:
+    """Forms the N of one driver: each later than the one before, none twice."""
+
+    def __init__(self, driver: str, salt: str) -> None:
+        self.driver = driver
+        self.salt = salt
+        self.last = 0
+
+    def next(self, now_us: int) -> str:
+        """A new N. The clock may step back; the serial does not."""
+        self.last = serial = now_us if now_us > self.last else self.last + 1
+        return f"{self.driver}-{serial:014x}{self.salt}"
+
+
+def waiting_name(docid: str, attempt: int) -> str:
+    """`<docid>.ready`, `.failed`, `.failed2`, …"""
+    return f"{docid}{_suffix(attempt)}" if attempt else f"{docid}.ready"
+
+
+def working_name(docid: str, attempt: int, token: str) -> str:
+    """`<docid>[.failed].<N>.working`"""
+    return f"{docid}{_suffix(attempt)}.{token}.working" if attempt else f"{docid}.{token}.working"
+
+
+def written_name(docid: str, attempt: int, token: str) -> str:
+    """`<docid>[.failed].<N>.written`"""
+    return f"{docid}{_suffix(attempt)}.{token}.written" if attempt else f"{docid}.{token}.written"
+
+
+def later_name(docid: str, attempt: int, due: int) -> str:
+    """`<docid>[.failed].<due>.later`"""
+    return f"{docid}{_suffix(attempt)}.{due:x}.later"
+
+
+def writing_name(docid: str, token: str, ext: str = "") -> str:
+    """`<docid>.<N>.writing[.<ext>]`"""
+    return f"{docid}.{token}.writing.{ext}" if ext else f"{docid}.{token}.writing"
+
+
+def second_docid(docid: str, token: str) -> str:
+    """The docid under which the second of two equal ones is kept: `<docid>~<serial of N>`."""
+    again = _SECOND.fullmatch(docid)
+    serial = token.rpartition("-")[2]
+    return f"{again['docid'] if again else docid}~{serial}"
+
+
+def _suffix(attempt: int) -> str:
+    if attempt <= 1:
+        return ".failed" if attempt else ""
+    return f".failed{attempt}"
+
+
+def format_name(item: Item) -> str:
+    """The file name of an item: the inverse of `parse`."""
+    match item.state:
+        case "ready" | "failed":
+            return waiting_name(item.docid, item.attempt)
+        case "working":
+            return working_name(item.docid, item.attempt, item.token)
+        case "written":
+            return written_name(item.docid, item.attempt, item.token)
+        case "later":
+            return later_name(item.docid, item.attempt, item.due)
+        case "writing":
+            return writing_name(item.docid, item.token, item.ext)
+        case "failed_twice":
+            return f"{item.docid}.failed_twice"
+    raise ValueError(f"no such state: {item.state!r}")
+
+
+def parse(name: str) -> Item | None:
+    """What a file name says; None when it is foreign."""
+    item = _match(name)
+    return item if item is not None and objection(item.docid) is None else None
+
+
+def _match(name: str) -> Item | None:
+    """The row of the table a name has the shape of, whatever its docid."""
+    if name.endswith(".ready"):
+        return Item(name[:-6], READY) if len(name) > 6 else None
+    if name.endswith((".working", ".written")):
+        if found := _CLAIMED.fullmatch(name):
+            return Item(found["docid"], found["state"], _attempt(found["failed"]), found["token"])
+    elif name.endswith(".later"):
+        if found := _LATER.fullmatch(name):
+            due = int(found["due"], 16)
+            # One way only to write an instant, or two names would be one item.
+            if f"{due:x}" == found["due"]:
+                return Item(found["docid"], LATER, _attempt(found["failed"]), due=due)
+    elif name.endswith(".failed_twice"):
+        return Item(name[:-13], FAILED_TWICE) if len(name) > 13 else None
+    elif found := _FAILED.fullmatch(name):
+        return Item(found["docid"], FAILED, _attempt(name[len(found["docid"]) :]))
+    if ".writing" in name and (found := _WRITING.fullmatch(name)):
+        ext = found["ext"] or ""
+        if not _STATE_WORD.fullmatch(ext):
+            return Item(found["docid"], WRITING, token=found["token"], ext=ext)
+    return None
+
+
+def _attempt(suffix: str | None) -> int:
+    return 0 if not suffix else int(suffix[7:] or 1)
+
+
+def objection(docid: str) -> str | None:
+    """Why a string may not be a docid; None when it may."""
+    if not docid:
+        return "it is empty"
+    if docid[0] == ".":
+        return "it starts with a dot"
+    if docid.isascii():
+        length = len(docid)
+    else:
+        try:
+            length = len(docid.encode())
+        except UnicodeEncodeError:
+            return "it is not valid UTF-8"
+    if length > MAX_DOCID:
+        again = _SECOND.fullmatch(docid)
+        length = len(again["docid"].encode()) if again else length
+        if length > MAX_DOCID:
+            return f"it is {length} bytes long, more than {MAX_DOCID}"
+    if "/" in docid or "\0" in docid:
+        return "it has a '/' or a NUL in it"
+    # Everything below needs a dot or is one of three words.
+    if "." not in docid:
+        return "it is the name of a control file" if docid in CONTROLS else None
+    if _match(docid) is not None:
+        return "it looks like an item in a state"
+    if docid.endswith(REPORT):
+        return f"it ends in {REPORT}"
+    return None
+
+
+def why_foreign(name: str) -> str:
+    """Why a file of this name is no item, and what would make it one."""
+    if (item := _match(name)) is not None:
+        return f"{item.docid!r} cannot be a docid: {objection(item.docid)}"
+    if (reason := objection(name)) is not None:
+        return f"it cannot be submitted under this name: {reason}"
+    return f"rename it to {name + '.ready'!r} to submit it"
+
+
+def looks_like_item(name: str) -> bool:
+    """Whether a foreign name has the shape of an item, so that somebody may wait for it."""
+    return _match(name) is not None
+
+
+def check_docid(docid: str) -> str:
+    """The docid itself, or BadDocid."""
+    if (reason := objection(docid)) is not None:
+        raise BadDocid(docid, reason)
+    return docid
+
+
+def check_driver_id(driver: str) -> str:
+    """The driver id itself, or BadArgument."""
+    if not re.fullmatch(_DRIVER, driver) or len(driver) > MAX_DRIVER_ID:
+        raise BadArgument(
+            f"{driver!r} cannot be a driver id: letters, digits and '_', with single '-' "
+            f"between them, {MAX_DRIVER_ID} bytes at most"
+        )
+    return driver
+
+
+def check_ext(ext: str) -> str:
+    """The extension of an unfinished output, or BadArgument."""
+    if not _EXT.fullmatch(ext) or _STATE_WORD.fullmatch(ext):
+        raise BadArgument(
+            f"{ext!r} cannot be an extension: 1 to 12 letters or digits, and not a state's word"
+        )
+    return ext
+
+
+def parse_token(token: str) -> Token:
+    """An N taken apart."""
+    if found := _SPLIT_TOKEN.fullmatch(token):
+        return Token(found["driver"], int(found["serial"], 16), found["salt"])
+    return Token(token, 0, "")

@@ -1,0 +1,100 @@
+"""What a queue's outputs are: written down before the first claim, so recovery needs nothing else.
+
+`.queuedriver/settings.json`; paths in it are relative to the queue, because hosts may mount one
+tree in different places.
+"""
+
+import os
+import re
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.errors import BadDocid, ConfigError
+from queuedriver.filesystem import Directory
+
+FILE = "settings.json"
+DEFAULT_PUBLISH = "{docid}.ready"
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the claims of one queue end, the same for all its drivers."""
+
+    outputs: tuple[str, ...] = ()
+    publish: str = DEFAULT_PUBLISH
+    existing: Literal["keep", "replace"] = "keep"
+    retries: int = 1
+    retry_delay: float = 0.0
+    archive: str | None = None
+    durable: bool = False
+
+
+class Publication(NamedTuple):
+    """The names under which outputs become visible."""
+
+    template: str
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether what is published are items, rather than files of an ordinary directory."""
+        return self.template.endswith(".ready")
+
+    def name(self, docid: str) -> str:
+        """The final name of an output, or BadDocid."""
+        if self.template == DEFAULT_PUBLISH:
+            return f"{docid}.ready"
+        final = _FIELD.sub(lambda field: _fields(docid)[field[1]], self.template)
+        names.check_docid(final.removesuffix(".ready"))
+        return final
+
+
+def second_name(final: str, token: str) -> str:
+    """Where an output goes whose final name is taken: both are kept."""
+    base = final.removesuffix(".ready")
+    return names.second_docid(base, token) + final[len(base) :]
+
+
+def _fields(docid: str) -> dict[str, str]:
+    return {"docid": docid, "stem": os.path.splitext(docid)[0]}
+
+
+def check_publish(template: str) -> str:
+    """The template itself, or ConfigError."""
+    used = set(_FIELD.findall(template))
+    if unknown := used - {"docid", "stem"}:
+        raise ConfigError(
+            f"--publish {template!r}: no field {{{unknown.pop()}}}; it may use {{docid}} "
+            "and {stem}"
+        )
+    if not used:
+        raise ConfigError(f"--publish {template!r} names all outputs alike; put {{docid}} in it")
+    try:
+        Publication(template).name("x")
+    except BadDocid as error:
+        raise ConfigError(
+            f"--publish {template!r} does not give a file name: {error.reason}"
+        ) from None
+    return template
+
+
+def load(private: Directory, queue: str) -> Settings | None:
+    """The settings of a queue; None before its first driver."""
+    try:
+        data = private.read(FILE)
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Settings)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{private.path}/{FILE} cannot be read ({error}); if no driver of {queue} runs and "
+            "it has no .working or .written files, delete it"
+        ) from None
+
+
+def save(private: Directory, settings: Settings) -> None:
+    """Durable before it returns: a claim made under it may outlive a power cut."""
+    private.write_aside(FILE, msgspec.json.encode(settings), durable=True)
