@@ -1,0 +1,339 @@
+"""The dozen calls the protocol makes; the only module of the queue that touches the disk.
+
+Everything goes through a `Directory`, opened once and addressed by descriptor, so a queue that is
+moved or mounted over does not lead us elsewhere, and no name can lead outside (docids have no
+`/`). A simulation replaces this one class.
+
+Which call may replace what: `rename` replaces, so its target carries an N nobody else uses.
+`rename_new` never does, and is what every other target gets.
+"""
+
+import ctypes
+import errno
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple, Self
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_RENAME_NOREPLACE = 1
+# What file systems and old kernels say when they do not know RENAME_NOREPLACE.
+_NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+# What a file system says when it cannot copy in the kernel.
+_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+_COPY_CHUNK = 1 << 20
+# From this many files on, one syncfs is cheaper than an fsync of each.
+SYNC_ALL_FROM = 4
+
+# More than file systems keep inside an inode or promise on credit.
+_PROBE_DATA = bytes(64 * 1024)
+
+_aside = itertools.count()
+
+
+class Status(NamedTuple):
+    """What the protocol asks of a file's metadata."""
+
+    size: int
+    mtime_ns: int
+    regular: bool
+    device: int
+    inode: int
+
+
+class Room(NamedTuple):
+    """What is left on a file system."""
+
+    free_bytes: int
+    read_only: bool
+
+
+class Directory:
+    """An open directory: names in it are all that its methods take."""
+
+    __slots__ = ("_noreplace", "fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        self._noreplace = True
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
+        """Open a directory; with `create`, make it and durably enter it into its parent first."""
+        path = os.path.abspath(path)
+        if create:
+            make_directory(path)
+        return cls(path, os.open(path, _DIRECTORY))
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def reopen(self) -> None:
+        """After trouble: the descriptor may be stale while the path is well again."""
+        fd = os.open(self.path, _DIRECTORY)
+        # In one call and under the same number: the beat thread may be about to use it.
+        os.dup2(fd, self.fd, inheritable=False)
+        os.close(fd)
+
+    def gone(self) -> bool:
+        """Whether the directory was deleted under us, or another put in its place."""
+        try:
+            ours, there = os.fstat(self.fd), os.stat(self.path)
+        except FileNotFoundError:
+            return True
+        return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+    def subdirectory(self, name: str, create: bool = False) -> "Directory":
+        return type(self).open(os.path.join(self.path, name), create)
+
+    # Names
+
+    def rename(self, old: str, new: str) -> None:
+        """Within the directory; `new` carries an N, so there is nothing to replace."""
+        os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+
+    def rename_new(self, old: str, new: str, to: "Directory | None" = None) -> None:
+        """To a name others may use: FileExistsError rather than replacing what is there."""
+        target = self if to is None else to
+        if target._noreplace:
+            # renameat2, which Python does not have.
+            source_name = old.encode("utf-8", "surrogateescape")
+            target_name = new.encode("utf-8", "surrogateescape")
+            if not _libc().renameat2(
+                self.fd, source_name, target.fd, target_name, _RENAME_NOREPLACE
+            ):
+                return
+            code = ctypes.get_errno()
+            if code not in _NO_NOREPLACE:
+                raise OSError(code, os.strerror(code), old, None, new)
+            # EINVAL may also be a directory moved into itself; the plain rename below says so.
+            target._noreplace = False
+        if target.present(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), old, None, new)
+        os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
+
+    def rename_over(self, old: str, new: str, to: "Directory | None" = None) -> None:
+        """To a name that may be taken, because somebody chose that the newer one stays."""
+        os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
+
+    def unlink(self, name: str) -> None:
+        os.unlink(name, dir_fd=self.fd)
+
+    def remove(self, name: str) -> bool:
+        """Unlink a file that may be gone already; whether it was there."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove_all(self, name: str) -> None:
+        """Remove what a program left under a name we gave it, be it a directory."""
+        try:
+            self.remove(name)
+        except IsADirectoryError:
+            shutil.rmtree(name, dir_fd=self.fd)
+
+    def names(self) -> Iterator[str]:
+        """The listing as a stream: constant memory, however many names wait."""
+        # A descriptor of its own: one shared with another listing would share its position.
+        fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    yield entry.name
+        finally:
+            os.close(fd)
+
+    def list(self) -> list[str]:
+        """The listing at once; for directories that are small, or orders that need it all."""
+        return list(self.names())
+
+    def present(self, name: str) -> bool:
+        """Whether the name is there, asked by an open: a bare stat may be answered from a cache."""
+        try:
+            os.close(os.open(name, _READ, dir_fd=self.fd))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            # A symlink, a socket, a file we may not read: all of them are there.
+            if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM):
+                raise
+        return True
+
+    def status(self, name: str = ".") -> Status:
+        """Of the name itself: a symlink is not followed."""
+        return _status(os.stat(name, dir_fd=self.fd, follow_symlinks=False))
+
+    def inspect(self, name: str) -> os.stat_result:
+        """All that the system says of a name itself; for those who look, not for the protocol."""
+        return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+
+    def longest_name(self) -> int:
+        """How many bytes a name may have here."""
+        return os.fstatvfs(self.fd).f_namemax
+
+    # Contents
+
+    def open_read(self, name: str) -> int:
+        """A descriptor for reading; blocks on nothing and follows nothing."""
+        return os.open(name, _READ, dir_fd=self.fd)
+
+    def open_new(self, name: str, mode: int = 0o666) -> int:
+        """A descriptor of a file that was not there; the umask says who may read it."""
+        return os.open(name, _NEW, mode, dir_fd=self.fd)
+
+    def read(self, name: str, limit: int = 16 << 20) -> bytes:
+        """A small file of ours, at most `limit` bytes of it: others may write here too."""
+        fd = os.open(name, _READ, dir_fd=self.fd)
+        try:
+            return read_up_to(fd, min(os.fstat(fd).st_size, limit))
+        finally:
+            os.close(fd)
+
+    def write_new(self, name: str, data: bytes) -> None:
+        """Create a file with these contents; FileExistsError when the name is taken."""
+        fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
+        try:
+            # One call is enough but for a signal or a full disk.
+            if (done := os.write(fd, data)) != len(data):
+                write_all(fd, memoryview(data)[done:])
+        finally:
+            os.close(fd)
+
+    def write_aside(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Replace a file as a whole: a reader sees the old contents or the new, never a part.
+
+        A crash leaves a hidden `.aside-…` file, which `check` names and removes.
+        """
+        aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
+        fd = self.open_new(aside)
+        try:
+            try:
+                write_all(fd, data)
+                if durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            self.rename_over(aside, name)
+        except BaseException:
+            self.remove(aside)
+            raise
+        if durable:
+            self.sync()
+
+    # Durability
+
+    def sync(self) -> None:
+        """Make the names of this directory survive a power cut."""
+        os.fsync(self.fd)
+
+    def sync_file(self, name: str) -> None:
+        """Make the contents of one file survive a power cut. Never repeated after it failed."""
+        fd = self.open_read(name)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self) -> None:
+        """Everything on this file system at once: cheaper than fsync from a few files on."""
+        if code := _syncfs(self.fd):
+            raise OSError(code, os.strerror(code), self.path)
+
+    def probe(self) -> None:
+        """Write a little, durably, and take it away: raises while the file system is not well."""
+        name = f".probe-{os.getpid()}"
+        self.write_aside(name, _PROBE_DATA, durable=True)
+        self.remove(name)
+
+    def room(self) -> Room:
+        """What is left for us to write."""
+        found = os.fstatvfs(self.fd)
+        return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def make_directory(path: str) -> None:
+    """Make a directory and its parents; what is new is entered durably."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    make_directory(parent)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return
+    fd = os.open(parent, _DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def regular_size(fd: int) -> int | None:
+    """The size of an open regular file; None for anything else."""
+    found = os.fstat(fd)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def read_up_to(fd: int, size: int) -> bytes:
+    """`size` bytes, or what there is. Asking for just the size spares a large empty buffer."""
+    data = os.read(fd, size)
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while parts[-1] and left:
+        parts.append(os.read(fd, left))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """All of it: a single write may be short on a full disk, a signal, or above 2 GB."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def copy_all(source: int, target: int) -> None:
+    """From one descriptor to another, in the kernel where it can (and shared where it may)."""
+    try:
+        while os.copy_file_range(source, target, 1 << 30):
+            pass
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_COPY:
+            raise
+    # Also the rest, where the kernel gave up half-way: both positions have moved on alike.
+    while data := os.read(source, _COPY_CHUNK):
+        write_all(target, data)
+
+
+def _status(found: os.stat_result) -> Status:
+    return Status(
+        found.st_size,
+        found.st_mtime_ns,
+        stat.S_ISREG(found.st_mode),
+        found.st_dev,
+        found.st_ino,
+    )
+
+
+@cache
+def _libc() -> Any:
+    library = ctypes.CDLL(None, use_errno=True)
+    number, text = ctypes.c_int, ctypes.c_char_p
+    library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
+    return library
+
+
+def _syncfs(fd: int) -> int:
+    return ctypes.get_errno() if _libc().syncfs(fd) else 0

@@ -1,0 +1,164 @@
+"""How long a document may take, and how a driver is asked to leave.
+
+Signals only record, with one exception: between `arm` and `disarm`, while code of the user's runs
+in this process, the alarm and the second signal raise Interrupted into it. Processors that wait
+for other processes poll `wake_fd` and ask `reason` instead.
+
+    soft limit   the interval timer, repeated each second: a handler may swallow the first
+    hard limit   faulthandler's own thread, which needs no GIL: dumps all stacks and exits. Arming
+                 it for each document costs more than a rename, so it is armed for longer than
+                 needed, and again only when less than the limit remains: a document is ended
+                 between 1 and 1.25 times its hard limit.
+"""
+
+import faulthandler
+import os
+import signal
+import time
+from io import FileIO
+from types import FrameType
+
+from queuedriver.errors import Interrupted
+
+# A terminal and a parent may both pass one Ctrl-C on; that is one wish, not two.
+_SAME_WISH = 0.1
+_HARD_MARGIN = 1.25
+_REPEAT = 1.0
+
+
+class Limits:
+    """The time-outs of one driver, and what signals it got."""
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        hard_after: float = 30.0,
+        grace: float = 60.0,
+        dump: FileIO | None = None,
+    ) -> None:
+        self.timeout = timeout
+        self.hard = timeout + hard_after if timeout is not None and dump is not None else None
+        self.grace = grace
+        self.dump = dump
+        # When the first signal came, on the monotonic clock; None while nobody wants us to leave.
+        self.leaving_at: float | None = None
+        self.hurried = False
+        self.word = "quit"
+        self.began_at = 0.0
+        self._armed = False
+        self._hard_until = 0.0
+        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._before: dict[int, object] = {}
+        self._wakeup_before = -1
+
+    @property
+    def wake_fd(self) -> int:
+        """Readable when a signal was recorded; `clear` empties it."""
+        return self._read_fd
+
+    def install(self) -> None:
+        """Take the signals over; main thread only."""
+        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._asked_to_leave)
+        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
+
+    def restore(self) -> None:
+        """Give the signals back."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._hard_until:
+            faulthandler.cancel_dump_traceback_later()
+            self._hard_until = 0.0
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if self._before:
+            signal.set_wakeup_fd(self._wakeup_before)
+        self._before.clear()
+
+    def close(self) -> None:
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+    def clear(self) -> None:
+        try:
+            while os.read(self._read_fd, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+    def leave(self, word: str = "quit") -> None:
+        """The same wish as the first signal, by other means (a QUIT file)."""
+        if self.leaving_at is None:
+            self.leaving_at = time.monotonic()
+            self.word = word
+
+    def begin(self) -> None:
+        """A document, or a batch of them, starts now."""
+        if self.timeout is None:
+            return
+        self.began_at = now = time.monotonic()
+        if self.hard is not None and self.dump and self._hard_until - now < self.hard:
+            lasts = self.hard * _HARD_MARGIN
+            faulthandler.dump_traceback_later(lasts, exit=True, file=self.dump)
+            self._hard_until = now + lasts
+
+    def idle(self) -> None:
+        """Before a wait: nothing is limited then, and an idle driver is not a hung one."""
+        if self._hard_until:
+            faulthandler.cancel_dump_traceback_later()
+            self._hard_until = 0.0
+
+    def deadline(self) -> float | None:
+        """When the document at hand must stop, on the monotonic clock."""
+        late = None if self.timeout is None else self.began_at + self.timeout
+        if self.leaving_at is None:
+            return late
+        graceful = self.leaving_at if self.hurried else self.leaving_at + self.grace
+        return graceful if late is None else min(late, graceful)
+
+    def reason(self) -> str | None:
+        """Why the document at hand must stop now; None when it may go on."""
+        now = time.monotonic()
+        leaving = self.leaving_at
+        if leaving is not None and (self.hurried or now >= leaving + self.grace):
+            return "leaving"
+        if self.timeout is not None and now >= self.began_at + self.timeout:
+            return "timeout"
+        return None
+
+    def arm(self) -> None:
+        """The user's code starts: from here to `disarm` Interrupted may be raised."""
+        self._armed = True
+        if self.timeout is None and self.leaving_at is None:
+            return
+        self._set_timer()
+        if self.hurried:
+            raise Interrupted("leaving")
+
+    def disarm(self) -> None:
+        self._armed = False
+        if self.timeout is not None or self.leaving_at is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _set_timer(self) -> None:
+        deadline = self.deadline()
+        if deadline is not None:
+            # 0 would switch the timer off.
+            left = max(deadline - time.monotonic(), 1e-6)
+            signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
+
+    def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.leaving_at is None:
+            self.leaving_at = now
+            self.word = "reload" if number == signal.SIGHUP else "quit"
+            if self._armed:
+                self._set_timer()
+        elif now - self.leaving_at >= _SAME_WISH:
+            self.hurried = True
+            if self._armed:
+                raise Interrupted("leaving")
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        if self._armed and (reason := self.reason()) is not None:
+            raise Interrupted(reason)

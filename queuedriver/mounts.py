@@ -1,0 +1,110 @@
+"""Which kind of file system a path is on, and whether other hosts may change it unseen.
+
+Only Linux tells (/proc/self/mountinfo); elsewhere, and for whatever is not known to be local, the
+answer is "may be a network": polling is right everywhere, a hint that never comes is not.
+"""
+
+import os
+import re
+from typing import NamedTuple
+
+# Every change to these goes through this kernel, so inotify sees it. FUSE is not among them: it
+# may be sshfs or GlusterFS as well as a local disk. Nor is what a virtual machine's host shares.
+_LOCAL = frozenset(
+    {
+        "bcachefs",
+        "btrfs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "jfs",
+        "nilfs2",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "tmpfs",
+        "vfat",
+        "xfs",
+        "zfs",
+    }
+)
+# Where a rename may be seen half done, or is a copy and a delete: object stores dressed as file
+# systems, and the FAT family, which has no journal and no room for our names.
+RENAME_NOT_ATOMIC = frozenset(
+    {
+        "exfat",
+        "fuse.blobfuse",
+        "fuse.blobfuse2",
+        "fuse.gcsfuse",
+        "fuse.goofys",
+        "fuse.mountpoint-s3",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "msdos",
+        "vfat",
+    }
+)
+UNKNOWN = "unknown"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """One line of mountinfo: device (major, minor), where, and what."""
+
+    device: tuple[int, int]
+    point: str
+    fstype: str
+
+
+def filesystem_type(path: str) -> str:
+    """The type of the file system that holds `path`, such as "ext4" or "nfs4"; or "unknown"."""
+    # First the stat: it makes an automounter mount what the table is then asked about.
+    try:
+        device = os.stat(path).st_dev
+        with open("/proc/self/mountinfo", "rb") as table:
+            mounts = parse_mounts(os.fsdecode(table.read()))
+    except OSError:
+        return UNKNOWN
+    return choose(mounts, os.path.realpath(path), (os.major(device), os.minor(device)))
+
+
+def is_network(fstype: str) -> bool:
+    """Whether another host may change such a file system without our kernel knowing."""
+    return fstype not in _LOCAL
+
+
+def parse_mounts(text: str) -> list[Mount]:
+    """The lines of mountinfo, in their order; one that is not understood is left out."""
+    mounts = []
+    for line in text.split("\n"):
+        # `id parent major:minor root point options [optional…] - type source options`
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 6:
+            continue
+        major, _, minor = fields[2].partition(":")
+        if major.isdecimal() and minor.isdecimal():
+            device = (int(major), int(minor))
+            mounts.append(Mount(device, _unescape(fields[4]), after.split(" ")[0]))
+    return mounts
+
+
+def choose(mounts: list[Mount], path: str, device: tuple[int, int]) -> str:
+    """The type of the mount that holds an absolute path without symlinks."""
+    above = [mount for mount in mounts if _holds(mount.point, path)]
+    # A subvolume of btrfs has a device number that no line shows; then the path alone decides.
+    candidates = [mount for mount in above if mount.device == device] or above
+    # The longest; of two mounts on one point the later covers the earlier.
+    best = max(enumerate(candidates), key=lambda at: (len(at[1].point), at[0]), default=None)
+    return best[1].fstype if best else UNKNOWN
+
+
+def _holds(point: str, path: str) -> bool:
+    return path == point or path.startswith(point if point.endswith("/") else point + "/")
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

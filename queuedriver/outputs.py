@@ -1,0 +1,229 @@
+"""What one claim writes into its output queues before it commits.
+
+Every file is `<docid>.<N>.writing[.<ext>]` with the N of the claim, so whatever a crash leaves is
+known to be unfinished, and whose. Names are noted before the files are made.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, is_trouble, trouble
+from queuedriver.filesystem import Directory, copy_all, regular_size
+from queuedriver.limits import Limits
+from queuedriver.outcome import Failure
+from queuedriver.settings import Publication
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One output of a document, when there is more to say than its bytes.
+
+    `docid` is the document's own and `queue` the first output queue unless said otherwise. A Path
+    is moved away from where it is.
+    """
+
+    data: bytes | str | Path
+    docid: str | None = None
+    queue: str | None = None
+    ext: str | None = None
+
+
+Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
+
+
+class Written(NamedTuple):
+    """One output: in which output queue, under which name while unfinished, and which after."""
+
+    queue: int
+    writing: str
+    final: str
+
+
+class Target(NamedTuple):
+    """An output queue as its writers see it."""
+
+    name: str
+    directory: Directory
+    publication: Publication
+
+
+class Outputs:
+    """The outputs of one claim."""
+
+    __slots__ = ("_docid", "_targets", "_token", "usual", "written")
+
+    def __init__(self, docid: str, token: str, targets: tuple[Target, ...]) -> None:
+        self._docid = docid
+        self._token = token
+        self._targets = targets
+        self.written: list[Written] = []
+        # Whether there is just one, under the document's own docid in the first output queue:
+        # then recovery can name it without a plan.
+        self.usual = False
+
+    def take(self, answer: Answer, limits: Limits) -> None:
+        """Write what a processor answered. An iterator is consumed under the document's limits."""
+        if type(answer) is bytes:
+            self._write(answer, self._note(None, None, None))
+        elif answer is None:
+            return
+        elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
+            self._take_one(answer)
+        elif isinstance(answer, Iterable):
+            iterator = iter(answer)
+            nothing = object()
+            while (one := _next(iterator, nothing, limits)) is not nothing:
+                self._take_one(one)
+        else:
+            raise _bad_answer(answer)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is an output queue at all."""
+        return bool(self._targets)
+
+    def reserve(
+        self, docid: str | None = None, queue: str | None = None, ext: str | None = None
+    ) -> str:
+        """The path of a further output, for the caller to create."""
+        noted = self._note(docid, queue, ext)
+        return os.path.join(self._targets[noted.queue].directory.path, noted.writing)
+
+    def open_reserved(self) -> int:
+        """A descriptor of a further output under the document's own docid."""
+        noted = self._note(None, None, None)
+        try:
+            return self._targets[noted.queue].directory.open_new(noted.writing)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def forget(self, path: str) -> None:
+        """Drop a reserved output that is not wanted after all."""
+        name = os.path.basename(path)
+        for noted in [one for one in self.written if one.writing == name]:
+            self._targets[noted.queue].directory.remove_all(noted.writing)
+            self.written.remove(noted)
+            self.usual = False
+
+    def discard(self) -> None:
+        """Remove everything written: the claim failed, or was taken back."""
+        for noted in self.written:
+            self._targets[noted.queue].directory.remove_all(noted.writing)
+        self.written.clear()
+        self.usual = False
+
+    def _take_one(self, answer: object) -> None:
+        output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]
+        data: object = output.data
+        if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike):
+            raise _bad_answer(data)
+        noted = self._note(output.docid, output.queue, output.ext)
+        if isinstance(data, str):
+            try:
+                data = data.encode()
+            except UnicodeEncodeError as error:
+                raise _failed(f"the text cannot be written as UTF-8: {error}") from None
+        if isinstance(data, os.PathLike):
+            self._move(os.path.abspath(os.fspath(data)), noted)
+        else:
+            self._write(bytes(data), noted)
+
+    def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
+        """Choose the names of an output and remember them, before anything is made."""
+        if not self._targets:
+            raise _failed("the document has an output, but the driver was given no --to")
+        if docid is queue is ext is None and not self.written:
+            docid = self._docid
+            noted = Written(0, f"{docid}.{self._token}.writing", self._final(0, docid))
+            self.written.append(noted)
+            self.usual = True
+            return noted
+        self.usual = False
+        index = 0 if queue is None else self._index(queue)
+        try:
+            docid = self._docid if docid is None else names.check_docid(docid)
+            ext = "" if ext is None else names.check_ext(ext)
+        except (BadDocid, BadArgument) as error:
+            raise _failed(f"an output cannot be named: {error}") from None
+        final = self._final(index, docid)
+        noted = Written(index, names.writing_name(docid, self._token, ext), final)
+        if any(one.queue == index and one.final == final for one in self.written):
+            where = self._targets[index].name
+            raise _failed(f"two outputs of one document would both be {final!r} in {where}")
+        self.written.append(noted)
+        return noted
+
+    def _final(self, index: int, docid: str) -> str:
+        try:
+            return self._targets[index].publication.name(docid)
+        except BadDocid as error:
+            raise _failed(f"an output cannot be named: {error}") from None
+
+    def _index(self, queue: str) -> int:
+        for index, target in enumerate(self._targets):
+            if queue in (target.name, target.directory.path):
+                return index
+        known = ", ".join(target.name for target in self._targets) or "none"
+        raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
+
+    def _write(self, data: bytes, noted: Written) -> None:
+        try:
+            self._targets[noted.queue].directory.write_new(noted.writing, data)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def _cannot(self, error: OSError) -> OSError:
+        """Our own writing failed: that is never the document's fault."""
+        return (
+            trouble(error, f"writing an output of {self._docid!r}") if is_trouble(error) else error
+        )
+
+    def _move(self, path: str, noted: Written) -> None:
+        directory = self._targets[noted.queue].directory
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise _failed(f"the answer names a file that is not there: {path}") from None
+        try:
+            if regular_size(source) is None:
+                raise _failed(f"the answer names something that is not a regular file: {path}")
+            # Its own claimed file is the one thing an answer may name that is not to be moved.
+            own = self._token in os.path.basename(path) and path.endswith(".working")
+            if not own and os.fstat(source).st_dev == directory.status().device:
+                os.rename(path, os.path.join(directory.path, noted.writing))
+                return
+            target = directory.open_new(noted.writing)
+            try:
+                copy_all(source, target)
+            except OSError as error:
+                raise self._cannot(error) from None
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        if not own:
+            os.unlink(path)
+
+
+def _next(iterator: "Iterable[object]", nothing: object, limits: Limits) -> object:
+    limits.arm()
+    try:
+        return next(iterator, nothing)  # type: ignore[call-overload]
+    finally:
+        limits.disarm()
+
+
+def _failed(message: str) -> ProcessorFailed:
+    return ProcessorFailed(Failure(cause="bad-answer", message=message))
+
+
+def _bad_answer(answer: object) -> ProcessorFailed:
+    kind = type(answer).__name__
+    return _failed(
+        f"the processor answered with a {kind}; it may answer bytes, str, Path, Output, None, "
+        "or an iterable of them"
+    )
