@@ -1,0 +1,172 @@
+"""A driver: takes documents from input queues and hands over what comes of them. Read this first.
+
+startup.py   what must be so before the first claim
+loop.py      look, plan, act, until there is a reason to leave
+turn.py      one turn of work: claim, process, complete or set back
+handoff.py   the names on disk that a claim goes through
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from io import FileIO
+from typing import NamedTuple
+
+from queuedriver import names
+from queuedriver.backpressure import BackPressure
+from queuedriver.errors import QueueError
+from queuedriver.lane import Lane
+from queuedriver.limits import Limits
+from queuedriver.liveness import BEAT, NETWORK_BEAT, PAST, Beats, Counters, Observer, Registration
+from queuedriver.loop import Loop
+from queuedriver.mounts import filesystem_type, is_network
+from queuedriver.options import Options
+from queuedriver.plan import Quit
+from queuedriver.processors.base import Processor
+from queuedriver.processors.call import CallProcessor
+from queuedriver.queue import Queue
+from queuedriver.runtime import stacks_file
+from queuedriver.startup import Crew, assemble
+from queuedriver.tally import Tally
+from queuedriver.turn import Turn
+from queuedriver.wake import Waker
+
+Path = str | os.PathLike[str]
+
+
+class Left(NamedTuple):
+    """How a driver left: its last word, why, and the exit code that says so."""
+
+    word: str
+    why: str
+    exit_code: int
+    counters: Counters
+
+
+class Driver:
+    """Drives a processor over input queues.
+
+    Driver("in", lambda document: document.read().upper(), "out").run()
+    """
+
+    def __init__(
+        self,
+        inputs: Path | Sequence[Path],
+        processor: Processor | Callable[..., object],
+        outputs: Path | Sequence[Path] = (),
+        *,
+        id: str | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.options = (options or Options()).check()
+        self.processor: Processor = (
+            processor if isinstance(processor, Processor) else CallProcessor(processor)
+        )
+        self._inputs = _paths(inputs)
+        self._outputs = _paths(outputs)
+        self._wanted_id = id
+        self._tally = Tally()
+        self._loop: Loop | None = None
+
+    def run(self) -> Left:
+        """Drive until told to leave. QueueError when it cannot even start."""
+        options = self.options
+        with contextlib.ExitStack() as at_end:
+            dump = at_end.enter_context(stacks_file()) if options.timeout is not None else None
+            limits = Limits(options.timeout, options.hard_after, options.grace, dump)
+            at_end.callback(limits.close)
+            observer = Observer()
+            held: set[str] = set()
+            with assemble(
+                self._inputs, self._outputs, self._wanted_id, options, observer, held
+            ) as crew:
+                beats = self._register(crew, dump)
+            paths = [lane.queue.path for lane in crew.lanes]
+            waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
+            mint = names.Mint(crew.driver, crew.salt)
+            turn = Turn(self.processor, limits, mint, held, self._tally, beats, options.batch)
+            pressure = BackPressure(options, crew.targets, observer)
+            loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
+            return self._drive(crew, loop, limits, waker, beats)
+
+    def _drive(self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Beats) -> Left:
+        end = Quit("failed", "it ended by an error", 70)
+        # Signals, and the time-outs made of them, are the main thread's alone.
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main:
+            limits.install()
+        try:
+            self.processor.start(f"{crew.driver}-{crew.salt}")
+            self._tally.start()
+            self._loop = loop
+            end = loop.run()
+            if end.word == "done":
+                _cascade(crew)
+        except QueueError as error:
+            end = Quit("failed", str(error), error.exit_code)
+            raise
+        finally:
+            self.processor.stop()
+            waker.close()
+            if in_main:
+                limits.restore()
+            _say_goodbye(crew.lanes, beats, end)
+        code = end.exit_code
+        if self.options.drain and self._tally.discarded and not code:
+            code = 1
+        return Left(end.word, end.why, code, self._tally.counters())
+
+    def _register(self, crew: Crew, dump: FileIO | None) -> Beats:
+        registration = Registration(
+            id=crew.driver,
+            salt=crew.salt,
+            past=crew.past[:PAST],
+            identity=crew.observer.me,
+            processor=self.processor.name,
+            inputs=tuple(lane.queue.path for lane in crew.lanes),
+            outputs=tuple(target.directory.path for target in crew.targets),
+            started_at=time.time(),
+            dump=os.path.basename(dump.name) if dump is not None else "",
+        )
+        network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
+        interval = NETWORK_BEAT if network else BEAT
+        beats = Beats(registration, [lane.drivers for lane in crew.lanes], self._report, interval)
+        beats.start()
+        return beats
+
+    def _report(self) -> tuple[str, str, Counters]:
+        loop = self._loop
+        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
+        return state, why, self._tally.counters()
+
+
+def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:
+    return (given,) if isinstance(given, str | os.PathLike) else tuple(given)
+
+
+def _is_waiting(name: str) -> bool:
+    """Whether a name that appears in an input is worth waking for. Our own claims are not."""
+    if not name.endswith((".working", ".written")):
+        return name in names.CONTROLS or names.parse(name) is not None
+    return False
+
+
+def _cascade(crew: Crew) -> None:
+    """Our inputs are done: so is an output all of whose feeds are."""
+    now = time.time()
+    for target in crew.targets:
+        if target.publication.is_queue:
+            with Queue.open(target.directory.path) as output:
+                output.close_if_fed(now)
+
+
+def _say_goodbye(lanes: Sequence[Lane], beats: Beats, end: Quit) -> None:
+    """The last word, so that nobody takes our absence for a crash; on a file system that is not
+    well, it has to be noticed without."""
+    with contextlib.suppress(OSError):
+        beats.leave(end.word, end.why)
+    beats.stop()
+    for lane in lanes:
+        lane.close()

@@ -1,0 +1,148 @@
+"""One input queue as its driver sees it: what to try next, and what to do with a claim."""
+
+import os
+import time
+from typing import NamedTuple
+
+from queuedriver.filesystem import Directory
+from queuedriver.handoff import Handoff
+from queuedriver.journal import Journal
+from queuedriver.liveness import DRIVERS, Observer
+from queuedriver.outputs import Target
+from queuedriver.picking import Candidate, Order, Picker, Share
+from queuedriver.queue import JOURNAL, Controls, Queue
+from queuedriver.recovery import Recoverer
+from queuedriver.setbacks import Setbacks
+from queuedriver.settings import Settings
+
+# How old a count of the living may be, for sharing out the docids; less while a driver is young,
+# because those that were started with it are.
+_SHARE_AGE = 2.0
+_YOUNG_SHARE_AGE = 0.05
+# An empty queue is not listed again sooner while a driver has others to work on.
+_REST = 0.05
+
+
+class Owner(NamedTuple):
+    """The driver on whose behalf a lane works."""
+
+    driver: str
+    salt: str
+    host: str
+    held: set[str]
+
+
+class Lane:
+    """An input queue, its hand-off, its order and its recovery."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        targets: tuple[Target, ...],
+        settings: Settings,
+        owner: Owner,
+        observer: Observer,
+        order: Order = "fair",
+        archive: Directory | None = None,
+    ) -> None:
+        self.queue = queue
+        self.drivers = queue.private.subdirectory(DRIVERS, create=True)
+        self.journal = Journal(os.path.join(queue.private.path, JOURNAL), owner.driver, owner.host)
+        self.handoff = Handoff(queue.directory, queue.private, targets, settings, archive)
+        self.setbacks = Setbacks(self.handoff, queue.name, owner.host, self.journal)
+        self.recoverer = Recoverer(
+            queue.directory,
+            self.drivers,
+            self.handoff,
+            self.setbacks,
+            self.journal,
+            observer,
+            (owner.driver, owner.salt),
+            owner.held,
+        )
+        self.picker = Picker(queue.directory, order, self._share)
+        self.controls = Controls()
+        self._owner = owner
+        self._shared = Share()
+        self._shared_at = 0.0
+        self._born_at = time.monotonic()
+        self._rest_until = 0.0
+        # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
+        self._mtime = 0
+        self._in_pass = False
+        self._empty_mtime: int | None = None
+        self._empty_since = 0.0
+
+    def close(self) -> None:
+        self.journal.close()
+        self.handoff.close()
+        self.drivers.close()
+        self.queue.close()
+
+    def reopen(self) -> None:
+        """After trouble: every descriptor may be stale."""
+        self.picker.restart()
+        self._in_pass = False
+        directories = (
+            self.queue.directory,
+            self.queue.private,
+            self.drivers,
+            *self.handoff.directories(),
+        )
+        for directory in directories:
+            directory.reopen()
+
+    def probe(self) -> None:
+        """Raise while the input or an output cannot be written."""
+        self.queue.private.probe()
+        for target in self.handoff.targets:
+            target.directory.probe()
+
+    def next(self, now: float, alone: bool) -> Candidate | None:
+        """The next item to try; None at the end of a pass, or while this lane rests."""
+        if not self._in_pass:
+            if now < self._rest_until:
+                return None
+            self._mtime = self.queue.directory.status().mtime_ns
+            self._in_pass = True
+        candidate = self.picker.next()
+        if candidate is None:
+            self._in_pass = False
+            self._end_of_pass(now)
+            if not alone:
+                self._rest_until = now + _REST
+        return candidate
+
+    def wake(self) -> None:
+        self._rest_until = 0.0
+
+    def empty_for(self, now: float) -> float:
+        """For how long the queue has been seen empty by whole listings; negative if it is not."""
+        return now - self._empty_since if self._empty_mtime is not None else -1.0
+
+    def _end_of_pass(self, now: float) -> None:
+        """Two listings prove it drained only when the directory did not change from before the
+        first to after the second."""
+        if self.picker.listing.unfinished:
+            self._empty_mtime = None
+            return
+        after = self.queue.directory.status().mtime_ns
+        if self._empty_mtime != after:
+            unchanged = self._mtime == after
+            self._empty_mtime = after if unchanged else None
+            self._empty_since = now
+
+    def _share(self) -> Share:
+        """Which docids to try first: the living drivers divide them by hash."""
+        now = time.monotonic()
+        young = now - self._born_at < _SHARE_AGE
+        if now - self._shared_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
+            self._shared_at = now
+            living = sorted(
+                one.id
+                for one, verdict in self.recoverer.registrations()
+                if verdict == "alive" and not one.last_word
+            )
+            me = self._owner.driver
+            self._shared = Share(living.index(me), len(living)) if me in living else Share()
+        return self._shared

@@ -1,0 +1,277 @@
+"""Who drives a queue, and who of them is dead.
+
+A registration is `.queuedriver/drivers/<id>.json`, written aside and renamed, so it is read
+whole. On the same host a process is there or it is not: certain, at once. Of another host only its
+beat is known: dead means that it has not changed for the lease, on the *observer's own* monotonic
+clock. No two clocks are ever compared.
+"""
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.errors import is_trouble
+from queuedriver.filesystem import Directory
+
+DRIVERS = "drivers"
+# 60 s for the slowest attribute cache, and four beats missed.
+LEASE = 180.0
+# Often enough for `status` to be worth reading; a beat is one small file.
+BEAT = 5.0
+NETWORK_BEAT = 30.0
+# Self-fencing: with no beat written for this part of the lease, write one or do not commit.
+FENCE = 2 / 3
+# Salts of earlier lives that a registration remembers, for sweeping what they left.
+PAST = 64
+_RATE_WINDOW = 60.0
+
+Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """One process of one boot of one host. `ticks` tells it from a later one with its pid."""
+
+    host: str
+    machine: str
+    boot: str
+    namespace: int
+    pid: int
+    ticks: int
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """What a driver spent its time on, in milliseconds, and what came of it."""
+
+    work: int = 0
+    wait: int = 0
+    block: int = 0
+    overhead: int = 0
+    documents: int = 0
+    failed: int = 0
+    discarded: int = 0
+    lost_races: int = 0
+
+
+class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a driver says of itself."""
+
+    id: str
+    salt: str
+    past: tuple[str, ...] = ()
+    identity: Identity
+    processor: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    started_at: float
+    beat: int = 0
+    beat_at: float = 0.0
+    lease: float = LEASE
+    state: str = "starting"
+    why: str = ""
+    counters: Counters = Counters()
+    # Documents per second over the last minute.
+    rate: float = 0.0
+    # The file of the runtime directory that faulthandler writes before it ends a hung driver.
+    dump: str = ""
+    last_word: str = ""
+    last_why: str = ""
+
+
+class Observer:
+    """Judges registrations; remembers since when the beats of other hosts stand still."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.me = identify(os.getpid())
+        self._monotonic = monotonic
+        self._seen: dict[str, tuple[object, float]] = {}
+
+    def judge(self, registration: Registration) -> Verdict:
+        """Whether the driver that registered is there."""
+        them = registration.identity
+        same = (them.boot, them.namespace) == (self.me.boot, self.me.namespace)
+        ticks = process_ticks(them.pid) if same else None
+        key = f"{registration.id}-{registration.salt}"
+        unchanged = self.unchanged_for(key, registration.beat)
+        return judge(registration, self.me, ticks, unchanged)
+
+    def unchanged_for(self, key: str, value: object) -> float:
+        """For how long this has been the same, as far as this observer knows."""
+        now = self._monotonic()
+        before = self._seen.get(key)
+        if before is None or before[0] != value:
+            self._seen[key] = (value, now)
+            return 0.0
+        return now - before[1]
+
+    def forget(self, key: str) -> None:
+        self._seen.pop(key, None)
+
+
+def judge(
+    registration: Registration, me: Identity, ticks: int | None, unchanged_for: float
+) -> Verdict:
+    """What follows from the facts. `ticks` is the start of the process with that pid here."""
+    them = registration.identity
+    if registration.last_word:
+        return "left"
+    if (them.boot, them.namespace) == (me.boot, me.namespace):
+        return "alive" if ticks == them.ticks else "dead"
+    if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
+        return "rebooted"
+    return "lost" if unchanged_for >= registration.lease else "alive"
+
+
+def whose(
+    token: names.Token, known: Mapping[str, tuple[Registration, Verdict]]
+) -> tuple[Registration | None, Verdict | None]:
+    """Who has a claim, and whether that driver is alive; None of one that never registered."""
+    registration, verdict = known.get(token.driver, (None, None))
+    if registration is not None and token.salt != registration.salt:
+        # An earlier life, and two lives of one id are never at once.
+        return (registration, "lost") if token.salt in registration.past else (None, None)
+    return registration, verdict
+
+
+@cache
+def _host() -> tuple[str, str, str, int]:
+    return (
+        socket.gethostname(),
+        _line("/etc/machine-id"),
+        _line("/proc/sys/kernel/random/boot_id"),
+        os.stat("/proc/self/ns/pid").st_ino,
+    )
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def identify(pid: int) -> Identity:
+    """A process of this host."""
+    return Identity(*_host(), pid, process_ticks(pid) or 0)
+
+
+def process_ticks(pid: int) -> int | None:
+    """When a process of this host started, in clock ticks since boot; None if gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def host_id(host: str | None = None) -> str:
+    """The host's name in the alphabet of driver ids, with room for `-<slot>`."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", host or socket.gethostname()).strip("_")
+    return plain[: names.MAX_DRIVER_ID - 8] or "host"
+
+
+def draw_salt() -> str:
+    """Four random digits that tell one life of a driver id from the next."""
+    return os.urandom(2).hex()
+
+
+def read_registration(drivers: Directory, driver: str) -> Registration | None:
+    """What a driver says of itself; None when it never registered, or unreadably."""
+    try:
+        return msgspec.json.decode(drivers.read(f"{driver}.json"), type=Registration)
+    except OSError as error:
+        if is_trouble(error):
+            raise
+        return None
+    except msgspec.DecodeError:
+        return None
+
+
+def read_registrations(drivers: Directory) -> list[Registration]:
+    """All drivers that registered, by id."""
+    ids = sorted(name[:-5] for name in drivers.names() if _is_registration(name))
+    found = (read_registration(drivers, driver) for driver in ids)
+    return [one for one, driver in zip(found, ids, strict=True) if one and one.id == driver]
+
+
+def _is_registration(name: str) -> bool:
+    return name.endswith(".json") and name[0] != "."
+
+
+class Beats:
+    """One driver's registration in its input queues, kept fresh by a small daemon thread."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        directories: list[Directory],
+        report: Callable[[], tuple[str, str, Counters]],
+        interval: float = BEAT,
+    ) -> None:
+        self.registration = registration
+        self.last_at = time.monotonic()
+        self._directories = directories
+        self._report = report
+        self._interval = interval
+        self._stop = threading.Event()
+        self._writing = threading.Lock()
+        self._history: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+
+    def start(self) -> None:
+        self.write()
+        self._thread.start()
+
+    def write(self) -> None:
+        """One beat, now. An OSError says that it could not be written."""
+        with self._writing:
+            registration = self.registration
+            registration.state, registration.why, registration.counters = self._report()
+            registration.rate = self._rate(registration.counters.documents)
+            registration.beat += 1
+            registration.beat_at = time.time()
+            data = msgspec.json.encode(registration)
+            for directory in self._directories:
+                directory.write_aside(f"{registration.id}.json", data)
+            self.last_at = time.monotonic()
+
+    def fresh(self) -> None:
+        """Before a commit: who has not shown life for long may have been declared dead."""
+        if time.monotonic() - self.last_at > self.registration.lease * FENCE:
+            self.write()
+
+    def leave(self, word: str, why: str) -> None:
+        """The last word, so that nobody takes our absence for a crash."""
+        self.stop()
+        self.registration.last_word = word
+        self.registration.last_why = why
+        self.write()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                self.write()
+            except OSError:
+                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+                continue
+
+    def _rate(self, documents: int) -> float:
+        now = time.monotonic()
+        self._history = [one for one in self._history if one[0] > now - _RATE_WINDOW]
+        self._history.append((now, documents))
+        first_at, first = self._history[0]
+        return (documents - first) / (now - first_at) if now > first_at else 0.0

@@ -1,0 +1,232 @@
+"""The loop of a driver: look, plan, act.
+
+    look    the control files, the room in the outputs, the next item that waits
+    plan    Work, Wait, Block or Quit, and why (`plan.py`; pure)
+    act     one turn of work (`turn.py`); or sleep; or leave
+
+Signals only record (`limits.py`). What the file system cannot do right now pauses the loop and
+charges no document. Everything that was asked of the driver is in `Options`.
+"""
+
+import time
+from collections.abc import Sequence
+
+from queuedriver.backpressure import BackPressure
+from queuedriver.errors import NotFound, NotPermitted, is_trouble
+from queuedriver.lane import Lane
+from queuedriver.limits import Limits
+from queuedriver.options import Options
+from queuedriver.picking import Candidate
+from queuedriver.plan import Block, Quit, Seen, Wait, Work, plan
+from queuedriver.tally import Recycling, Tally
+from queuedriver.turn import Turn
+from queuedriver.wake import Waker
+
+# How often the control files are looked at while there is work: a look at each before every short
+# document would cost a tenth of it.
+_GLANCE_EVERY = 0.1
+# How often a driver looks for dead ones while it is busy, and while it waits.
+_RECOVER_BUSY = 5.0
+_RECOVER_IDLE = 1.0
+
+# The facts of most turns: there is an item, and nothing speaks against it.
+_GO = Seen(candidate=True)
+
+
+class Loop:
+    """The driver's loop over lanes that are open and registered for."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        turn: Turn,
+        limits: Limits,
+        pressure: BackPressure,
+        waker: Waker,
+        tally: Tally,
+        options: Options,
+    ) -> None:
+        self.state, self.why = "ready", ""
+        self._lanes = lanes
+        self._lane = lanes[0]
+        self._turn = turn
+        self._limits = limits
+        self._pressure = pressure
+        self._waker = waker
+        self._tally = tally
+        self._drain = options.drain
+        self._recycling = Recycling(options, time.monotonic())
+        self._candidate: Candidate | None = None
+        self._paused = False
+        self._leaving, self._leaving_why = "", ""
+        self._trouble, self._troubles = "", 0
+        self._idle_turns = 0
+        self._glance_at = 0.0
+        self._recover_at = 0.0
+
+    def run(self) -> Quit:
+        """Until there is a reason to leave."""
+        while True:
+            try:
+                decision = plan(self._look())
+                if type(decision) is Work:
+                    self._work()
+                elif isinstance(decision, Quit):
+                    return decision
+                elif isinstance(decision, Wait | Block):
+                    self._pause(decision)
+            except OSError as error:
+                self._suffer(error)
+
+    # Look
+
+    def _look(self) -> Seen:
+        now = time.monotonic()
+        if now >= self._glance_at and not self._trouble:
+            self._glance(now)
+        leaving, why = self._leaving, self._leaving_why
+        if self._limits.leaving_at is not None:
+            leaving, why = self._limits.word, "it was asked to"
+        if not (leaving or self._trouble or self._paused):
+            if self._candidate is None:
+                self._candidate = self._next(now)
+            if self._candidate is not None and not self._pressure.limited:
+                return _GO
+        return self._facts(now, leaving, why)
+
+    def _facts(self, now: float, leaving: str, why: str) -> Seen:
+        listings = [lane.picker.listing for lane in self._lanes]
+        waiting = [listing for listing in listings if listing.unfinished]
+        candidate = self._candidate is not None
+        full = self._pressure.full() if candidate else ""
+        return Seen(
+            candidate=candidate,
+            unfinished=sum(listing.unfinished for listing in waiting),
+            only_later=bool(waiting) and all(listing.only_later for listing in waiting),
+            next_due=min((one.next_due for one in listings if one.next_due), default=0),
+            empty_for=min(lane.empty_for(now) for lane in self._lanes),
+            done=all(lane.controls.done for lane in self._lanes),
+            paused=self._paused,
+            leaving=leaving,
+            leaving_why=why,
+            full=full,
+            no_consumer_for=self._pressure.no_consumer_for() if full else 0.0,
+            trouble=self._trouble,
+            troubles=self._troubles,
+            drain=self._drain,
+            idle_turns=self._idle_turns,
+            hinted=self._waker.hinted,
+            left=any(listing.left for listing in listings),
+            now=time.time(),
+        )
+
+    def _glance(self, now: float) -> None:
+        """What need not be looked at before each document."""
+        self._glance_at = now + _GLANCE_EVERY
+        for lane in self._lanes:
+            lane.controls = lane.queue.controls()
+            lane.journal.flush_if_due(now)
+        self._paused = any(lane.controls.paused for lane in self._lanes)
+        self._leaving_why = self._recycling.due(now, self._tally.documents)
+        self._leaving = "recycled" if self._leaving_why else ""
+        if any(lane.controls.quit for lane in self._lanes):
+            self._leaving, self._leaving_why = "quit", "there is a QUIT file"
+        if now >= self._recover_at:
+            self._recover_at = now + _RECOVER_BUSY
+            for lane in self._lanes:
+                if lane.recoverer.newly_dead():
+                    lane.recoverer.recover()
+
+    def _next(self, now: float) -> Candidate | None:
+        """The next item of the first queue that has one."""
+        alone = len(self._lanes) == 1
+        for lane in self._lanes:
+            candidate = lane.next(now, alone)
+            if candidate is not None:
+                self._lane = lane
+                return candidate
+        return None
+
+    # Act
+
+    def _work(self) -> None:
+        candidate, self._candidate = self._candidate, None
+        assert candidate is not None  # noqa: S101 - plan says Work only when there is one
+        if self._idle_turns:
+            self._waker.disarm()
+            self._idle_turns = 0
+        self.state = "busy"
+        self._candidate = self._turn.work(self._lane, candidate)
+        self._troubles = 0
+
+    def _pause(self, decision: Wait | Block) -> None:
+        """Sleep. The first time only watch, for what came before that was not hinted."""
+        blocked = type(decision) is Block
+        if not self._trouble:
+            self.state, self.why = "blocked" if blocked else "ready", decision.why
+        self._limits.idle()
+        for lane in self._lanes:
+            lane.journal.flush()
+        if not (self._idle_turns or self._trouble):
+            self._waker.arm()
+            self._idle_turns = 1
+            return
+        woken = self._waker.wait(decision.seconds)
+        self._tally.paused(blocked)
+        if woken == "signal":
+            self._limits.clear()
+        if woken == "hint":
+            # Hints may come faster than looks: none are wanted until there is nothing to do again.
+            self._waker.disarm()
+        self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
+        self._glance_at = 0.0
+        if self._trouble:
+            self._mend()
+            return
+        for lane in self._lanes:
+            lane.wake()
+        self._recover_seen()
+
+    def _recover_seen(self) -> None:
+        """While idle there is time to see whose claims those are that the last pass saw."""
+        now = time.monotonic()
+        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE):
+            return
+        self._recover_at = now + _RECOVER_BUSY
+        for lane in self._lanes:
+            if lane.picker.listing.claimed:
+                lane.recoverer.recover(lane.picker.listing.claimed)
+
+    # Trouble with the file system
+
+    def _suffer(self, error: OSError) -> None:
+        """Pause for what may pass; raise what will not."""
+        self._candidate = None
+        for lane in self._lanes:
+            lane.picker.restart()
+            if isinstance(error, FileNotFoundError) and lane.queue.directory.gone():
+                raise NotFound(f"the queue {lane.queue.path} is gone") from error
+        if isinstance(error, PermissionError):
+            where = ", ".join(lane.queue.path for lane in self._lanes)
+            raise NotPermitted(
+                f"driving {where}: {error}; mend the permissions, then start it again"
+            ) from error
+        # A directory of ours that was removed by hand is made again by opening everything anew.
+        if not (is_trouble(error) or isinstance(error, FileNotFoundError)):
+            raise error
+        self._trouble = str(error)
+        self.state, self.why = "waiting-fs", self._trouble
+
+    def _mend(self) -> None:
+        """Is the file system well again? Open everything anew, and write a little everywhere."""
+        self._troubles += 1
+        try:
+            for lane in self._lanes:
+                lane.reopen()
+                lane.probe()
+            self._turn.clean()
+        except OSError as error:
+            self._trouble = self.why = str(error)
+            return
+        self._trouble = ""
+        self._idle_turns = 0

@@ -1,0 +1,235 @@
+"""In which order a driver tries what waits.
+
+`fair`, the default, streams the directory in passes: nothing is sorted or statted, and memory does
+not depend on how much waits. What a pass saw as failed is tried at its end, so neither kind can
+starve the other. `age` and `name` are exact, and cost a full listing each time.
+
+Drivers of one queue would all walk the same listing from its head and lose most races. So each
+takes its own share of the docids first (a hash, over the drivers alive). A pass that found none of
+its own helps the others, from its own slice of their share; what then still waits is
+anybody's on the next pass.
+"""
+
+import heapq
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.filesystem import Directory
+
+Order = Literal["fair", "age", "name"]
+
+# Names a sorted listing keeps, and for how long they are a choice.
+_KEEP_SORTED = 256
+_FRESH = 0.25
+# Names a helping pass keeps: some megabytes, and worth the listing of a very long queue.
+_KEEP_OTHERS = 10_000
+# How many names are taken by one division of the docids, before asking who is alive again.
+_SHARE_NAMES = 256
+# Claims of others that a pass remembers for whoever looks after dead drivers.
+_KEEP_CLAIMED = 10_000
+_KEEP_FOREIGN = 10
+
+
+class Candidate(NamedTuple):
+    """An item that waits, by the name it was seen under."""
+
+    name: str
+    docid: str
+    attempt: int
+
+
+class Listing(msgspec.Struct):
+    """What one pass over a queue saw."""
+
+    ready: int = 0
+    failed: int = 0
+    later: int = 0
+    working: int = 0
+    written: int = 0
+    writing: int = 0
+    failed_twice: int = 0
+    foreign: int = 0
+    # The earliest instant at which something postponed is due; 0 when nothing is.
+    next_due: int = 0
+    claimed: list[tuple[str, names.Item]] = msgspec.field(default_factory=list)
+    foreign_names: list[str] = msgspec.field(default_factory=list)
+    # Items that wait, and that this pass left for other drivers.
+    left: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Everything that may still become work here."""
+        return self.ready + self.failed + self.later + self.working + self.written + self.writing
+
+    @property
+    def only_later(self) -> bool:
+        return self.unfinished == self.later > 0
+
+    def see(self, name: str, now: float) -> Candidate | None:
+        """Count a name; a candidate if it waits and may be tried."""
+        if name.endswith(".ready"):
+            docid = name[:-6]
+            if names.objection(docid) is None:
+                self.ready += 1
+                return Candidate(name, docid, 0)
+        item = names.parse(name)
+        if item is None:
+            self._see_foreign(name)
+            return None
+        state = item.state
+        setattr(self, state, getattr(self, state) + 1)
+        if state == "failed":
+            return Candidate(name, item.docid, item.attempt)
+        if state == "later":
+            if item.due <= now:
+                return Candidate(name, item.docid, item.attempt)
+            self.next_due = min(self.next_due or item.due, item.due)
+        elif state in ("working", "written") and len(self.claimed) < _KEEP_CLAIMED:
+            self.claimed.append((name, item))
+        return None
+
+    def _see_foreign(self, name: str) -> None:
+        if name[0] == "." or name in names.CONTROLS or name == names.DISCARDED:
+            return
+        self.foreign += 1
+        if len(self.foreign_names) < _KEEP_FOREIGN:
+            self.foreign_names.append(name)
+
+
+class Share(NamedTuple):
+    """Which part of the docids is whose: the `part`th of `of` drivers."""
+
+    part: int = 0
+    of: int = 1
+
+
+def look(directory: Directory, now: float) -> Listing:
+    """One pass that only counts."""
+    listing = Listing()
+    for name in directory.names():
+        listing.see(name, now)
+    return listing
+
+
+class Picker:
+    """Passes over one queue, one candidate at a time."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        order: Order = "fair",
+        share: Callable[[], Share] = Share,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory = directory
+        # What the pass before saw, whole.
+        self.listing = Listing()
+        self.passes = 0
+        self._order = order
+        self._share = share
+        self._clock = clock
+        self._monotonic = monotonic
+        self._stream: Iterator[Candidate] | None = None
+
+    def next(self) -> Candidate | None:
+        """The next item to try; None at the end of a pass."""
+        if self._stream is None:
+            self._stream = self._fair() if self._order == "fair" else self._sorted()
+        try:
+            candidate = next(self._stream, None)
+        except OSError:
+            self._stream = None
+            raise
+        if candidate is None:
+            self._stream = None
+            self.passes += 1
+        return candidate
+
+    def restart(self) -> None:
+        """Forget the pass at hand: its listing is out of date."""
+        self._stream = None
+
+    def _fair(self) -> Iterator[Candidate]:
+        ours, of = self._share()
+        listing = Listing()
+        now = self._clock()
+        began_at = self._monotonic()
+        own = names_left = 0
+        slice_: list[Candidate] = []
+        others: list[Candidate] = []
+        failed = False
+        for name in self.directory.names():
+            candidate = listing.see(name, now)
+            if candidate is None:
+                continue
+            if candidate.attempt:
+                failed = True
+                continue
+            names_left -= 1
+            if names_left < 0:
+                names_left = _SHARE_NAMES
+                ours, of = self._share()
+            if of > 1:
+                part = zlib.crc32(candidate.docid.encode())
+                if part % of != ours:
+                    listing.left += 1
+                    keep = slice_ if part // of % of == ours else others
+                    if len(keep) < _KEEP_OTHERS:
+                        keep.append(candidate)
+                    continue
+            own += 1
+            yield candidate
+        patient = not self.listing.left
+        self.listing = listing
+        if not own:
+            # From the far end: the owner comes from the near one.
+            fresh = max(_FRESH, 4 * (self._monotonic() - began_at))
+            yield from self._while_fresh(reversed(slice_), fresh)
+            if not slice_ and not patient:
+                yield from self._while_fresh(reversed(others), fresh)
+        if failed:
+            yield from self._failed()
+
+    def _failed(self) -> Iterator[Candidate]:
+        """The end of the queue: what failed before, looked up anew."""
+        now = self._clock()
+        seen = Listing()
+        for name in self.directory.names():
+            candidate = None if name.endswith(".ready") else seen.see(name, now)
+            if candidate is not None and candidate.attempt:
+                yield candidate
+
+    def _sorted(self) -> Iterator[Candidate]:
+        listing = Listing()
+        now = self._clock()
+        waiting = (listing.see(name, now) for name in self.directory.names())
+        found = heapq.nsmallest(
+            _KEEP_SORTED, (one for one in waiting if one is not None), key=self._sort_key
+        )
+        self.listing = listing
+        yield from self._while_fresh(iter(found), _FRESH)
+
+    def _sort_key(self, candidate: Candidate) -> tuple[int, int, str]:
+        if self._order == "name":
+            return candidate.attempt, 0, candidate.docid
+        try:
+            return (
+                candidate.attempt,
+                self.directory.status(candidate.name).mtime_ns,
+                candidate.docid,
+            )
+        except FileNotFoundError:
+            return candidate.attempt, 0, candidate.docid
+
+    def _while_fresh(self, candidates: Iterator[Candidate], seconds: float) -> Iterator[Candidate]:
+        until = self._monotonic() + seconds
+        for candidate in candidates:
+            yield candidate
+            if self._monotonic() > until:
+                return

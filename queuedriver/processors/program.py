@@ -1,0 +1,175 @@
+"""The program of a command or a server: found once, and started without a shell.
+
+posix_spawn starts it as the leader of a process group of its own. No preexec_fn: that needs a fork,
+which copies the page tables of a parent of gigabytes. Every signal is back at its default: that a
+driver records SIGTERM and Python ignores SIGPIPE is not for a child to inherit.
+"""
+
+import contextlib
+import errno
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from queuedriver.document import Document
+from queuedriver.errors import (
+    ConfigError,
+    Interrupted,
+    PermanentError,
+    ProcessorFailed,
+    QueueError,
+    TryLater,
+    is_trouble,
+    trouble,
+)
+from queuedriver.limits import Limits
+from queuedriver.outputs import Outputs
+from queuedriver.processors.base import MARKER
+from queuedriver.processors.children import Child
+
+# What spawn says when the machine is short of something; it says nothing about the document.
+_SHORTAGES = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR}
+)
+# In seconds: long enough for a build or a neighbour to finish.
+_SHORTAGE_DELAY = 10.0
+_DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+
+
+class Program:
+    """An executable that was found, and the environment its children get."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], marker: str) -> None:
+        self.name = command[0]
+        self._path = _find(command[0], environ.get("PATH", os.defpath))
+        # In bytes, because posix_spawn would encode all of it for each document.
+        self._environ = {os.fsencode(key): os.fsencode(value) for key, value in environ.items()}
+        self._environ[MARKER.encode()] = os.fsencode(marker)
+        _keep_exit_statuses()
+        _keep_descriptors()
+
+    def spawn(self, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Child:
+        try:
+            pid = os.posix_spawn(
+                self._path,
+                arguments,
+                self._environ,
+                file_actions=(
+                    (os.POSIX_SPAWN_DUP2, stdin, 0),
+                    (os.POSIX_SPAWN_DUP2, stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                ),
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+            return Child(pid)
+        except OSError as error:
+            raise _cannot_start(error, self._path) from None
+
+
+def split_command(command: str | Sequence[str]) -> list[str]:
+    """A command as its arguments; a string is split as a shell would, and not run by one."""
+    if not isinstance(command, str):
+        arguments = list(command)
+    else:
+        try:
+            arguments = shlex.split(command)
+        except ValueError as error:
+            raise ConfigError(f"the command {command!r} cannot be split: {error}") from None
+        for one in arguments:
+            if one in ("|", "||", "&&", "&", ">", ">>", "<", "2>", "2>&1"):
+                raise ConfigError(
+                    f"the command {command!r} has {one!r}, which only a shell understands, and no "
+                    "shell runs it; put it into a script"
+                )
+    if not arguments or not arguments[0]:
+        raise ConfigError("the command is empty; give a program and its arguments")
+    if any("\0" in one for one in arguments):
+        raise ConfigError(f"the command {arguments!r} has a NUL byte in it")
+    return arguments
+
+
+def open_null() -> int:
+    """/dev/null, above the three standard descriptors.
+
+    Where a driver was started with one of the three closed, this fills it: else a pipe of ours
+    could become descriptor 1 or 2, and be overwritten while a child's own are put in place.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        pass
+    return fd
+
+
+def _find(name: str, search: str) -> str:
+    found = shutil.which(name, path=search)
+    if found is not None:
+        return os.path.abspath(found)
+    if os.sep in name:
+        where = os.path.abspath(name)
+        what = "is not an executable file" if os.path.exists(where) else "does not exist"
+        raise ConfigError(f"the program {where} {what}; correct the command, or chmod +x it")
+    raise ConfigError(
+        f"the program {name!r} is not on the PATH ({search}); install it, or give its full path"
+    )
+
+
+def _cannot_start(error: OSError, path: str) -> Exception:
+    number = error.errno or 0
+    reason = os.strerror(number)
+    if number in _SHORTAGES:
+        return TryLater(_SHORTAGE_DELAY, f"{path} cannot be started now: {reason}")
+    if is_trouble(error):
+        return trouble(error, f"starting {path}")
+    hint = {
+        errno.ENOENT: "it was removed, or the interpreter its first line names is missing",
+        errno.ENOEXEC: "its first line must name its interpreter, as in #!/bin/sh",
+        errno.ENOSYS: "the kernel is older than 5.3, which was the first to have pidfds",
+        errno.E2BIG: "the environment and the arguments are larger than the system passes on",
+    }.get(number, "look at its permissions")
+    return ConfigError(f"{path} cannot be started: {reason}; {hint}")
+
+
+def _keep_exit_statuses() -> None:
+    # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our
+    # children end. Not in the main thread: whoever runs processors there has to see to it.
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _keep_descriptors() -> None:
+    # Python's own are not inherited. What our starter left open would be: a child that stays would
+    # hold a lock of somebody's, or keep a pipe from ending.
+    for name in os.listdir("/proc/self/fd"):
+        # The listing's own descriptor is gone by now.
+        with contextlib.suppress(OSError):
+            if (fd := int(name)) > 2:
+                os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
+
+
+def one_by_one(
+    process: Callable[[Document, Outputs, Limits], None],
+    batch: Sequence[tuple[Document, Outputs]],
+    limits: Limits,
+) -> list[BaseException | None]:
+    """A batch, for processors that take one document at a time; each gets the whole time-out."""
+    fates: list[BaseException | None] = []
+    for document, outputs in batch:
+        limits.begin()
+        try:
+            process(document, outputs, limits)
+        except (
+            ProcessorFailed,
+            PermanentError,
+            TryLater,
+            Interrupted,
+            QueueError,
+            OSError,
+        ) as error:
+            fates.append(error)
+        else:
+            fates.append(None)
+    return fates

@@ -1,0 +1,224 @@
+"""Finish or take back what dead drivers left. Anyone may, at any time, any number at once.
+
+    .written              publish and finish it: it is committed
+    .working, crashed     its process ended by itself: the attempt is charged
+    .working, hung        ended by its own hard limit: charged, with the stacks it left
+    .working, rebooted    its host went down: given back uncharged, the third time charged
+    .working, lost        its beat stood still for the lease: the same
+    .working, left        it said goodbye, and could not release it: given back
+    .writing              moved to `orphans/` of the output queue when its claim is nowhere;
+                          never deleted, since a listing may miss a claim that is being renamed
+
+A wrong guess costs time, never a document: every step starts from a name with the N of the claim,
+and the driver that was wrongly given up finds that name gone when it commits.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection
+
+from queuedriver import names
+from queuedriver.filesystem import Directory
+from queuedriver.handoff import ORPHANS, Claim, Handoff
+from queuedriver.journal import Journal
+from queuedriver.liveness import (
+    LEASE,
+    Observer,
+    Registration,
+    Verdict,
+    read_registrations,
+    whose,
+)
+from queuedriver.outcome import Failure
+from queuedriver.processors.children import kill_marked
+from queuedriver.runtime import forget_stacks, read_stacks
+from queuedriver.setbacks import Setbacks
+
+# How long an orphan is kept for whoever may still want to publish it, and a dead registration for
+# whoever wants to know.
+KEEP = 7 * 86400.0
+
+_MESSAGES = {
+    "dead": "the driver's process ended while it had the document",
+    "hung": "the document took longer than its hard limit; the driver was ended",
+    "rebooted": "the host of the driver went down while it had the document",
+    "lost": "the driver showed no life for its lease while it had the document",
+}
+
+
+class Recoverer:
+    """Looks after one input queue's dead drivers."""
+
+    def __init__(
+        self,
+        queue: Directory,
+        drivers: Directory,
+        handoff: Handoff,
+        setbacks: Setbacks,
+        journal: Journal,
+        observer: Observer,
+        own: tuple[str, str] = ("", ""),
+        held: Collection[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._queue = queue
+        self._drivers = drivers
+        self._handoff = handoff
+        self._setbacks = setbacks
+        self._journal = journal
+        self._observer = observer
+        # The driver on whose behalf this runs, and the claims it holds right now.
+        self._own = own
+        self._held = held
+        self._clock = clock
+        self._swept: set[tuple[str, str]] = set()
+
+    def registrations(self) -> list[tuple[Registration, Verdict]]:
+        """Who registered, and who of them is alive."""
+        found = read_registrations(self._drivers)
+        return [(one, self._observer.judge(one)) for one in found]
+
+    def newly_dead(self) -> bool:
+        """Whether a driver is gone whose leftovers nobody here has looked for yet."""
+        return any(
+            verdict != "alive" and (one.id, one.salt) not in self._swept
+            for one, verdict in self.registrations()
+        )
+
+    def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
+        """Deal with every claim of a dead driver; how many there were.
+
+        `claimed` is what a pass has just seen; without it the queue is listed.
+        """
+        known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        if claimed is None:
+            claimed = self._claimed()
+        dead = {
+            key: one
+            for one, verdict in known.values()
+            if verdict != "alive" and (key := (one.id, one.salt)) not in self._swept
+        }
+        # Whatever its commands and servers still write must stop before anything is published.
+        for (driver, salt), gone in dead.items():
+            if _same_host(gone, self._observer):
+                kill_marked(f"{driver}-{salt}")
+        recovered = 0
+        for name, item in claimed:
+            verdict, registration = self._verdict(name, item, known)
+            if verdict == "alive":
+                continue
+            self._recover_one(name, item, verdict, registration)
+            recovered += 1
+        for key, gone in dead.items():
+            self._sweep(gone)
+            self._swept.add(key)
+            if _same_host(gone, self._observer):
+                forget_stacks(gone.dump)
+        return recovered
+
+    def _claimed(self) -> list[tuple[str, names.Item]]:
+        found = []
+        for name in self._queue.names():
+            if name.endswith((".working", ".written")) and (item := names.parse(name)):
+                found.append((name, item))
+        return found
+
+    def _verdict(
+        self,
+        name: str,
+        item: names.Item,
+        known: dict[str, tuple[Registration, Verdict]],
+    ) -> tuple[Verdict, Registration | None]:
+        """Whether whoever has this claim is alive, as far as can be known."""
+        token = names.parse_token(item.token)
+        if (token.driver, token.salt) == self._own:
+            # A claim whose reply was lost, or one we could not release when the disk was full.
+            return ("alive" if item.token in self._held else "left"), None
+        registration, verdict = whose(token, known)
+        if verdict is not None:
+            return verdict, registration
+        # A driver that never registered shows life by touching the file it claimed.
+        try:
+            touched = self._queue.status(name).mtime_ns
+        except FileNotFoundError:
+            return "alive", None
+        still = self._observer.unchanged_for(name, touched)
+        return ("lost" if still >= LEASE else "alive"), None
+
+    def _recover_one(
+        self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
+    ) -> None:
+        self._observer.forget(name)
+        if item.state == "written":
+            finals = self._handoff.finish_written(item, name)
+            self._journal.note(
+                "recovered",
+                item.docid,
+                token=item.token,
+                attempt=item.attempt,
+                message="its driver had committed it",
+                outputs=finals,
+            )
+            return
+        now = self._clock()
+        claim = Claim(item.docid, item.attempt, item.token, name)
+        token = names.parse_token(item.token)
+        claimed_at = token.claimed_at or now
+        host = registration.identity.host if registration else None
+        if verdict == "left":
+            self._setbacks.release(claim, "its driver had left it")
+        elif verdict == "dead":
+            stacks = read_stacks(registration.dump) if registration else None
+            cause = "hung" if stacks else "crashed"
+            message = _MESSAGES["hung" if stacks else "dead"]
+            failure = Failure(cause=cause, message=message, stacks=stacks)
+            self._setbacks.charge(claim, failure, claimed_at, now, host)
+        else:
+            failure = Failure(cause=verdict, message=_MESSAGES[verdict])
+            self._setbacks.take_back(claim, failure, claimed_at, now, host)
+
+    # Unfinished outputs
+
+    def _sweep(self, registration: Registration) -> None:
+        """Move the unfinished outputs of a dead driver aside."""
+        lives = {registration.salt, *registration.past}
+        held = {item.token for _, item in self._claimed()}
+        kept = bool(held)
+        for target in self._handoff.targets:
+            for name in target.directory.list():
+                item = names.parse(name)
+                if item is None or item.state != "writing" or item.token in held:
+                    continue
+                token = names.parse_token(item.token)
+                if token.driver != registration.id or token.salt not in lives:
+                    continue
+                if not self._has_claim(item):
+                    _set_aside(target.directory, name)
+                    kept = True
+        old = registration.beat_at < self._clock() - KEEP
+        if old and not kept and self._observer.judge(registration) != "alive":
+            self._drivers.remove(f"{registration.id}.json")
+
+    def _has_claim(self, item: names.Item) -> bool:
+        """Asked by name too, in the order in which a claim goes from one to the other."""
+        for form in (names.working_name, names.written_name):
+            for attempt in range(self._handoff.settings.retries + 1):
+                if self._queue.present(form(item.docid, attempt, item.token)):
+                    return True
+        return False
+
+
+def _set_aside(output: Directory, name: str) -> None:
+    orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
+    try:
+        output.rename_new(name, name, orphans)
+    except (FileNotFoundError, FileExistsError):
+        # Somebody else swept, or its driver published after all.
+        pass
+    finally:
+        orphans.close()
+
+
+def _same_host(registration: Registration, observer: Observer) -> bool:
+    them, me = registration.identity, observer.me
+    return (them.boot, them.namespace) == (me.boot, me.namespace)
