@@ -2,17 +2,18 @@
 
 import errno
 import os
+from contextlib import suppress
 from typing import BinaryIO
 
 from queuedriver.errors import ProcessorFailed, is_trouble, trouble
-from queuedriver.filesystem import Directory, read_up_to, regular_size
+from queuedriver.filesystem import Directory, regular_size
 from queuedriver.outcome import Failure
 
 
 class Document:
     """One claimed document. Read it; never write, rename or delete it."""
 
-    __slots__ = ("_directory", "_name", "attempt", "docid", "queue")
+    __slots__ = ("_directory", "_name", "_seen", "attempt", "docid", "queue")
 
     def __init__(
         self, docid: str, attempt: int, queue: str, directory: Directory, name: str
@@ -23,6 +24,8 @@ class Document:
         self.queue = queue
         self._directory = directory
         self._name = name
+        # Whether anybody has looked at the file, and so found it to be one.
+        self._seen = False
 
     def __repr__(self) -> str:
         return f"<Document {self.docid!r} of {self.queue}, attempt {self.attempt}>"
@@ -32,7 +35,15 @@ class Document:
         """Where its file is while it is being processed, for programs that want a name."""
         if not self._directory.status(self._name).regular:
             raise _not_a_file(self.docid)
+        self._seen = True
         return os.path.join(self._directory.path, self._name)
+
+    def check(self) -> None:
+        """Look now, if its processor never did: what is no file must not be taken for done."""
+        if not self._seen:
+            # Taken back meanwhile: then there is nothing to say, and nothing to commit.
+            with suppress(FileNotFoundError):
+                _ = self.path
 
     def descriptor(self) -> int:
         """An open descriptor, for whoever passes it on; the caller closes it."""
@@ -43,6 +54,7 @@ class Document:
         if regular_size(fd) is None:
             os.close(fd)
             raise _not_a_file(self.docid)
+        self._seen = True
         return fd
 
     def open(self) -> BinaryIO:
@@ -51,18 +63,14 @@ class Document:
 
     def read(self) -> bytes:
         """Its contents."""
-        fd = -1
         try:
-            fd = self._directory.open_read(self._name)
-            size = regular_size(fd)
-            if size is None:
-                raise _not_a_file(self.docid)
-            return read_up_to(fd, size)
+            data = self._directory.read_regular(self._name)
         except OSError as error:
             raise self._cannot(error) from None
-        finally:
-            if fd >= 0:
-                os.close(fd)
+        if data is None:
+            raise _not_a_file(self.docid)
+        self._seen = True
+        return data
 
     def _cannot(self, error: OSError) -> Exception:
         """What it means that the document could not be read."""

@@ -19,7 +19,16 @@ from queuedriver.backpressure import BackPressure
 from queuedriver.errors import QueueError
 from queuedriver.lane import Lane
 from queuedriver.limits import Limits
-from queuedriver.liveness import BEAT, NETWORK_BEAT, PAST, Beats, Counters, Observer, Registration
+from queuedriver.liveness import (
+    BEAT,
+    CRASHED,
+    NETWORK_BEAT,
+    PAST,
+    Beats,
+    Counters,
+    Observer,
+    Registration,
+)
 from queuedriver.loop import Loop
 from queuedriver.mounts import filesystem_type, is_network
 from queuedriver.options import Options
@@ -45,6 +54,17 @@ class Left(NamedTuple):
     counters: Counters
 
 
+class Progress(NamedTuple):
+    """What a driver does right now, for whoever shows it."""
+
+    state: str
+    why: str
+    # How many documents it has claimed, and whether it was asked to leave.
+    at_hand: int
+    leaving: bool
+    counters: Counters
+
+
 class Driver:
     """Drives a processor over input queues.
 
@@ -67,8 +87,13 @@ class Driver:
         self._inputs = _paths(inputs)
         self._outputs = _paths(outputs)
         self._wanted_id = id
+        # The id it got, once it runs.
+        self.id = ""
         self._tally = Tally()
         self._loop: Loop | None = None
+        self._limits: Limits | None = None
+        # The N of every claim at hand: what else carries our id on disk was lost track of.
+        self._held: set[str] = set()
 
     def run(self) -> Left:
         """Drive until told to leave. QueueError when it cannot even start."""
@@ -77,12 +102,12 @@ class Driver:
             dump = at_end.enter_context(stacks_file()) if options.timeout is not None else None
             limits = Limits(options.timeout, options.hard_after, options.grace, dump)
             at_end.callback(limits.close)
-            observer = Observer()
-            held: set[str] = set()
+            observer, held = Observer(), self._held
             with assemble(
                 self._inputs, self._outputs, self._wanted_id, options, observer, held
             ) as crew:
                 beats = self._register(crew, dump)
+            self.id, self._limits = crew.driver, limits
             paths = [lane.queue.path for lane in crew.lanes]
             waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
             mint = names.Mint(crew.driver, crew.salt)
@@ -92,7 +117,7 @@ class Driver:
             return self._drive(crew, loop, limits, waker, beats)
 
     def _drive(self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Beats) -> Left:
-        end = Quit("failed", "it ended by an error", 70)
+        end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main:
@@ -135,6 +160,12 @@ class Driver:
         beats = Beats(registration, [lane.drivers for lane in crew.lanes], self._report, interval)
         beats.start()
         return beats
+
+    def progress(self) -> Progress:
+        """What it does right now; to be asked from another thread."""
+        leaving = self._limits is not None and self._limits.leaving_at is not None
+        state, why, counters = self._report()
+        return Progress(state, why, len(self._held), leaving, counters)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop

@@ -14,7 +14,7 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -58,10 +58,11 @@ class Directory:
 
     __slots__ = ("_noreplace", "fd", "path")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, noreplace: bool = True) -> None:
         self.path = path
         self.fd = fd
-        self._noreplace = True
+        # Whether RENAME_NOREPLACE is known here, as far as we know.
+        self._noreplace = noreplace
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
@@ -76,8 +77,10 @@ class Directory:
             os.close(self.fd)
             self.fd = -1
 
-    def reopen(self) -> None:
+    def reopen(self, create: bool = False) -> None:
         """After trouble: the descriptor may be stale while the path is well again."""
+        if create:
+            make_directory(self.path)
         fd = os.open(self.path, _DIRECTORY)
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
@@ -199,6 +202,22 @@ class Directory:
         finally:
             os.close(fd)
 
+    def read_regular(self, name: str) -> bytes | None:
+        """All of a file, however long; None when it is not a regular one."""
+        fd = os.open(name, _READ, dir_fd=self.fd)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            # Asking for just its size spares a large empty buffer; the rest is for a signal, and
+            # for what is longer than one call reads.
+            data = os.read(fd, found.st_size)
+            if len(data) != found.st_size:
+                data += read_up_to(fd, found.st_size - len(data))
+            return data
+        finally:
+            os.close(fd)
+
     def write_new(self, name: str, data: bytes) -> None:
         """Create a file with these contents; FileExistsError when the name is taken."""
         fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
@@ -214,6 +233,15 @@ class Directory:
 
         A crash leaves a hidden `.aside-…` file, which `check` names and removes.
         """
+        self._write_aside(self.rename_over, name, data, durable)
+
+    def write_first(self, name: str, data: bytes, durable: bool = False) -> None:
+        """The same, but whoever was there first stays: FileExistsError."""
+        self._write_aside(self.rename_new, name, data, durable)
+
+    def _write_aside(
+        self, rename: Callable[[str, str], None], name: str, data: bytes, durable: bool
+    ) -> None:
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
         fd = self.open_new(aside)
         try:
@@ -223,7 +251,7 @@ class Directory:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            self.rename_over(aside, name)
+            rename(aside, name)
         except BaseException:
             self.remove(aside)
             raise

@@ -13,37 +13,36 @@ step may be repeated. What a crash leaves:
     before the commit   `.working` and perhaps `.writing`: the claim is charged or released, and the
                         outputs are moved to `orphans/`
     after the commit    `.written`: whoever finds it publishes and finishes
-    amid a discard      `discarded/.N.report` without its document: `check` drops it; with its
-                        document beside it: `check` gives it its name
+    amid a discard      `discarded/.N.report`: who recovers gives it the name of its document, or
+                        drops it where that is elsewhere
 """
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import suppress
 
 import msgspec
 
 from queuedriver import names
+from queuedriver.errors import trouble
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.outputs import Outputs, Target, Written
 from queuedriver.records import Attempt, Attempts, Plan, Report, encode_report, hidden_report
-from queuedriver.settings import Settings, second_name
+from queuedriver.settings import Settings, names_to_try
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
 ATTEMPTS = "attempts"
 
 
-class Claim:
-    """The sole right of one N to one item. `name` is where the file is now."""
+class Claim(msgspec.Struct):
+    """The sole right of one N to one item."""
 
-    __slots__ = ("attempt", "docid", "name", "token")
-
-    def __init__(self, docid: str, attempt: int, token: str, name: str) -> None:
-        self.docid = docid
-        self.attempt = attempt
-        self.token = token
-        self.name = name
+    docid: str
+    attempt: int
+    token: str
+    # Where the file is now.
+    name: str
 
     @property
     def committed(self) -> bool:
@@ -51,7 +50,7 @@ class Claim:
         return self.name.endswith(".written")
 
 
-class Completion(NamedTuple):
+class Completion(msgspec.Struct, frozen=True):
     """What became of a claim that was completed: the names published, or none if it was revoked."""
 
     claim: Claim
@@ -132,8 +131,13 @@ class Handoff:
         for (claim, outputs), plan, gone, finals in zip(
             work, planned, revoked, published, strict=True
         ):
-            if not gone and outputs.written:
+            if gone:
+                if plan:
+                    self._plans.remove(f"{claim.token}.json")
+            elif outputs.written:
                 self._finish(claim, plan)
+            elif claim.attempt:
+                self.attempts.forget(claim.docid)
             completions.append(Completion(claim, finals, gone))
         return completions
 
@@ -160,17 +164,22 @@ class Handoff:
 
     def _sync_outputs(self, work: Sequence[tuple[Claim, Outputs]]) -> None:
         """Before the commit: a power cut must not leave a published name without its bytes."""
-        by_target: dict[int, list[str]] = {}
-        for _, outputs in work:
+        by_target: dict[int, list[tuple[Claim, str]]] = {}
+        for claim, outputs in work:
             for one in outputs.written:
-                by_target.setdefault(one.queue, []).append(one.writing)
+                by_target.setdefault(one.queue, []).append((claim, one.writing))
         for index, writing in by_target.items():
             directory = self.targets[index].directory
             if len(writing) >= SYNC_ALL_FROM:
                 directory.sync_all()
                 continue
-            for name in writing:
-                directory.sync_file(name)
+            for claim, name in writing:
+                try:
+                    directory.sync_file(name)
+                except FileNotFoundError:
+                    # Swept aside, because the claim was taken back: the commit will say so.
+                    if self.queue.present(claim.name):
+                        raise
             directory.sync()
 
     def _plan(self, claim: Claim, outputs: Outputs) -> bool:
@@ -190,7 +199,11 @@ class Handoff:
             final = self.targets[0].publication.name(claim.docid)
             return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
         plan = msgspec.json.decode(data, type=Plan)
-        return [Written(*one) for one in plan.outputs if one[0] < len(self.targets)], True
+        written = [Written(*one) for one in plan.outputs if one[0] < len(self.targets)]
+        if any("/" in one.writing or "/" in one.final for one in written):
+            # Not ours: whoever wrote it wants something moved out of its directory.
+            raise msgspec.ValidationError(f"the plan of {claim.name!r} names other directories")
+        return written, True
 
     def _commit(self, claim: Claim, outputs: Outputs) -> bool:
         """The one atomic moment. False when the claim had been taken back."""
@@ -202,14 +215,17 @@ class Handoff:
                 self.queue.rename(claim.name, written)
                 claim.name = written
         except FileNotFoundError:
-            written = names.written_name(claim.docid, claim.attempt, claim.token)
-            if outputs.written and self.queue.present(written):
+            if outputs.written and self.committed(claim):
                 # It was the reply that was lost, not the rename.
-                claim.name = written
+                claim.name = names.written_name(claim.docid, claim.attempt, claim.token)
                 return True
             outputs.discard()
             return False
         return True
+
+    def committed(self, claim: Claim) -> bool:
+        """Whether its commit happened, whatever the file system said about it."""
+        return self.queue.present(names.written_name(claim.docid, claim.attempt, claim.token))
 
     def _publish_all(self, token: str, written: Sequence[Written]) -> tuple[str, ...]:
         return tuple(self._publish(token, one) for one in written)
@@ -218,34 +234,29 @@ class Handoff:
         """Make one output visible; the name it got."""
         directory = self.targets[one.queue].directory
         try:
-            return self._publish_from(directory, directory, one.writing, one.final, token)
+            if not self._replace:
+                return _keep_both(directory, one.writing, directory, one.final, token)
+            directory.rename_over(one.writing, one.final)
         except FileNotFoundError:
-            pass
-        # A sweeper that could not see our claim moved it aside; otherwise somebody has published
-        # it for us, as the commit entitles everybody to.
+            return self._publish_orphan(directory, token, one)
+        return one.final
+
+    def _publish_orphan(self, directory: Directory, token: str, one: Written) -> str:
+        """A sweeper that could not see our claim moved it aside; otherwise somebody has published
+        it for us, as the commit entitles everybody to."""
         try:
             orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
         except FileNotFoundError:
             return one.final
         try:
-            return self._publish_from(orphans, directory, one.writing, one.final, token)
+            if not self._replace:
+                return _keep_both(orphans, one.writing, directory, one.final, token)
+            orphans.rename_over(one.writing, one.final, directory)
         except FileNotFoundError:
-            return one.final
+            pass
         finally:
             orphans.close()
-
-    def _publish_from(
-        self, source: Directory, target: Directory, writing: str, final: str, token: str
-    ) -> str:
-        if self._replace:
-            source.rename_over(writing, final, target)
-            return final
-        try:
-            source.rename_new(writing, final, target)
-        except FileExistsError:
-            final = second_name(final, token)
-            source.rename_new(writing, final, target)
-        return final
+        return one.final
 
     def _finish(self, claim: Claim, planned: bool) -> None:
         """Drop the input. A crash before it leaves a `.written` that anyone finishes again."""
@@ -263,8 +274,7 @@ class Handoff:
         if self.archive is None:
             self.queue.unlink(claim.name)
             return
-        second = names.second_docid(claim.docid, claim.token)
-        _keep_both(self.queue, claim.name, self.archive, claim.docid, second)
+        _keep_both(self.queue, claim.name, self.archive, claim.docid, claim.token)
         if self._durable:
             self.archive.sync()
 
@@ -280,19 +290,22 @@ class Handoff:
 
     def fail(self, claim: Claim, record: Attempt, due: int = 0) -> str | None:
         """Charge the attempt and let the document wait for its next."""
-        self.attempts.write(record, self._durable)
-        docid = self._give_back(claim, claim.attempt + 1, due)
-        if docid is None:
-            self.attempts.remove(claim.docid, claim.token)
-        return docid
+        return self._recorded(claim, record, claim.attempt + 1, due)
 
     def record_release(self, claim: Claim, record: Attempt) -> str | None:
         """Release, and remember that it was not the driver's wish: the third such counts."""
+        return self._recorded(claim, record, claim.attempt)
+
+    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
         self.attempts.write(record, self._durable)
-        return self.release(claim)
+        docid = self._give_back(claim, attempt, due)
+        # When somebody was faster the record stays: it may well be theirs.
+        if docid is not None and docid != claim.docid:
+            self.attempts.move(claim.docid, claim.token, docid)
+        return docid
 
     def _give_back(self, claim: Claim, attempt: int, due: int = 0) -> str | None:
-        for docid in (claim.docid, names.second_docid(claim.docid, claim.token)):
+        for docid in names.docids_to_try(claim.docid, claim.token):
             name = (
                 names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
             )
@@ -305,7 +318,7 @@ class Handoff:
             if self._durable:
                 self.queue.sync()
             return docid
-        raise FileExistsError(f"{claim.docid!r} and its second name both wait in {self.queue.path}")
+        raise FileExistsError(f"no name is left for {claim.docid!r} in {self.queue.path}")
 
     # Give up
 
@@ -316,28 +329,58 @@ class Handoff:
         reason somewhere; the rename of the document decides.
         """
         hidden = hidden_report(claim.token)
-        # Left by an attempt of ours at this same discard, which the file system interrupted.
-        self.discarded.remove(hidden)
-        self.discarded.write_new(hidden, encode_report(report))
-        self.discarded.sync_file(hidden)
-        second = names.second_docid(claim.docid, claim.token)
+        # Several may recover one claim at once, and so discard it: the first report stands.
+        with suppress(FileExistsError):
+            self.discarded.write_first(hidden, encode_report(report), durable=True)
         try:
-            docid = _keep_both(self.queue, claim.name, self.discarded, claim.docid, second)
+            docid = _keep_both(self.queue, claim.name, self.discarded, claim.docid, claim.token)
         except FileNotFoundError:
-            self.discarded.remove(hidden)
+            self.settle_report(claim.docid, claim.token)
             return None
-        self.discarded.rename_over(hidden, docid + names.REPORT)
+        self._show_report(hidden, docid)
         self.discarded.sync()
         self.queue.sync()
         self.attempts.forget(claim.docid)
         return docid
 
+    def settle_report(self, docid: str, token: str) -> None:
+        """The claim is gone: show the report if its document was discarded, else drop it.
 
-def _keep_both(source: Directory, name: str, target: Directory, wanted: str, second: str) -> str:
-    """Move to the wanted name, or to the second where that is taken; the name it got."""
+        Somebody was faster, the reply to our own rename was lost, or a driver died in between.
+        """
+        hidden = hidden_report(token)
+        for name in (names.second_docid(docid, token), docid):
+            there = self.discarded.present
+            if there(name) and not there(name + names.REPORT):
+                self._show_report(hidden, name)
+                return
+        self.discarded.remove(hidden)
+
+    def _show_report(self, hidden: str, docid: str) -> None:
+        # Whoever else discards this claim may be faster here, too.
+        with suppress(FileNotFoundError):
+            self.discarded.rename_over(hidden, docid + names.REPORT)
+
+
+def _keep_both(source: Directory, name: str, target: Directory, wanted: str, token: str) -> str:
+    """Move to the wanted name, or to a second one where that is taken; the name it got."""
     try:
         source.rename_new(name, wanted, target)
     except FileExistsError:
-        source.rename_new(name, second, target)
-        return second
+        return _keep_beside(source, name, target, wanted, token)
+    except FileNotFoundError as error:
+        if source is not target and source.present(name):
+            # What is not there is the directory it was to go to, removed by somebody.
+            raise trouble(error, f"moving {name!r} to {target.path}") from None
+        raise
     return wanted
+
+
+def _keep_beside(source: Directory, name: str, target: Directory, wanted: str, token: str) -> str:
+    for final in names_to_try(wanted, token):
+        try:
+            source.rename_new(name, final, target)
+        except FileExistsError:
+            continue
+        return final
+    raise FileExistsError(f"no name is left for {wanted!r} in {target.path}")

@@ -96,6 +96,11 @@ def submitter(host: str) -> str:
     return "put-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
 
 
+def operator(host: str) -> str:
+    """The writer that all operators of one host are."""
+    return "operator-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
+
+
 class Journal:
     """What one writer notes. For one thread; a forked child starts with nothing noted."""
 
@@ -163,6 +168,11 @@ class Journal:
                 renamed=renamed,
             )
         )
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """What was noted and is not written yet, the latest last."""
+        return self._pending
 
     def flush_if_due(self, now: float) -> None:
         """Write what was noted, if the last write is `interval` ago. `now` is monotonic."""

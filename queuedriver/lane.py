@@ -44,6 +44,7 @@ class Lane:
         observer: Observer,
         order: Order = "fair",
         archive: Directory | None = None,
+        await_writing: bool = True,
     ) -> None:
         self.queue = queue
         self.drivers = queue.private.subdirectory(DRIVERS, create=True)
@@ -63,6 +64,7 @@ class Lane:
         self.picker = Picker(queue.directory, order, self._share)
         self.controls = Controls()
         self._owner = owner
+        self._await_writing = await_writing
         self._shared = Share()
         self._shared_at = 0.0
         self._born_at = time.monotonic()
@@ -70,6 +72,8 @@ class Lane:
         # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
         self._mtime = 0
         self._in_pass = False
+        # Items this pass gave to try, less those that were lost.
+        self._given = 0
         self._empty_mtime: int | None = None
         self._empty_since = 0.0
 
@@ -90,7 +94,9 @@ class Lane:
             *self.handoff.directories(),
         )
         for directory in directories:
-            directory.reopen()
+            # What is missing inside the queue was removed by hand. Elsewhere it may be a mount that
+            # went away, and what is made in its place would be on another file system.
+            directory.reopen(create=directory.path.startswith(f"{self.queue.path}/"))
 
     def probe(self) -> None:
         """Raise while the input or an output cannot be written."""
@@ -99,19 +105,31 @@ class Lane:
             target.directory.probe()
 
     def next(self, now: float, alone: bool) -> Candidate | None:
-        """The next item to try; None at the end of a pass, or while this lane rests."""
-        if not self._in_pass:
-            if now < self._rest_until:
-                return None
-            self._mtime = self.queue.directory.status().mtime_ns
-            self._in_pass = True
-        candidate = self.picker.next()
-        if candidate is None:
+        """The next item to try; None after a pass that had none, or while this lane rests."""
+        while True:
+            if not self._in_pass:
+                if now < self._rest_until:
+                    return None
+                self._mtime = self.queue.directory.status().mtime_ns
+                self._in_pass = True
+                self._given = 0
+            candidate = self.picker.next()
+            if candidate is not None:
+                self._given += 1
+                return candidate
             self._in_pass = False
             self._end_of_pass(now)
-            if not alone:
-                self._rest_until = now + _REST
-        return candidate
+            # After a pass that gave work there may be more; after one whose every item was somebody
+            # else's (or a ghost of a stale listing) only waiting helps.
+            if self._given <= 0:
+                if not alone:
+                    self._rest_until = now + _REST
+                return None
+
+    def lost(self) -> None:
+        """The last item was somebody else's."""
+        self._given -= 1
+        self.picker.lost()
 
     def wake(self) -> None:
         self._rest_until = 0.0
@@ -123,6 +141,8 @@ class Lane:
     def _end_of_pass(self, now: float) -> None:
         """Two listings prove it drained only when the directory did not change from before the
         first to after the second."""
+        if not self._await_writing:
+            self.picker.listing.writing = 0
         if self.picker.listing.unfinished:
             self._empty_mtime = None
             return

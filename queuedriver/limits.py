@@ -15,8 +15,10 @@ import faulthandler
 import os
 import signal
 import time
+from collections.abc import Callable
 from io import FileIO
 from types import FrameType
+from typing import Any
 
 from queuedriver.errors import Interrupted
 
@@ -24,6 +26,7 @@ from queuedriver.errors import Interrupted
 _SAME_WISH = 0.1
 _HARD_MARGIN = 1.25
 _REPEAT = 1.0
+_SOON = 0.001
 
 
 class Limits:
@@ -60,7 +63,9 @@ class Limits:
         """Take the signals over; main thread only."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._asked_to_leave)
+            # Ignored by whoever started us: nohup means that a hang-up is not for us.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._asked_to_leave)
         self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
 
     def restore(self) -> None:
@@ -126,6 +131,14 @@ class Limits:
             return "timeout"
         return None
 
+    def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Call code of the user's, the only kind that Interrupted may be raised into."""
+        try:
+            self.arm()
+            return _call(function, arguments)
+        finally:
+            self.disarm()
+
     def arm(self) -> None:
         """The user's code starts: from here to `disarm` Interrupted may be raised."""
         self._armed = True
@@ -137,12 +150,21 @@ class Limits:
 
     def disarm(self) -> None:
         self._armed = False
-        if self.timeout is not None or self.leaving_at is not None:
+        if self._before and (self.timeout is not None or self.leaving_at is not None):
             signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _interrupt(self, reason: str, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code in _BORDER:
+            # On the way in, or out. Raised here it would skip `disarm`, and the next one would hit
+            # the driver at work on its queues.
+            signal.setitimer(signal.ITIMER_REAL, _SOON, _REPEAT)
+            return
+        raise Interrupted(reason)
 
     def _set_timer(self) -> None:
         deadline = self.deadline()
-        if deadline is not None:
+        # Where no handler is installed, in a thread, the alarm would end the process.
+        if deadline is not None and self._before:
             # 0 would switch the timer off.
             left = max(deadline - time.monotonic(), 1e-6)
             signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
@@ -157,8 +179,19 @@ class Limits:
         elif now - self.leaving_at >= _SAME_WISH:
             self.hurried = True
             if self._armed:
-                raise Interrupted("leaving")
+                self._interrupt("leaving", frame)
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:
-            raise Interrupted(reason)
+            self._interrupt(reason, frame)
+
+
+def _call(function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+    # A frame of its own: a function written in C has none, and is to be interrupted all the same.
+    return function(*arguments)
+
+
+# Between the driver's code and the user's.
+_BORDER = frozenset(
+    method.__code__ for method in (Limits.run, Limits.arm, Limits.disarm, Limits._set_timer)
+)

@@ -32,6 +32,11 @@ FENCE = 2 / 3
 # Salts of earlier lives that a registration remembers, for sweeping what they left.
 PAST = 64
 _RATE_WINDOW = 60.0
+# The last word of a driver that ended by an error of its own: what it had is charged, or a document
+# that brings it about would be given back for ever.
+CRASHED = "crashed"
+# Instead of ticks: the process is there, and that is all that may be known of it.
+HIDDEN = -1
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
 
@@ -88,8 +93,12 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Observer:
     """Judges registrations; remembers since when the beats of other hosts stand still."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, lease: float | None = None
+    ) -> None:
         self.me = identify(os.getpid())
+        # An operator's, who knows better than the drivers how long silence may be life.
+        self.lease = lease
         self._monotonic = monotonic
         self._seen: dict[str, tuple[object, float]] = {}
 
@@ -100,6 +109,8 @@ class Observer:
         ticks = process_ticks(them.pid) if same else None
         key = f"{registration.id}-{registration.salt}"
         unchanged = self.unchanged_for(key, registration.beat)
+        if self.lease is not None:
+            registration = msgspec.structs.replace(registration, lease=self.lease)
         return judge(registration, self.me, ticks, unchanged)
 
     def unchanged_for(self, key: str, value: object) -> float:
@@ -121,8 +132,9 @@ def judge(
     """What follows from the facts. `ticks` is the start of the process with that pid here."""
     them = registration.identity
     if registration.last_word:
-        return "left"
-    if (them.boot, them.namespace) == (me.boot, me.namespace):
+        return "dead" if registration.last_word == CRASHED else "left"
+    same = (them.boot, them.namespace) == (me.boot, me.namespace)
+    if same and ticks != HIDDEN:
         return "alive" if ticks == them.ticks else "dead"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "rebooted"
@@ -169,8 +181,19 @@ def process_ticks(pid: int) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return HIDDEN if _is_hidden(pid) else None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether it is there, and another user's that /proc does not show us (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        pass
+    return False
 
 
 def host_id(host: str | None = None) -> str:

@@ -28,6 +28,10 @@ _GLANCE_EVERY = 0.1
 # How often a driver looks for dead ones while it is busy, and while it waits.
 _RECOVER_BUSY = 5.0
 _RECOVER_IDLE = 1.0
+# How often a busy driver lists the queue for claims of drivers that never registered: they are
+# known by standing still, so two looks within their lease are needed. A listing of a million names
+# takes half a second.
+_RECOVER_LISTED = 60.0
 
 # The facts of most turns: there is an item, and nothing speaks against it.
 _GO = Seen(candidate=True)
@@ -63,6 +67,7 @@ class Loop:
         self._idle_turns = 0
         self._glance_at = 0.0
         self._recover_at = 0.0
+        self._list_at = time.monotonic() + _RECOVER_LISTED
 
     def run(self) -> Quit:
         """Until there is a reason to leave."""
@@ -133,8 +138,11 @@ class Loop:
             self._leaving, self._leaving_why = "quit", "there is a QUIT file"
         if now >= self._recover_at:
             self._recover_at = now + _RECOVER_BUSY
+            listed = now >= self._list_at
+            if listed:
+                self._list_at = now + _RECOVER_LISTED
             for lane in self._lanes:
-                if lane.recoverer.newly_dead():
+                if listed or lane.recoverer.newly_dead():
                     lane.recoverer.recover()
 
     def _next(self, now: float) -> Candidate | None:
@@ -167,6 +175,9 @@ class Loop:
         self._limits.idle()
         for lane in self._lanes:
             lane.journal.flush()
+            if not self._trouble and lane.queue.directory.gone():
+                # What we hold open is a ghost: empty for ever, and without a complaint.
+                raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
         if not (self._idle_turns or self._trouble):
             self._waker.arm()
             self._idle_turns = 1

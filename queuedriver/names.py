@@ -15,6 +15,7 @@ each name has one meaning. What has none is foreign, and nobody's business.
 """
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from queuedriver.errors import BadArgument, BadDocid
@@ -35,6 +36,8 @@ CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
 DISCARDED = "discarded"
 REPORT = ".report.json"
+# Under which name an output is published, unless a stage says otherwise.
+DEFAULT_PUBLISH = "{docid}.ready"
 
 # 160 leaves room in a 255-byte name for `.failedNN`, N, a `~serial` and the longest extension.
 MAX_DOCID = 160
@@ -43,7 +46,8 @@ MAX_DRIVER_ID = 32
 MAX_RETRIES = 99
 
 _DRIVER = r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
-_TOKEN = rf"(?:{_DRIVER}-[0-9a-f]{{18}}|[0-9]+)"
+# 51 bytes are the longest driver id, a dash and 18 digits; a number of 20 counts nanoseconds.
+_TOKEN = rf"(?:(?![^.]{{52}}){_DRIVER}-[0-9a-f]{{18}}|[0-9]{{1,20}})"
 _ATTEMPT = r"(?:\.failed([2-9]|[1-9][0-9])?)"
 _CLAIMED = re.compile(
     rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<token>{_TOKEN})\.(?P<state>working|written)",
@@ -54,9 +58,12 @@ _WRITING = re.compile(
 _LATER = re.compile(rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<due>[0-9a-f]{{1,16}})\.later")
 _FAILED = re.compile(rf"(?s)(?P<docid>.+?){_ATTEMPT}")
 _SPLIT_TOKEN = re.compile(
-    rf"(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
+    rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
-_SECOND = re.compile(r"(?s)(?P<docid>.+)~(?:[0-9a-f]{18}|[0-9]+)")
+# No shorter number: `page~1` and `page~2` are docids of their own.
+_SECOND = re.compile(r"(?s)(?P<docid>.+)~(?:[0-9a-f]{18}|[0-9]{19,20})")
+# How many names are tried for an item whose own is taken. Serials are unique, bare numbers are not.
+_MOST_SECONDS = 1000
 _EXT = re.compile(r"[A-Za-z0-9]{1,12}")
 _STATE_WORD = re.compile(r"ready|failed(?:[2-9]|[1-9][0-9])?|working|written|writing|later")
 
@@ -124,11 +131,20 @@ def writing_name(docid: str, token: str, ext: str = "") -> str:
     return f"{docid}.{token}.writing.{ext}" if ext else f"{docid}.{token}.writing"
 
 
-def second_docid(docid: str, token: str) -> str:
+def second_docid(docid: str, token: str, more: int = 0) -> str:
     """The docid under which the second of two equal ones is kept: `<docid>~<serial of N>`."""
     again = _SECOND.fullmatch(docid)
-    serial = token.rpartition("-")[2]
+    serial = token.rpartition("-")[2].zfill(18)
+    if more:
+        serial = f"{(int(serial, 16) + more) % 16**18:018x}"
     return f"{again['docid'] if again else docid}~{serial}"
+
+
+def docids_to_try(docid: str, token: str) -> Iterator[str]:
+    """Under which docids an item goes on, until one is found that is not taken."""
+    yield docid
+    for more in range(_MOST_SECONDS):
+        yield second_docid(docid, token, more)
 
 
 def _suffix(attempt: int) -> str:
@@ -222,7 +238,7 @@ def objection(docid: str) -> str | None:
 def why_foreign(name: str) -> str:
     """Why a file of this name is no item, and what would make it one."""
     if (item := _match(name)) is not None:
-        return f"{item.docid!r} cannot be a docid: {objection(item.docid)}"
+        return f"what stands before its state cannot be a docid: {objection(item.docid)}"
     if (reason := objection(name)) is not None:
         return f"it cannot be submitted under this name: {reason}"
     return f"rename it to {name + '.ready'!r} to submit it"

@@ -5,8 +5,7 @@ from typing import Literal
 import msgspec
 
 from queuedriver.errors import ConfigError
-from queuedriver.names import MAX_RETRIES
-from queuedriver.settings import DEFAULT_PUBLISH
+from queuedriver.names import DEFAULT_PUBLISH, MAX_RETRIES
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +13,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     # Leave when the queue is empty, rather than wait for more.
     drain: bool = False
+    # Whether what is still being written into the queue counts as something left in it.
+    await_writing: bool = True
     # How often a document is tried again after its first failure, and after which delay.
     retries: int = 1
     retry_delay: float = 0.0

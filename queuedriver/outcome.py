@@ -12,12 +12,17 @@ from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, Try
 
 # The whole traceback of a deep recursion is nobody's reading; both its ends are.
 _MAX_TRACEBACK = 32 * 1024
+# A message with the whole document in it would make the report unreadable.
+_MAX_MESSAGE = 8 * 1024
+# The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
+MAX_LATER = 366 * 24 * 3600.0
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt did not work: what a discarded document's report says of it."""
 
-    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server
+    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server;
+    # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
     cause: str
     message: str
     permanent: bool = False
@@ -55,7 +60,7 @@ def from_exception(error: BaseException) -> Setback:
     """What a processor meant by raising this."""
     match error:
         case TryLater():
-            return Postponed(error.after, error.reason)
+            return _postponed(error)
         case ProcessorFailed():
             return Failed(error.failure)
         case PermanentError():
@@ -68,14 +73,31 @@ def from_exception(error: BaseException) -> Setback:
     return Failed(_failure("exception", error))
 
 
+def _postponed(error: TryLater) -> Setback:
+    after: object = error.after
+    # NaN is neither.
+    if not isinstance(after, int | float) or not (after < 0 or after <= MAX_LATER):
+        message = f"TryLater(after={after!r}): not a number of seconds to wait"
+        return Failed(Failure(cause="bad-answer", message=message))
+    return Postponed(max(after, 0.0), error.reason)
+
+
 def _failure(cause: str, error: BaseException, permanent: bool = False) -> Failure:
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Failure(cause=cause, message=words, permanent=permanent, traceback=_traceback(error))
+    kind = type(error).__name__
+    try:
+        words = f"{kind}: {error}" if str(error) else kind
+    except Exception as broken:  # noqa: BLE001 - what is the user's includes how an error is shown
+        words = f"{kind}, which cannot be shown ({type(broken).__name__})"
+    message = _cut(words, _MAX_MESSAGE)
+    return Failure(cause=cause, message=message, permanent=permanent, traceback=_traceback(error))
 
 
 def _traceback(error: BaseException) -> str:
-    text = "".join(tb.format_exception(error))
-    if len(text) <= _MAX_TRACEBACK:
+    return _cut("".join(tb.format_exception(error)), _MAX_TRACEBACK)
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
         return text
-    half = _MAX_TRACEBACK // 2
+    half = longest // 2
     return f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"

@@ -4,19 +4,26 @@ Every file is `<docid>.<N>.writing[.<ext>]` with the N of the claim, so whatever
 known to be unfinished, and whose. Names are noted before the files are made.
 """
 
+import errno
+import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, is_trouble, trouble
+from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
 from queuedriver.filesystem import Directory, copy_all, regular_size
 from queuedriver.limits import Limits
 from queuedriver.outcome import Failure
 from queuedriver.settings import Publication
+
+# What a write says of this output alone: its name is taken, or too much for this file system.
+_OF_THE_OUTPUT = frozenset(
+    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG}
+)
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -35,7 +42,7 @@ class Output(msgspec.Struct, frozen=True):
 Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
 
 
-class Written(NamedTuple):
+class Written(msgspec.Struct, frozen=True, gc=False):
     """One output: in which output queue, under which name while unfinished, and which after."""
 
     queue: int
@@ -73,13 +80,14 @@ class Outputs:
             return
         elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
             self._take_one(answer)
-        elif isinstance(answer, Iterable):
-            iterator = iter(answer)
-            nothing = object()
-            while (one := _next(iterator, nothing, limits)) is not nothing:
-                self._take_one(one)
-        else:
+        elif not isinstance(answer, Iterable) or isinstance(answer, Mapping | io.IOBase):
+            # What a mapping or an open file iterates over is not what was meant.
             raise _bad_answer(answer)
+        else:
+            iterator = limits.run(iter, answer)
+            nothing = object()
+            while (one := limits.run(next, iterator, nothing)) is not nothing:
+                self._take_one(one)
 
     @property
     def wanted(self) -> bool:
@@ -177,10 +185,11 @@ class Outputs:
             raise self._cannot(error) from None
 
     def _cannot(self, error: OSError) -> OSError:
-        """Our own writing failed: that is never the document's fault."""
-        return (
-            trouble(error, f"writing an output of {self._docid!r}") if is_trouble(error) else error
-        )
+        """Our own writing failed. But for a name or a size that will never do, that is never the
+        document's fault: a directory that was removed or made read-only is nobody's."""
+        if error.errno in _OF_THE_OUTPUT:
+            return error
+        return trouble(error, f"writing an output of {self._docid!r}")
 
     def _move(self, path: str, noted: Written) -> None:
         directory = self._targets[noted.queue].directory
@@ -188,33 +197,48 @@ class Outputs:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             raise _failed(f"the answer names a file that is not there: {path}") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise _not_regular(path) from None
+            raise
         try:
             if regular_size(source) is None:
-                raise _failed(f"the answer names something that is not a regular file: {path}")
-            # Its own claimed file is the one thing an answer may name that is not to be moved.
-            own = self._token in os.path.basename(path) and path.endswith(".working")
-            if not own and os.fstat(source).st_dev == directory.status().device:
-                os.rename(path, os.path.join(directory.path, noted.writing))
+                raise _not_regular(path)
+            # A claimed file, its own or another's, is what an answer may name but not move.
+            item = names.parse(os.path.basename(path))
+            claimed = item is not None and item.state in (names.WORKING, names.WRITTEN)
+            if not claimed and _renamed(path, directory, noted.writing):
                 return
+            self._copy(source, directory, noted)
+        finally:
+            os.close(source)
+        if not claimed:
+            os.unlink(path)
+
+    def _copy(self, source: int, directory: Directory, noted: Written) -> None:
+        try:
             target = directory.open_new(noted.writing)
             try:
                 copy_all(source, target)
-            except OSError as error:
-                raise self._cannot(error) from None
             finally:
                 os.close(target)
-        finally:
-            os.close(source)
-        if not own:
-            os.unlink(path)
+        except OSError as error:
+            raise self._cannot(error) from None
 
 
-def _next(iterator: "Iterable[object]", nothing: object, limits: Limits) -> object:
-    limits.arm()
+def _renamed(path: str, directory: Directory, name: str) -> bool:
+    """Move a file in; False when it is on another mount, be that of the same file system."""
     try:
-        return next(iterator, nothing)  # type: ignore[call-overload]
-    finally:
-        limits.disarm()
+        os.rename(path, name, dst_dir_fd=directory.fd)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _not_regular(path: str) -> ProcessorFailed:
+    return _failed(f"the answer names something that is not a regular file: {path}")
 
 
 def _failed(message: str) -> ProcessorFailed:

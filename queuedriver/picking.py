@@ -6,11 +6,13 @@ starve the other. `age` and `name` are exact, and cost a full listing each time.
 
 Drivers of one queue would all walk the same listing from its head and lose most races. So each
 takes its own share of the docids first (a hash, over the drivers alive). A pass that found none of
-its own helps the others, from its own slice of their share; what then still waits is
-anybody's on the next pass.
+its own helps the others: from its own slice of their share, from the far end of it, and no further
+than half-way, because from the near end comes the owner. What then still waits is anybody's, a
+few at a time. Whoever loses a race while helping looks again.
 """
 
 import heapq
+import random
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -29,13 +31,18 @@ _FRESH = 0.25
 # Names a helping pass keeps: some megabytes, and worth the listing of a very long queue.
 _KEEP_OTHERS = 10_000
 # How many names are taken by one division of the docids, before asking who is alive again.
-_SHARE_NAMES = 256
+_SHARE_NAMES = 32
+# For so many passes what is others' is left to them while there is work of our own. Then one may
+# have been at a long document for hours, and its share must not starve.
+_PATIENCE = 8
+# Up to here a listing is begun again rather than read on once it is known to be out of date.
+_CHEAP_LISTING = 2_000
 # Claims of others that a pass remembers for whoever looks after dead drivers.
 _KEEP_CLAIMED = 10_000
 _KEEP_FOREIGN = 10
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """An item that waits, by the name it was seen under."""
 
     name: str
@@ -60,6 +67,9 @@ class Listing(msgspec.Struct):
     foreign_names: list[str] = msgspec.field(default_factory=list)
     # Items that wait, and that this pass left for other drivers.
     left: int = 0
+    # Postponed items that are due, and those of them that have failed before.
+    due: int = 0
+    due_again: int = 0
 
     @property
     def unfinished(self) -> int:
@@ -68,7 +78,8 @@ class Listing(msgspec.Struct):
 
     @property
     def only_later(self) -> bool:
-        return self.unfinished == self.later > 0
+        """Whether nothing can be done yet: another may be at work on what was seen to be due."""
+        return self.unfinished == self.later > 0 and not self.due
 
     def see(self, name: str, now: float) -> Candidate | None:
         """Count a name; a candidate if it waits and may be tried."""
@@ -87,6 +98,8 @@ class Listing(msgspec.Struct):
             return Candidate(name, item.docid, item.attempt)
         if state == "later":
             if item.due <= now:
+                self.due += 1
+                self.due_again += bool(item.attempt)
                 return Candidate(name, item.docid, item.attempt)
             self.next_due = min(self.next_due or item.due, item.due)
         elif state in ("working", "written") and len(self.claimed) < _KEEP_CLAIMED:
@@ -116,6 +129,39 @@ def look(directory: Directory, now: float) -> Listing:
     return listing
 
 
+class _Others:
+    """What waits and is somebody else's to try first."""
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        self._slice: list[Candidate] = []
+        self._rest: list[Candidate] = []
+
+    def leave(self, candidate: Candidate) -> bool:
+        """Whether it is another driver's; if so, remember it."""
+        ours, of = self.share
+        part = zlib.crc32(candidate.docid.encode())
+        if part % of == ours:
+            return False
+        kept = self._slice if part // of % of == ours else self._rest
+        if len(kept) < _KEEP_OTHERS:
+            kept.append(candidate)
+        return True
+
+    def some(self) -> Iterator[Candidate]:
+        """Any of it, whosever it is."""
+        kept = self._slice + self._rest
+        return iter(random.sample(kept, min(len(kept), _SHARE_NAMES)))
+
+    def to_help(self, patient: bool) -> Iterator[Candidate]:
+        """In which order to help, from the far end: the owner comes from the near one."""
+        if self._slice:
+            return reversed(self._slice[len(self._slice) // 2 :])
+        if patient or not self._rest:
+            return iter(())
+        return iter(random.sample(self._rest, 1 + len(self._rest) // (2 * self.share.of)))
+
+
 class Picker:
     """Passes over one queue, one candidate at a time."""
 
@@ -136,6 +182,9 @@ class Picker:
         self._clock = clock
         self._monotonic = monotonic
         self._stream: Iterator[Candidate] | None = None
+        self._lost = False
+        # Passes in a row that had work of our own, and left others'.
+        self._passes_left = 0
 
     def next(self) -> Candidate | None:
         """The next item to try; None at the end of a pass."""
@@ -151,49 +200,47 @@ class Picker:
             self.passes += 1
         return candidate
 
+    def lost(self) -> None:
+        """The last candidate was somebody else's: what helping goes by is out of date."""
+        self._lost = True
+
     def restart(self) -> None:
         """Forget the pass at hand: its listing is out of date."""
         self._stream = None
 
     def _fair(self) -> Iterator[Candidate]:
-        ours, of = self._share()
         listing = Listing()
+        others = _Others(self._share())
         now = self._clock()
         began_at = self._monotonic()
-        own = names_left = 0
-        slice_: list[Candidate] = []
-        others: list[Candidate] = []
-        failed = False
+        seen = own = 0
         for name in self.directory.names():
             candidate = listing.see(name, now)
-            if candidate is None:
+            if candidate is None or candidate.attempt:
                 continue
-            if candidate.attempt:
-                failed = True
+            seen += 1
+            if not seen % _SHARE_NAMES:
+                others.share = self._share()
+            if others.share.of > 1 and others.leave(candidate):
+                listing.left += 1
                 continue
-            names_left -= 1
-            if names_left < 0:
-                names_left = _SHARE_NAMES
-                ours, of = self._share()
-            if of > 1:
-                part = zlib.crc32(candidate.docid.encode())
-                if part % of != ours:
-                    listing.left += 1
-                    keep = slice_ if part // of % of == ours else others
-                    if len(keep) < _KEEP_OTHERS:
-                        keep.append(candidate)
-                    continue
             own += 1
+            self._lost = False
             yield candidate
+            if self._lost and listing.left and listing.unfinished < _CHEAP_LISTING:
+                # A helper is at our share: what else the kernel has listed for us may be gone too.
+                break
         patient = not self.listing.left
+        self._passes_left = self._passes_left + 1 if listing.left else 0
         self.listing = listing
         if not own:
-            # From the far end: the owner comes from the near one.
             fresh = max(_FRESH, 4 * (self._monotonic() - began_at))
-            yield from self._while_fresh(reversed(slice_), fresh)
-            if not slice_ and not patient:
-                yield from self._while_fresh(reversed(others), fresh)
-        if failed:
+            self._passes_left = 0
+            yield from self._while_fresh(others.to_help(patient), fresh)
+        elif self._passes_left > _PATIENCE:
+            self._passes_left = 0
+            yield from self._while_fresh(others.some(), _FRESH)
+        if listing.failed or listing.due_again:
             yield from self._failed()
 
     def _failed(self) -> Iterator[Candidate]:
@@ -229,7 +276,8 @@ class Picker:
 
     def _while_fresh(self, candidates: Iterator[Candidate], seconds: float) -> Iterator[Candidate]:
         until = self._monotonic() + seconds
+        self._lost = False
         for candidate in candidates:
             yield candidate
-            if self._monotonic() > until:
+            if self._lost or self._monotonic() > until:
                 return

@@ -5,11 +5,13 @@ What is here is for whoever submits, looks or operates; drivers hand over throug
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 import stat
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
@@ -29,6 +31,7 @@ from queuedriver.errors import (
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory, copy_all
 from queuedriver.liveness import DRIVERS, Registration, host_id, read_registrations
 from queuedriver.picking import Listing, look
+from queuedriver.plan import DRAINED_AFTER
 from queuedriver.records import Report, read_report
 
 INCOMING = "incoming"
@@ -36,6 +39,8 @@ FEEDS = "feeds"
 JOURNAL = "journal"
 # A claim made for an operator's command, not by a driver.
 OPERATOR = "operator"
+# The year 9999, in seconds since the epoch.
+_LAST_DUE = 253_402_300_799.0
 # With this many files to submit durably, one sync of the file system serves them all.
 _SUBMIT_TOGETHER = 256
 
@@ -73,6 +78,7 @@ class Queue:
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
         """Open a queue; `create` makes the directory where there is none."""
+        check_path(path)
         with _explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
@@ -80,23 +86,25 @@ class Queue:
     def private(self) -> Directory:
         """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
         if self._private is None:
-            with _explained(os.path.join(self.path, names.PRIVATE)):
+            with _explained(os.path.join(self.path, names.PRIVATE), part=True):
                 self._private = self.directory.subdirectory(names.PRIVATE, create=True)
         return self._private
 
     def inside(self, name: str = "") -> Directory | None:
         """A directory of `.queuedriver/`, or that itself; None where nobody has made it."""
-        path = os.path.join(names.PRIVATE, name)
-        try:
-            with _explained(os.path.join(self.path, path)):
+        return self._open_part(os.path.join(names.PRIVATE, name))
+
+    def _open_part(self, path: str) -> Directory | None:
+        with _explained(os.path.join(self.path, path), part=True):
+            try:
                 return self.directory.subdirectory(path)
-        except NotFound:
-            return None
+            except FileNotFoundError:
+                return None
 
     def close(self) -> None:
-        if self._private is not None:
-            self._private.close()
-        self.directory.close()
+        for directory in (self._incoming, self._private, self.directory):
+            if directory is not None:
+                directory.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +131,11 @@ class Queue:
         self.check_open(reopen)
         aside = self._write_aside(docid, content)
         if durable:
-            self.incoming.sync_file(aside)
+            try:
+                self.incoming.sync_file(aside)
+            except OSError:
+                self.incoming.remove(aside)
+                raise
         submitted = self._enter(docid, aside, replace, due)
         if durable:
             self.directory.sync()
@@ -200,8 +212,8 @@ class Queue:
         return aside
 
     def _enter(self, docid: str, aside: str, replace: bool, due: float | None) -> Submitted:
-        name = names.waiting_name(docid, 0) if due is None else names.later_name(docid, 0, int(due))
         try:
+            name = names.waiting_name(docid, 0) if due is None else _later_name(docid, due)
             if replace:
                 self.incoming.rename_over(aside, name, self.directory)
             else:
@@ -268,9 +280,8 @@ class Queue:
 
     def each_discarded(self) -> Iterator[str]:
         """The same as a stream."""
-        try:
-            directory = self.directory.subdirectory(names.DISCARDED)
-        except FileNotFoundError:
+        directory = self._open_part(names.DISCARDED)
+        if directory is None:
             return
         try:
             for name in directory.names():
@@ -281,9 +292,8 @@ class Queue:
 
     def report(self, docid: str) -> Report | None:
         """Why a document was given up."""
-        try:
-            directory = self.directory.subdirectory(names.DISCARDED)
-        except FileNotFoundError:
+        directory = self._open_part(names.DISCARDED)
+        if directory is None:
             return None
         try:
             return read_report(directory, docid)
@@ -344,34 +354,50 @@ class Queue:
 
     def feeds(self) -> list[str]:
         """The absolute paths of the queues that feed this one."""
+        return [path for path in self._feeds() if path is not None]
+
+    def _feeds(self) -> list[str | None]:
+        """The same, and None for each note that cannot be read."""
         feeds = self.inside(FEEDS)
         if feeds is None:
             return []
         try:
-            found = []
-            for name in sorted(feeds.names()):
-                if name[0] == "." or not name.endswith(".json"):
-                    continue
-                try:
-                    feed = msgspec.json.decode(feeds.read(name), type=Feed)
-                except (FileNotFoundError, msgspec.DecodeError):
-                    continue
-                found.append(os.path.normpath(os.path.join(self.path, feed.path)))
-            return found
+            noted = sorted(name for name in feeds.names() if name.endswith(".json"))
+            return [self._feed(feeds, name) for name in noted if name[0] != "."]
         finally:
             feeds.close()
 
-    def drained(self, now: float) -> bool:
-        """Closed, and without any item. For a queue whose drivers have looked twice already."""
-        return self.directory.present(names.DONE) and not self.listing(now).unfinished
+    def _feed(self, feeds: Directory, name: str) -> str | None:
+        try:
+            feed = msgspec.json.decode(feeds.read(name), type=Feed)
+        except OSError as error:
+            if is_trouble(error):
+                raise
+            return None
+        except msgspec.DecodeError:
+            return None
+        return os.path.normpath(os.path.join(self.path, feed.path))
+
+    def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
+        """Closed, and without any item: by two listings, for one alone may miss what is renamed."""
+        if not self.directory.present(names.DONE):
+            return False
+        before = self.directory.status().mtime_ns
+        if self.listing(now).unfinished:
+            return False
+        pause(DRAINED_AFTER)
+        unfinished = self.listing(now).unfinished
+        return not unfinished and self.directory.status().mtime_ns == before
 
     def close_if_fed(self, now: float) -> bool:
         """Create `done` here when every feed is done and drained; whether it is there now."""
-        for path in self.feeds():
+        # A feed we cannot see, or not even read of, may still bring something.
+        for path in self._feeds():
+            if path is None:
+                return False
             try:
                 feed = Queue.open(path)
             except (NotFound, NotPermitted, CannotUse):
-                # A feed we cannot see may still bring something.
                 return False
             with feed:
                 if not feed.drained(now):
@@ -380,15 +406,23 @@ class Queue:
         return True
 
 
+def _later_name(docid: str, due: float) -> str:
+    # Beyond these a name would be nobody's: negative, or of more digits than the grammar has.
+    if not 0 <= due <= _LAST_DUE:
+        raise BadArgument(f"{due!r} is no instant in seconds since the epoch")
+    return names.later_name(docid, 0, math.ceil(due))
+
+
 @contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _explained(path: str, *, part: bool = False) -> Iterator[None]:
     """What the operating system says of a queue's directory, in words of ours."""
     try:
         yield
     except FileNotFoundError:
         raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
     except (NotADirectoryError, FileExistsError):
-        raise CannotUse(f"{path!r} is not a directory, so not a queue") from None
+        mend = "queuedriver check --repair moves it aside" if part else "so not a queue"
+        raise CannotUse(f"{path!r} is not a directory{'; ' if part else ', '}{mend}") from None
     except PermissionError as error:
         raise NotPermitted(
             f"{error.filename or path!r} may not be used: permission denied; a queue must be "
@@ -398,6 +432,15 @@ def _explained(path: str) -> Iterator[None]:
         if error.errno == errno.EROFS:
             raise trouble(error, f"cannot use the queue {path!r}") from None
         raise
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """CannotUse for what no settings and no registration, which are JSON, could name."""
+    whole = os.path.abspath(path)
+    try:
+        whole.encode()
+    except UnicodeEncodeError:
+        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
 
 
 def docid_of_file(path: str | os.PathLike[str]) -> str:

@@ -5,6 +5,7 @@ name so that one listing finds a document's attempts without opening any other's
 `discarded/<docid>.report.json` says why a document was given up, with all its attempts.
 """
 
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -33,6 +34,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # Whether it was charged. Three that were not, for causes outside the driver, count as one.
     counted: bool
     failure: Failure
+    # The inode of the document: a later one may have its docid, and must not inherit its strikes.
+    inode: int = 0
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,11 +64,15 @@ class Attempts:
         self.directory = directory
 
     def write(self, attempt: Attempt, durable: bool) -> None:
+        """The first word on an attempt stands: of several who recover one claim, all may write."""
         data = msgspec.json.encode(_writable(attempt))
-        self.directory.write_aside(_name(attempt.docid, attempt.token), data, durable)
+        with suppress(FileExistsError):
+            self.directory.write_first(_name(attempt.docid, attempt.token), data, durable)
 
-    def remove(self, docid: str, token: str) -> None:
-        self.directory.remove(_name(docid, token))
+    def move(self, docid: str, token: str, new_docid: str) -> None:
+        """The document goes on under another docid, as its own was taken."""
+        with suppress(FileNotFoundError):
+            self.directory.rename(_name(docid, token), _name(new_docid, token))
 
     def of(self, docid: str) -> list[Attempt]:
         """The attempts at one document, oldest first."""
@@ -89,13 +96,11 @@ class Attempts:
 
     def _names(self, docid: str) -> list[str]:
         prefix = f"{docid}."
-        # A longer docid may begin alike; what follows the prefix is then not just an N.
+        # A longer docid may begin alike.
         return [
             name
             for name in self.directory.names()
-            if name.startswith(prefix)
-            and name.endswith(".json")
-            and "." not in name[len(prefix) : -5]
+            if name.startswith(prefix) and name.endswith(".json") and docid_of(name) == docid
         ]
 
 
@@ -123,6 +128,19 @@ def read_report(discarded: Directory, docid: str) -> Report | None:
 def hidden_report(token: str) -> str:
     """Where a report is until its document is beside it."""
     return f".{token}.report"
+
+
+def read_hidden_reports(discarded: Directory) -> list[tuple[str, str]]:
+    """The token and the docid of each report that has not got its name yet."""
+    found = []
+    for name in discarded.list():
+        if name.startswith(".") and name.endswith(".report"):
+            try:
+                report = msgspec.json.decode(discarded.read(name, _MAX_RECORD), type=Report)
+            except (FileNotFoundError, msgspec.DecodeError):
+                continue
+            found.append((name[1:-7], report.docid))
+    return found
 
 
 def _writable(record: _Record) -> _Record:

@@ -1,11 +1,13 @@
 """Finish or take back what dead drivers left. Anyone may, at any time, any number at once.
 
-    .written              publish and finish it: it is committed
+    .written              publish and finish it: it is committed; left alone where the queue's
+                          settings do not say to which outputs
     .working, crashed     its process ended by itself: the attempt is charged
     .working, hung        ended by its own hard limit: charged, with the stacks it left
     .working, rebooted    its host went down: given back uncharged, the third time charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
+    .working, unknown     its driver never registered and has not touched it for the lease: lost
     .writing              moved to `orphans/` of the output queue when its claim is nowhere;
                           never deleted, since a listing may miss a claim that is being renamed
 
@@ -17,7 +19,10 @@ import os
 import time
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from queuedriver import names
+from queuedriver.errors import BadDocid
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import ORPHANS, Claim, Handoff
 from queuedriver.journal import Journal
@@ -31,12 +36,16 @@ from queuedriver.liveness import (
 )
 from queuedriver.outcome import Failure
 from queuedriver.processors.children import kill_marked
+from queuedriver.records import read_hidden_reports
 from queuedriver.runtime import forget_stacks, read_stacks
 from queuedriver.setbacks import Setbacks
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
 # whoever wants to know.
 KEEP = 7 * 86400.0
+
+# What a directory dressed as a claim, a damaged plan, or one that somebody forged ends in.
+_BEYOND_US = (FileExistsError, IsADirectoryError, BadDocid, msgspec.DecodeError)
 
 _MESSAGES = {
     "dead": "the driver's process ended while it had the document",
@@ -72,6 +81,10 @@ class Recoverer:
         self._held = held
         self._clock = clock
         self._swept: set[tuple[str, str]] = set()
+        # Claims of drivers that did not register: the observer knows since when each stands still.
+        self._watched: set[str] = set()
+        # Claims that could not be dealt with, and have been noted.
+        self._noted: set[str] = set()
 
     def registrations(self) -> list[tuple[Registration, Verdict]]:
         """Who registered, and who of them is alive."""
@@ -93,6 +106,8 @@ class Recoverer:
         known = {one.id: (one, verdict) for one, verdict in self.registrations()}
         if claimed is None:
             claimed = self._claimed()
+        # Whoever was given up wrongly may die yet, and leave more.
+        self._swept -= {(one.id, one.salt) for one, verdict in known.values() if verdict == "alive"}
         dead = {
             key: one
             for one, verdict in known.values()
@@ -103,17 +118,27 @@ class Recoverer:
             if _same_host(gone, self._observer):
                 kill_marked(f"{driver}-{salt}")
         recovered = 0
+        unknown: set[str] = set()
+        watched, self._watched = self._watched, set()
         for name, item in claimed:
             verdict, registration = self._verdict(name, item, known)
             if verdict == "alive":
                 continue
-            self._recover_one(name, item, verdict, registration)
+            try:
+                taken_back = self._recover_one(name, item, verdict, registration)
+            except _BEYOND_US as error:
+                # One item that nobody can make sense of must not keep us from all the others.
+                self._give_up(name, item, error)
+                continue
+            if taken_back and registration is None:
+                unknown.add(item.token)
             recovered += 1
-        for key, gone in dead.items():
-            self._sweep(gone)
-            self._swept.add(key)
-            if _same_host(gone, self._observer):
-                forget_stacks(gone.dump)
+        for name in watched - self._watched:
+            self._observer.forget(name)
+        if unknown:
+            # No registration will ever lead to these; without their claim nobody can commit them.
+            self._set_aside(unknown.__contains__)
+        self._clean_up(dead)
         return recovered
 
     def _claimed(self) -> list[tuple[str, names.Item]]:
@@ -142,14 +167,19 @@ class Recoverer:
             touched = self._queue.status(name).mtime_ns
         except FileNotFoundError:
             return "alive", None
+        self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        return ("lost" if still >= LEASE else "alive"), None
+        lease = LEASE if self._observer.lease is None else self._observer.lease
+        return ("lost" if still >= lease else "alive"), None
 
     def _recover_one(
         self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
-    ) -> None:
-        self._observer.forget(name)
+    ) -> bool:
+        """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
+            if not self._handoff.targets:
+                # Committed under settings that are lost: nobody here knows what to publish.
+                return False
             finals = self._handoff.finish_written(item, name)
             self._journal.note(
                 "recovered",
@@ -159,45 +189,75 @@ class Recoverer:
                 message="its driver had committed it",
                 outputs=finals,
             )
-            return
+            return False
         now = self._clock()
         claim = Claim(item.docid, item.attempt, item.token, name)
         token = names.parse_token(item.token)
         claimed_at = token.claimed_at or now
-        host = registration.identity.host if registration else None
+        host = registration.identity.host if registration else ""
         if verdict == "left":
-            self._setbacks.release(claim, "its driver had left it")
+            fate = self._setbacks.release(claim, "its driver had left it")
         elif verdict == "dead":
             stacks = read_stacks(registration.dump) if registration else None
             cause = "hung" if stacks else "crashed"
             message = _MESSAGES["hung" if stacks else "dead"]
             failure = Failure(cause=cause, message=message, stacks=stacks)
-            self._setbacks.charge(claim, failure, claimed_at, now, host)
+            fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
         else:
             failure = Failure(cause=verdict, message=_MESSAGES[verdict])
-            self._setbacks.take_back(claim, failure, claimed_at, now, host)
+            fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
+        return fate != "revoked"
 
-    # Unfinished outputs
+    def _give_up(self, name: str, item: names.Item, error: Exception) -> None:
+        if name not in self._noted:
+            self._noted.add(name)
+            message = f"cannot be recovered: {type(error).__name__}: {error}"
+            self._journal.note("stuck", item.docid, token=item.token, message=message)
+
+    # What is not a claim
+
+    def _clean_up(self, dead: dict[tuple[str, str], Registration]) -> None:
+        """The claims of these have been dealt with: now the rest of what they left."""
+        for key, gone in dead.items():
+            self._sweep(gone)
+            self._swept.add(key)
+            if _same_host(gone, self._observer):
+                forget_stacks(gone.dump)
+        if dead:
+            self._settle_reports()
+
+    def _settle_reports(self) -> None:
+        """Whoever died amid a discard left a document whose report nobody sees."""
+        for token, docid in read_hidden_reports(self._handoff.discarded):
+            if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
+                self._handoff.settle_report(docid, token)
 
     def _sweep(self, registration: Registration) -> None:
         """Move the unfinished outputs of a dead driver aside."""
         lives = {registration.salt, *registration.past}
+
+        def theirs(token: str) -> bool:
+            driver, _, salt = names.parse_token(token)
+            return driver == registration.id and salt in lives
+
+        kept = self._set_aside(theirs)
+        old = registration.beat_at < self._clock() - KEEP
+        if old and not kept and self._observer.judge(registration) != "alive":
+            self._drivers.remove(f"{registration.id}.json")
+
+    def _set_aside(self, theirs: Callable[[str], bool]) -> bool:
+        """Move what has an N of theirs and no claim; whether anything of theirs is still there."""
         held = {item.token for _, item in self._claimed()}
-        kept = bool(held)
+        kept = any(theirs(token) for token in held)
         for target in self._handoff.targets:
             for name in target.directory.list():
                 item = names.parse(name)
                 if item is None or item.state != "writing" or item.token in held:
                     continue
-                token = names.parse_token(item.token)
-                if token.driver != registration.id or token.salt not in lives:
-                    continue
-                if not self._has_claim(item):
-                    _set_aside(target.directory, name)
+                if theirs(item.token) and not self._has_claim(item):
+                    _move_aside(target.directory, name)
                     kept = True
-        old = registration.beat_at < self._clock() - KEEP
-        if old and not kept and self._observer.judge(registration) != "alive":
-            self._drivers.remove(f"{registration.id}.json")
+        return kept
 
     def _has_claim(self, item: names.Item) -> bool:
         """Asked by name too, in the order in which a claim goes from one to the other."""
@@ -208,7 +268,7 @@ class Recoverer:
         return False
 
 
-def _set_aside(output: Directory, name: str) -> None:
+def _move_aside(output: Directory, name: str) -> None:
     orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
     try:
         output.rename_new(name, name, orphans)

@@ -4,12 +4,13 @@ Used by the driver that had the claim, by whoever recovers it after that driver'
 operator who discards a document; so the rules of retries are in one place.
 """
 
+import math
 from typing import Literal
 
 from queuedriver import names
 from queuedriver.handoff import Claim, Handoff
 from queuedriver.journal import Journal
-from queuedriver.outcome import Failure
+from queuedriver.outcome import MAX_LATER, Failure
 from queuedriver.records import Attempt, Report
 
 # The third time that a host goes down, a lease expires or we kill a driver under one document,
@@ -34,9 +35,9 @@ class Setbacks:
         """The attempt failed: wait for the next, or give the document up on the last."""
         record = self._record(claim, failure, claimed_at, now, host, counted=True)
         settings = self._handoff.settings
-        if failure.permanent or claim.attempt >= settings.retries:
+        if failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES):
             return self._discard(claim, record, now)
-        due = int(now + settings.retry_delay) if settings.retry_delay else 0
+        due = _due(now, settings.retry_delay) if settings.retry_delay else 0
         docid = self._handoff.fail(claim, record, due)
         return self._journalled("failed", claim, docid, failure.message, now - claimed_at)
 
@@ -44,7 +45,7 @@ class Setbacks:
         self, claim: Claim, failure: Failure, claimed_at: float, now: float, host: str | None = None
     ) -> Fate:
         """Not the document's fault, as far as anyone knows; but the third time it is charged."""
-        before = [one for one in self._handoff.attempts.of(claim.docid) if not one.counted]
+        before = [one for one in self._earlier(claim) if not one.counted]
         if len(before) + 1 >= UNCOUNTED_STRIKES:
             return self.charge(claim, failure, claimed_at, now, host)
         record = self._record(claim, failure, claimed_at, now, host, counted=False)
@@ -58,11 +59,26 @@ class Setbacks:
 
     def postpone(self, claim: Claim, after: float, reason: str, now: float) -> Fate:
         """Uncharged, and not before a while has passed."""
-        docid = self._handoff.postpone(claim, int(now + max(after, 0.0)) + 1)
+        docid = self._handoff.postpone(claim, _due(now, after))
         return self._journalled("later", claim, docid, reason)
 
+    def _earlier(self, claim: Claim) -> list[Attempt]:
+        """The attempts before this one: whoever recovered it and died may have noted it already."""
+        inode = self._inode(claim)
+        return [
+            one
+            for one in self._handoff.attempts.of(claim.docid)
+            if one.token != claim.token and one.inode in (inode, 0)
+        ]
+
+    def _inode(self, claim: Claim) -> int:
+        try:
+            return self._handoff.queue.status(claim.name).inode
+        except FileNotFoundError:
+            # Taken back meanwhile: whatever follows will find nothing to do.
+            return 0
+
     def _discard(self, claim: Claim, record: Attempt, now: float) -> Fate:
-        attempts = [one for one in self._handoff.attempts.of(claim.docid) if one != record]
         report = Report(
             docid=claim.docid,
             queue=self._queue,
@@ -70,7 +86,7 @@ class Setbacks:
             driver=record.driver,
             host=record.host,
             failure=record.failure,
-            attempts=(*attempts, record),
+            attempts=(*self._earlier(claim), record),
         )
         docid = self._handoff.discard(claim, report)
         seconds = record.ended_at - record.claimed_at
@@ -95,6 +111,7 @@ class Setbacks:
             ended_at=now,
             counted=counted,
             failure=failure,
+            inode=self._inode(claim),
         )
 
     def _journalled(
@@ -114,3 +131,8 @@ class Setbacks:
             renamed=renamed,
         )
         return fate
+
+
+def _due(now: float, after: float) -> int:
+    """The first whole second that is not before its time."""
+    return math.ceil(now + min(max(after, 0.0), MAX_LATER))

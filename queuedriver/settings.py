@@ -6,6 +6,7 @@ tree in different places.
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from queuedriver.errors import BadDocid, ConfigError
 from queuedriver.filesystem import Directory
 
 FILE = "settings.json"
-DEFAULT_PUBLISH = "{docid}.ready"
+DEFAULT_PUBLISH = names.DEFAULT_PUBLISH
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
@@ -51,10 +52,11 @@ class Publication(NamedTuple):
         return final
 
 
-def second_name(final: str, token: str) -> str:
-    """Where an output goes whose final name is taken: both are kept."""
+def names_to_try(final: str, token: str) -> Iterator[str]:
+    """Where something goes until a name is found that is not taken: both are kept."""
     base = final.removesuffix(".ready")
-    return names.second_docid(base, token) + final[len(base) :]
+    for docid in names.docids_to_try(base, token):
+        yield docid + final[len(base) :]
 
 
 def _fields(docid: str) -> dict[str, str]:
@@ -96,5 +98,14 @@ def load(private: Directory, queue: str) -> Settings | None:
 
 
 def save(private: Directory, settings: Settings) -> None:
-    """Durable before it returns: a claim made under it may outlive a power cut."""
-    private.write_aside(FILE, msgspec.json.encode(settings), durable=True)
+    """Durable before it returns: a claim made under it may outlive a power cut.
+
+    What is at its default is left out, so that simple drivers need only compare bytes.
+    """
+    usual = Settings()
+    said = {
+        key: value
+        for key in Settings.__struct_fields__
+        if (value := getattr(settings, key)) != getattr(usual, key)
+    }
+    private.write_aside(FILE, msgspec.json.encode(said), durable=True)

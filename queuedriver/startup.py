@@ -32,7 +32,7 @@ from queuedriver.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.options import Options
 from queuedriver.outputs import Target
-from queuedriver.queue import Queue
+from queuedriver.queue import Queue, check_path
 from queuedriver.settings import Publication, Settings, check_publish, save
 
 # A start takes milliseconds; one that recovers a large queue takes longer.
@@ -110,6 +110,8 @@ def assemble(
 ) -> Iterator[Crew]:
     """Open and agree on everything; yields under the lock, for the caller to register."""
     queues = [Queue.open(path) for path in inputs]
+    for path in (*outputs, options.archive or ""):
+        check_path(path)
     targets = open_targets(outputs, options.publish)
     archive = Directory.open(options.archive, create=True) if options.archive else None
     check_directories(queues, targets, archive)
@@ -124,7 +126,16 @@ def assemble(
         for queue in queues:
             settings = _settings(queue, targets, options)
             _agree(queue, settings, driver, observer)
-            lane = Lane(queue, targets, settings, owner, observer, options.order, archive)
+            lane = Lane(
+                queue,
+                targets,
+                settings,
+                owner,
+                observer,
+                options.order,
+                archive,
+                options.await_writing,
+            )
             past += _bury(lane, driver)
             lanes.append(lane)
         yield Crew(driver, salt, past, lanes, targets, observer)
@@ -273,11 +284,12 @@ def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
 
 def _bury(lane: Lane, driver: str) -> tuple[str, ...]:
     """Recover what the last life of this id left, while its registration still tells of it."""
-    last: Registration | None = next(
-        (one for one, _ in lane.recoverer.registrations() if one.id == driver), None
+    last: Registration | None
+    last, verdict = next(
+        (one for one in lane.recoverer.registrations() if one[0].id == driver), (None, "left")
     )
     if last is None:
         return ()
-    if not last.last_word:
+    if verdict != "left":
         lane.recoverer.recover()
     return (last.salt, *last.past)

@@ -3,7 +3,6 @@
 import resource
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +19,7 @@ from queuedriver.handoff import Claim, Completion
 from queuedriver.lane import Lane
 from queuedriver.limits import Limits
 from queuedriver.liveness import Beats
-from queuedriver.outcome import Failed, Postponed, from_exception
+from queuedriver.outcome import Failed, Postponed, Setback, from_exception
 from queuedriver.outputs import Outputs, Target
 from queuedriver.picking import Candidate
 from queuedriver.processors.base import Processor
@@ -31,7 +30,7 @@ from queuedriver.tally import Tally
 _FULL_DISK = 1 << 20
 
 
-class Job(NamedTuple):
+class Job(msgspec.Struct, frozen=True):
     """A claim at hand, what its processor sees of it, and what it writes."""
 
     claim: Claim
@@ -60,15 +59,15 @@ class Turn:
         self._tally = tally
         self._beats = beats
         self._batch = batch
-        # Outputs that could not be removed while the file system was not well.
-        self._litter: list[Outputs] = []
+        # What could not be given back, or removed, while the file system was not well.
+        self._litter: list[tuple[Lane, Job]] = []
 
     def work(self, lane: Lane, candidate: Candidate) -> Candidate | None:
         """Try one item, or a batch of them; an item that was seen meanwhile and is yet to try.
 
         An OSError says that the file system is not well; nothing has been charged for it.
         """
-        if self._batch > 1 and not candidate.attempt:
+        if self._batch > 1:
             return self._work_batch(lane, candidate)
         job = self._claim(lane, candidate)
         if job is not None:
@@ -79,9 +78,10 @@ class Turn:
         return None
 
     def clean(self) -> None:
-        """The file system is well again: remove what had to be left lying about."""
+        """The file system is well again: give back what had to be left lying about."""
         while self._litter:
-            self._litter[-1].discard()
+            lane, job = self._litter[-1]
+            self._let_go(lane, job, "the file system is well again")
             self._litter.pop()
 
     def _claim(self, lane: Lane, candidate: Candidate) -> Job | None:
@@ -95,6 +95,7 @@ class Turn:
         if claim is None:
             self._held.discard(token)
             self._tally.lost_races += 1
+            lane.lost()
             return None
         queue = lane.queue
         document = Document(claim.docid, claim.attempt, queue.name, queue.directory, claim.name)
@@ -105,6 +106,7 @@ class Turn:
         self._limits.begin()
         try:
             self._processor.process(job.document, job.outputs, self._limits)
+            job.document.check()
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
             work = time.perf_counter_ns() - started
             self._set_back(lane, job, error)
@@ -121,8 +123,8 @@ class Turn:
         self._tally.worked(work, 1)
 
     def _completed(self, lane: Lane, completion: Completion, work: int) -> None:
-        claim, published, revoked = completion
-        event = "revoked" if revoked else "published" if published else "finished"
+        claim, published = completion.claim, completion.published
+        event = "published" if published else "revoked" if completion.revoked else "finished"
         lane.journal.note(
             event,
             claim.docid,
@@ -136,12 +138,15 @@ class Turn:
 
     def _work_batch(self, lane: Lane, first: Candidate) -> Candidate | None:
         jobs: list[Job] = []
+        # What failed before is tried alone, lest it take others along; in a batch all the same,
+        # because that is what the processor expects.
+        size = 1 if first.attempt else self._batch
         candidate: Candidate | None = first
         try:
-            while candidate is not None and not candidate.attempt:
+            while candidate is first or (candidate is not None and not candidate.attempt):
                 if (job := self._claim(lane, candidate)) is not None:
                     jobs.append(job)
-                if len(jobs) == self._batch:
+                if len(jobs) == size:
                     candidate = None
                     break
                 candidate = lane.next(time.monotonic(), alone=True)
@@ -177,12 +182,16 @@ class Turn:
         self._limits.begin()
         try:
             batch = [(job.document, job.outputs) for job in jobs]
-            return self._processor.process_batch(batch, self._limits)
+            fates = self._processor.process_batch(batch, self._limits)
+            return [
+                _unread(job.document) if fate is None else fate
+                for job, fate in zip(jobs, fates, strict=True)
+            ]
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
             leaving = isinstance(error, Interrupted) and error.reason == "leaving"
             if len(jobs) == 1 or leaving or isinstance(error, FileSystemTrouble):
                 return [error for _ in jobs]
-        fates: list[BaseException | None] = []
+        fates = []
         for job in jobs:
             job.outputs.discard()
             fates += self._fates([job])
@@ -199,8 +208,12 @@ class Turn:
         try:
             if isinstance(error, OSError) and is_trouble(error):
                 self._blame(lane, job, error)
+            setback = from_exception(error)
+            if isinstance(setback, Failed):
+                # Before what it wrote is removed: that may be what the disk is full of.
+                _check_room(lane.handoff.targets)
             job.outputs.discard()
-            fate = self._apply(lane, job.claim, error)
+            fate = self._apply(lane, job.claim, error, setback)
         except OSError as trouble:
             self._abandon(lane, job, trouble)
             raise
@@ -212,11 +225,9 @@ class Turn:
         elif fate == "revoked":
             self._completed(lane, Completion(job.claim, (), revoked=True), 0)
 
-    def _apply(self, lane: Lane, claim: Claim, error: BaseException) -> Fate:
+    def _apply(self, lane: Lane, claim: Claim, error: BaseException, setback: Setback) -> Fate:
         now = time.time()
-        setback = from_exception(error)
         if isinstance(setback, Failed):
-            _check_room(lane.handoff.targets)
             failure = setback.failure
             if failure.peak_memory is None and not isinstance(error, ProcessorFailed):
                 # It happened in this process.
@@ -239,15 +250,32 @@ class Turn:
             target.directory.probe()
 
     def _abandon(self, lane: Lane, job: Job, error: OSError | ConfigError) -> None:
-        """Something is not well: give the document back, now or on a later pass."""
-        if job.claim.committed:
-            # Published and finished by any later pass.
-            return
+        """Something is not well: give the document back, now or when all is well again."""
         try:
-            job.outputs.discard()
-            lane.setbacks.release(job.claim, f"not its fault: {error}")
+            self._let_go(lane, job, f"not its fault: {error}")
         except OSError:
-            self._litter.append(job.outputs)
+            self._litter.append((lane, job))
+
+    def _let_go(self, lane: Lane, job: Job, reason: str) -> None:
+        """Release, unless it is committed: then any later pass publishes and finishes it.
+
+        A file system may have done what it said it could not. So the outputs go last, when it is
+        certain that nobody will publish them.
+        """
+        if job.claim.committed:
+            return
+        fate = lane.setbacks.release(job.claim, reason)
+        if fate != "revoked" or not lane.handoff.committed(job.claim):
+            job.outputs.discard()
+
+
+def _unread(document: Document) -> ProcessorFailed | None:
+    """Why a document that nobody has looked at is none."""
+    try:
+        document.check()
+    except ProcessorFailed as error:
+        return error
+    return None
 
 
 def _check_room(targets: Sequence[Target]) -> None:

@@ -9,6 +9,7 @@ What is formatted here can be parsed here, to the digits that were shown.
 
 import math
 import re
+import time
 
 _SECONDS: dict[str, float] = {
     "us": 1e-6,
@@ -152,6 +153,15 @@ def _two_digits(value: float) -> str:
 def _two(small_units: int, ratio: int, large: str, small: str) -> str:
     whole, rest = divmod(small_units, ratio)
     return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
+
+
+def format_instant(at: float) -> str:
+    """A moment (seconds since the epoch) in local time: "2031-05-01 14:03:22"."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        # No calendar has it; a clock or a file name is wrong, and that is to be seen.
+        return f"at {at:g}"
 
 
 def format_size(size: int) -> str:

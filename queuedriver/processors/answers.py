@@ -5,10 +5,10 @@ import os
 
 import msgspec
 
+from queuedriver.outcome import MAX_LATER
+
 # An answer names files; one this long (in bytes) is a file sent the wrong way.
 MAX_LINE = 1024 * 1024
-# The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
-MAX_LATER = 366 * 24 * 3600.0
 _SHOWN = 100
 
 

@@ -35,21 +35,13 @@ class CallProcessor:
         pass
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
-        try:
-            limits.arm()
-            answer = self.function(document)
-        finally:
-            limits.disarm()
-        outputs.take(answer, limits)
+        outputs.take(limits.run(self.function, document), limits)
 
     def process_batch(
         self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
     ) -> list[BaseException | None]:
-        try:
-            limits.arm()
-            answers = list(self.function([document for document, _ in batch]))
-        finally:
-            limits.disarm()
+        documents = [document for document, _ in batch]
+        answers = limits.run(lambda: list(self.function(documents)))
         if len(answers) != len(batch):
             message = f"a batch of {len(batch)} documents got {len(answers)} answers"
             raise ProcessorFailed(Failure(cause="bad-answer", message=message))

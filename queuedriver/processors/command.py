@@ -16,8 +16,8 @@ options; `{docid}` as an argument of its own is: write `--id={docid}`, or put it
 
 Exit codes: 0 done, 65 permanent (the document is set aside at once), 75 try later (uncharged),
 everything else failed. The end of stderr goes into the report, and that of stdout with it when
-`{output}` is used, or there is no output queue. When the command has ended, so has everything in its
-process group.
+`{output}` is used, or there is no output queue. When the command has ended, so has everything in
+its process group.
 """
 
 import os

@@ -14,9 +14,9 @@ from queuedriver.document import Document
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
 from queuedriver.filesystem import Directory
 from queuedriver.limits import Limits
-from queuedriver.outcome import Failure
+from queuedriver.outcome import MAX_LATER, Failure
 from queuedriver.outputs import Outputs, Target
-from queuedriver.processors.answers import MAX_LATER, MAX_LINE, Fault, Lines, parse, question
+from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
 from queuedriver.processors.children import TAIL, kill_marked
 from queuedriver.processors.server import ServerProcessor
 from queuedriver.settings import Publication

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from queuedriver.filesystem import Directory
 from queuedriver.journal import (
     Event,
     Journal,
@@ -423,6 +424,46 @@ def test_a_reader_misses_nothing_while_the_writer_rotates(directory: Path) -> No
                 assert len(found.events) == len({e.docid for e in found.events})
         finally:
             writer.send_signal(signal.SIGKILL)
+
+
+def test_a_file_rotated_between_its_listing_and_its_opening_is_read(directory: Path) -> None:
+    # An audit hook runs at the very instant of the open, in a process that ends with the test.
+    code = (
+        "import os, sys; from queuedriver.journal import read_events\n"
+        "path = os.path.join(sys.argv[1], '3.jsonl')\n"
+        "def rotate(event, args):\n"
+        "    if event == 'open' and args[0] == path and os.path.exists(path):\n"
+        "        os.rename(path, path[:-6] + '.00000000000001.jsonl')\n"
+        "sys.addaudithook(rotate)\n"
+        "print([event.docid for event in read_events(sys.argv[1]).events])\n"
+    )
+    journal = journal_in(directory)
+    journal.note("submitted", "a")
+    journal.close()
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(directory)], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "['a']\n"
+
+
+def test_submitters_that_rotate_in_one_microsecond_do_not_replace_each_others_file(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename_new = Directory.rename_new
+
+    # The instant between the look and the rename cannot be passed in.
+    def overtaken(self: Directory, old: str, new: str, to: Directory | None = None) -> None:
+        os.rename(directory / old, directory / new)
+        (directory / old).write_text('{"at":2,"event":"submitted","docid":"b"}\n')
+        rename_new(self, old, new, to)
+
+    journal = journal_in(directory, max_bytes=10)
+    journal.note("submitted", "a", at=1.0)
+    journal.flush()
+    journal.note("submitted", "c", at=3.0)
+    monkeypatch.setattr(Directory, "rename_new", overtaken)
+    journal.close()
+    assert docids(directory) == ["a", "b", "c"]
 
 
 # Reading

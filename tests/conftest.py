@@ -1,0 +1,106 @@
+"""What the tests share: queues in a directory of the test's own, and whoever hands over there."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from queuedriver import names
+from queuedriver.filesystem import Directory
+from queuedriver.handoff import Claim, Handoff
+from queuedriver.outputs import Target
+from queuedriver.queue import Queue
+from queuedriver.settings import DEFAULT_PUBLISH, Publication, Settings
+
+# The same examples in each run, and no clock: a busy machine must not fail a test.
+settings.register_profile(
+    "promises",
+    deadline=None,
+    derandomize=True,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("promises")
+
+# An instant of the tests' clock, in microseconds since the epoch.
+NOON = 1_700_000_000_000_000
+
+
+class Bench:
+    """A workbench: input and output queues, and hand-offs between them."""
+
+    def __init__(self, root: Path, at_end: contextlib.ExitStack) -> None:
+        self.root = root
+        self._at_end = at_end
+        self._mints: dict[tuple[str, str], names.Mint] = {}
+
+    def queue(self, name: str = "in") -> Queue:
+        queue = Queue.open(self.root / name, create=True)
+        self._at_end.callback(queue.close)
+        return queue
+
+    def directory(self, name: str, noreplace: bool = True) -> Directory:
+        """A directory; without `noreplace`, as one where the kernel cannot rename so."""
+        path = self.root / name
+        path.mkdir(parents=True, exist_ok=True)
+        directory = Directory(str(path), os.open(path, os.O_RDONLY), noreplace)
+        self._at_end.callback(directory.close)
+        return directory
+
+    def target(self, name: str = "out", publish: str = DEFAULT_PUBLISH) -> Target:
+        return Target(name, self.directory(name), Publication(publish))
+
+    def handoff(
+        self,
+        *outputs: str,
+        queue: str = "in",
+        archive: str | None = None,
+        settings: Settings | None = None,
+    ) -> Handoff:
+        settings = settings or Settings()
+        opened = self.queue(queue)
+        targets = tuple(self.target(name, settings.publish) for name in outputs or ("out",))
+        aside = None if archive is None else self.directory(archive)
+        handoff = Handoff(opened.directory, opened.private, targets, settings, aside)
+        self._at_end.callback(handoff.close)
+        return handoff
+
+    def token(self, driver: str = "d", salt: str = "5a17") -> str:
+        """An N that was never used before."""
+        mint = self._mints.setdefault((driver, salt), names.Mint(driver, salt))
+        return mint.next(NOON)
+
+    def put(self, path: str, data: bytes = b"content") -> Path:
+        """A file at a path below the root, as another program or a crash might leave it."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return file
+
+    def claim(
+        self, handoff: Handoff, docid: str = "doc", attempt: int = 0, token: str | None = None
+    ) -> Claim:
+        """The claim to a document that waits; it is submitted if it does not."""
+        name = names.waiting_name(docid, attempt)
+        if not handoff.queue.present(name):
+            handoff.queue.write_new(name, f"content of {docid}".encode())
+        claim = handoff.claim(name, docid, attempt, token or self.token())
+        assert claim is not None
+        return claim
+
+    def ls(self, path: str = "in") -> list[str]:
+        """What a person sees there: files, sorted, without what is hidden and `discarded/`."""
+        listed = sorted(os.listdir(self.root / path))
+        return [name for name in listed if name[0] != "." and name != names.DISCARDED]
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with contextlib.ExitStack() as at_end:
+        yield Bench(tmp_path, at_end)
