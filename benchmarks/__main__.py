@@ -1,0 +1,87 @@
+"""python -m benchmarks: measure the chosen workloads in the chosen places, print a table each."""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from benchmarks import backlog, command, idle, many, measuring, places, single, start
+from benchmarks.places import Place
+from benchmarks.scale import QUICK, Scale
+from benchmarks.table import Table
+
+WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
+    "submit": lambda scale, where: single.measure("submit", scale, where),
+    "claim": lambda scale, where: single.measure("claim", scale, where),
+    "cycle": lambda scale, where: single.measure("cycle", scale, where),
+    "durable": lambda scale, where: single.measure("durable", scale, where),
+    "many": many.measure,
+    "backlog": backlog.measure,
+    "idle": idle.measure,
+    "command": command.measure,
+    "start": start.measure,
+}
+
+
+def words() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks/run", description="Measure queuedriver beside C, Python and its peers."
+    )
+    parser.add_argument(
+        "workload",
+        nargs="*",
+        metavar="WORKLOAD",
+        help=f"which to measure (default: all): {', '.join(WORKLOADS)}",
+    )
+    parser.add_argument("--place", action="append", choices=places.PLACES, help="default: both")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it work at all")
+    parser.add_argument("--rounds", type=int, help="interleaved repetitions")
+    parser.add_argument("--documents", type=int, help="per sample, one process")
+    parser.add_argument("--rst", action="store_true", help="print reStructuredText")
+    chosen = parser.parse_args()
+    if unknown := [name for name in chosen.workload if name not in WORKLOADS]:
+        parser.error(f"no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
+    return chosen
+
+
+def scale_of(chosen: argparse.Namespace) -> Scale:
+    scale = QUICK if chosen.quick else Scale()
+    if chosen.rounds:
+        scale = dataclasses.replace(scale, rounds=chosen.rounds, long_rounds=chosen.rounds)
+    if chosen.documents:
+        scale = dataclasses.replace(scale, documents=chosen.documents)
+    return scale
+
+
+def main() -> None:
+    chosen = words()
+    scale = scale_of(chosen)
+    # A kill must unmount the loop device too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    print(measuring.machine(), flush=True)
+    with contextlib.ExitStack() as stack:
+        where = []
+        for name in chosen.place or places.PLACES:
+            try:
+                where.append(stack.enter_context(places.open_place(name)))
+            except places.Unavailable as reason:
+                print(reason, flush=True)
+        if not where:
+            sys.exit("benchmarks: nowhere to measure")
+        for name in chosen.workload or WORKLOADS:
+            began = time.monotonic()
+            try:
+                table = WORKLOADS[name](scale, where)
+            except measuring.Failed as failure:
+                sys.exit(f"benchmarks: {name} could not be set up: {failure}")
+            spent = time.monotonic() - began
+            table.notes.append(f"Took {spent:.0f} s; load average then {os.getloadavg()[0]:.1f}.")
+            print(table.rst() if chosen.rst else table.text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

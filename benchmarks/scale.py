@@ -1,0 +1,37 @@
+"""How much to measure: one frozen set of sizes, passed whole."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    rounds: int = 9
+    long_rounds: int = 5  # of the workloads whose rounds take many seconds
+    documents: int = 4_000
+    durable_documents: int = 300
+    shared_documents: int = 20_000
+    drivers: tuple[int, ...] = (1, 2, 4, 8)
+    backlogs: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    claims: int = 5_000  # how many of a backlog are claimed per sample
+    wakes: int = 100
+    idle_seconds: float = 20.0
+    starts: int = 20
+    commands: int = 2_000
+    command_drivers: tuple[int, ...] = (2, 4)
+
+
+QUICK = Scale(
+    rounds=3,
+    long_rounds=3,
+    documents=500,
+    durable_documents=50,
+    shared_documents=2_000,
+    drivers=(1, 2),
+    backlogs=(1_000, 10_000),
+    claims=1_000,
+    wakes=10,
+    idle_seconds=2.0,
+    starts=5,
+    commands=200,
+    command_drivers=(2,),
+)
