@@ -14,6 +14,7 @@ import itertools
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, Self
@@ -22,6 +23,8 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
+# As os.rename has them: in an old locale, names are not UTF-8.
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # What a file system says when it cannot copy in the kernel.
@@ -62,7 +65,7 @@ class Directory:
         self.path = path
         self.fd = fd
         # Whether RENAME_NOREPLACE is known here, as far as we know.
-        self._noreplace = noreplace
+        self._noreplace = noreplace and hasattr(_libc(), "renameat2")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
@@ -108,8 +111,8 @@ class Directory:
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
-            source_name = old.encode("utf-8", "surrogateescape")
-            target_name = new.encode("utf-8", "surrogateescape")
+            source_name = old.encode(_ENCODING, _ERRORS)
+            target_name = new.encode(_ENCODING, _ERRORS)
             if not _libc().renameat2(
                 self.fd, source_name, target.fd, target_name, _RENAME_NOREPLACE
             ):
@@ -280,8 +283,12 @@ class Directory:
     def probe(self) -> None:
         """Write a little, durably, and take it away: raises while the file system is not well."""
         name = f".probe-{os.getpid()}"
-        self.write_aside(name, _PROBE_DATA, durable=True)
-        self.remove(name)
+        try:
+            self.write_aside(name, _PROBE_DATA, durable=True)
+            self.remove(name)
+        except OSError as error:
+            # What a person is to mend is the directory.
+            raise OSError(error.errno, error.strerror, self.path) from error
 
     def room(self) -> Room:
         """What is left for us to write."""
@@ -359,7 +366,9 @@ def _status(found: os.stat_result) -> Status:
 def _libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     number, text = ctypes.c_int, ctypes.c_char_p
-    library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
+    # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
+    if hasattr(library, "renameat2"):
+        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
     return library
 
 

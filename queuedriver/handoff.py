@@ -200,9 +200,13 @@ class Handoff:
             return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
         plan = msgspec.json.decode(data, type=Plan)
         written = [Written(*one) for one in plan.outputs if one[0] < len(self.targets)]
-        if any("/" in one.writing or "/" in one.final for one in written):
-            # Not ours: whoever wrote it wants something moved out of its directory.
-            raise msgspec.ValidationError(f"the plan of {claim.name!r} names other directories")
+        for one in written:
+            item = names.parse(one.writing)
+            if item is None or (item.state, item.token) != (names.WRITING, claim.token):
+                # Not ours: whoever wrote it wants somebody else's file to be moved.
+                raise msgspec.ValidationError(f"the plan of {claim.name!r} names other files")
+            if names.objection(one.final.removesuffix(".ready")) is not None:
+                raise msgspec.ValidationError(f"the plan of {claim.name!r} publishes {one.final!r}")
         return written, True
 
     def _commit(self, claim: Claim, outputs: Outputs) -> bool:

@@ -4,16 +4,19 @@ import os
 import time
 from typing import NamedTuple
 
+from queuedriver.errors import FileSystemTrouble
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import Handoff
 from queuedriver.journal import Journal
+from queuedriver.landmarks import landmark
 from queuedriver.liveness import DRIVERS, Observer
+from queuedriver.names import PRIVATE
 from queuedriver.outputs import Target
 from queuedriver.picking import Candidate, Order, Picker, Share
 from queuedriver.queue import JOURNAL, Controls, Queue
 from queuedriver.recovery import Recoverer
 from queuedriver.setbacks import Setbacks
-from queuedriver.settings import Settings
+from queuedriver.settings import FILE, Settings
 
 # How old a count of the living may be, for sharing out the docids; less while a driver is young,
 # because those that were started with it are.
@@ -61,6 +64,8 @@ class Lane:
             (owner.driver, owner.salt),
             owner.held,
         )
+        found = queue.directory.status()
+        self._identity = found.device, found.inode
         self.picker = Picker(queue.directory, order, self._share)
         self.controls = Controls()
         self._owner = owner
@@ -97,12 +102,27 @@ class Lane:
             # What is missing inside the queue was removed by hand. Elsewhere it may be a mount that
             # went away, and what is made in its place would be on another file system.
             directory.reopen(create=directory.path.startswith(f"{self.queue.path}/"))
+            if directory is self.queue.directory:
+                self._recognize()
+
+    def _recognize(self) -> None:
+        """Raise while there is another directory at the queue's path: it is not mounted."""
+        found = self.queue.directory.status()
+        same = (found.device, found.inode) == self._identity
+        if not same and not self.queue.directory.present(os.path.join(PRIVATE, FILE)):
+            raise FileSystemTrouble(
+                f"{self.queue.path} is not the queue that it was; is it mounted?"
+            )
 
     def probe(self) -> None:
-        """Raise while the input or an output cannot be written."""
+        """Raise while the input or an output cannot be written, or is another than it was."""
         self.queue.private.probe()
         for target in self.handoff.targets:
             target.directory.probe()
+            if target.landmark and landmark(target.directory) != target.landmark:
+                raise FileSystemTrouble(
+                    f"{target.directory.path} is not the directory that it was; is it mounted?"
+                )
 
     def next(self, now: float, alone: bool) -> Candidate | None:
         """The next item to try; None after a pass that had none, or while this lane rests."""

@@ -14,6 +14,7 @@ for other processes poll `wake_fd` and ask `reason` instead.
 import faulthandler
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from io import FileIO
@@ -27,6 +28,8 @@ _SAME_WISH = 0.1
 _HARD_MARGIN = 1.25
 _REPEAT = 1.0
 _SOON = 0.001
+# Which signals ask a driver to leave.
+_WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Limits:
@@ -62,11 +65,12 @@ class Limits:
     def install(self) -> None:
         """Take the signals over; main thread only."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _WISHES:
             # Ignored by whoever started us: nohup means that a hang-up is not for us.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._asked_to_leave)
         self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
+        _installed.add(self)
 
     def restore(self) -> None:
         """Give the signals back."""
@@ -74,6 +78,10 @@ class Limits:
         if self._hard_until:
             faulthandler.cancel_dump_traceback_later()
             self._hard_until = 0.0
+        self._restore_signals()
+
+    def _restore_signals(self) -> None:
+        _installed.discard(self)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         if self._before:
@@ -184,6 +192,35 @@ class Limits:
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:
             self._interrupt(reason, frame)
+
+
+# Whose signals a fork of this process must not take for its own.
+_installed: set[Limits] = set()
+
+
+_fork = threading.local()
+
+
+def _before_fork() -> None:
+    # What is sent to the child at once waits until it is the child's own to handle.
+    if _installed:
+        _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WISHES)
+
+
+def _in_parent() -> None:
+    if (mask := _fork.__dict__.pop("mask", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _in_child() -> None:
+    """A child that the user's code forks ends by SIGTERM, as its parent there expects."""
+    for limits in list(_installed):
+        limits._armed = False
+        limits._restore_signals()
+    _in_parent()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 def _call(function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:

@@ -230,6 +230,11 @@ def _is_registration(name: str) -> bool:
     return name.endswith(".json") and name[0] != "."
 
 
+def _visible(text: str) -> str:
+    """The same, for JSON: a command line or a file name may not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Beats:
     """One driver's registration in its input queues, kept fresh by a small daemon thread."""
 
@@ -240,6 +245,7 @@ class Beats:
         report: Callable[[], tuple[str, str, Counters]],
         interval: float = BEAT,
     ) -> None:
+        registration.processor = _visible(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
@@ -258,7 +264,8 @@ class Beats:
         """One beat, now. An OSError says that it could not be written."""
         with self._writing:
             registration = self.registration
-            registration.state, registration.why, registration.counters = self._report()
+            registration.state, why, registration.counters = self._report()
+            registration.why = _visible(why)
             registration.rate = self._rate(registration.counters.documents)
             registration.beat += 1
             registration.beat_at = time.time()
@@ -276,7 +283,7 @@ class Beats:
         """The last word, so that nobody takes our absence for a crash."""
         self.stop()
         self.registration.last_word = word
-        self.registration.last_why = why
+        self.registration.last_why = _visible(why)
         self.write()
 
     def stop(self) -> None:

@@ -166,6 +166,8 @@ class Loop:
         self.state = "busy"
         self._candidate = self._turn.work(self._lane, candidate)
         self._troubles = 0
+        if self._tally.documents >= self._recycling.documents:
+            self._glance_at = 0.0
 
     def _pause(self, decision: Wait | Block) -> None:
         """Sleep. The first time only watch, for what came before that was not hinted."""

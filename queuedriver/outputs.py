@@ -56,6 +56,8 @@ class Target(NamedTuple):
     name: str
     directory: Directory
     publication: Publication
+    # Tells the directory from another one that is there while it is not mounted.
+    landmark: str = ""
 
 
 class Outputs:

@@ -292,7 +292,7 @@ class Queue:
 
     def report(self, docid: str) -> Report | None:
         """Why a document was given up."""
-        directory = self._open_part(names.DISCARDED)
+        directory = None if "/" in docid else self._open_part(names.DISCARDED)
         if directory is None:
             return None
         try:

@@ -15,8 +15,9 @@ from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.outcome import Failure
 
-# A report nobody can open explains nothing; 4 MiB holds stacks, stderr and a hundred attempts.
-_MAX_RECORD = 4 << 20
+# More than the stacks and stderr of a hundred attempts; a limit all the same, for a file that
+# others may have written.
+_MAX_RECORD = 64 << 20
 
 _Record = TypeVar("_Record", "Attempt", "Report")
 

@@ -27,6 +27,7 @@ from queuedriver.errors import (
 )
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import Handoff
+from queuedriver.landmarks import landmark, note, strangers
 from queuedriver.lane import Lane, Owner
 from queuedriver.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -54,16 +55,32 @@ class Crew(NamedTuple):
 def open_targets(paths: Sequence[str | os.PathLike[str]], publish: str) -> tuple[Target, ...]:
     """The output directories, made where they are missing."""
     publication = Publication(check_publish(publish))
-    targets = [Target(_name(path), _open_output(path), publication) for path in paths]
+    targets = [_open_output(path, publication) for path in paths]
     if len({target.name for target in targets}) < len(targets):
         raise ConfigError("two output queues have the same name; outputs could not tell them apart")
     return tuple(targets)
 
 
 def targets_of(queue: Queue, settings: Settings) -> tuple[Target, ...]:
-    """The output directories that a queue's settings name."""
-    paths = [os.path.normpath(os.path.join(queue.path, path)) for path in settings.outputs]
-    return open_targets(paths, settings.publish)
+    """The output directories that a queue's settings name; none unless all are there.
+
+    One that is missing, or another than it was, is not mounted: what was committed cannot be
+    published now, and nobody must think that it has been.
+    """
+    publication = Publication(check_publish(settings.publish))
+    targets: list[Target] = []
+    for path in settings.outputs:
+        try:
+            directory = Directory.open(os.path.normpath(os.path.join(queue.path, path)))
+        except (FileNotFoundError, NotADirectoryError):
+            break
+        targets.append(Target(_name(directory.path), directory, publication, landmark(directory)))
+    marks = dict(zip(settings.outputs, (target.landmark for target in targets), strict=False))
+    if len(targets) == len(settings.outputs) and not strangers(queue.private, marks):
+        return tuple(targets)
+    for target in targets:
+        target.directory.close()
+    return ()
 
 
 def handoff_of(queue: Queue) -> Handoff:
@@ -126,6 +143,7 @@ def assemble(
         for queue in queues:
             settings = _settings(queue, targets, options)
             _agree(queue, settings, driver, observer)
+            _check_landmarks(queue, settings, targets)
             lane = Lane(
                 queue,
                 targets,
@@ -150,9 +168,10 @@ def _name(path: str | os.PathLike[str]) -> str:
     return os.path.basename(os.path.abspath(path)) or os.fspath(path)
 
 
-def _open_output(path: str | os.PathLike[str]) -> Directory:
+def _open_output(path: str | os.PathLike[str], publication: Publication) -> Target:
     try:
-        return Directory.open(path, create=True)
+        directory = Directory.open(path, create=True)
+        return Target(_name(path), directory, publication, landmark(directory, create=True))
     except (NotADirectoryError, FileExistsError):
         raise CannotUse(f"the output {os.fspath(path)!r} is a file; name a directory") from None
     except PermissionError as error:
@@ -271,6 +290,18 @@ def _agree(queue: Queue, settings: Settings, driver: str, observer: Observer) ->
                 + f", or queuedriver recover {queue.path}"
             )
     save(queue.private, settings)
+
+
+def _check_landmarks(queue: Queue, settings: Settings, targets: Sequence[Target]) -> None:
+    """Refuse to recover claims into other directories than they were made for."""
+    marks = {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
+    if (moved := strangers(queue.private, marks)) and queue.listing(0).claimed:
+        path = os.path.normpath(os.path.join(queue.path, moved[0]))
+        raise ConfigError(
+            f"{path} is not the directory that the claims left in {queue.path} were made for; "
+            f"mount the file system that is missing there, or see queuedriver check {queue.path}"
+        )
+    note(queue.private, marks)
 
 
 def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:

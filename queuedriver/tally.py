@@ -1,5 +1,6 @@
 """What a driver spent its time on, and when it has done enough."""
 
+import math
 import os
 import random
 import time
@@ -74,14 +75,17 @@ class Recycling:
 
     def __init__(self, options: Options, now: float) -> None:
         spread = random.uniform(1 - _JITTER, 1 + _JITTER)
-        self._documents = options.max_documents and max(1, round(options.max_documents * spread))
+        # How many documents are enough.
+        self.documents = (
+            max(1, round(options.max_documents * spread)) if options.max_documents else math.inf
+        )
         self._ends_at = options.max_age and now + options.max_age * spread
         self._memory = options.max_memory
         self._memory_at = 0.0
 
     def due(self, now: float, documents: int) -> str:
         """Why it is enough; empty while it is not."""
-        if self._documents and documents >= self._documents:
+        if documents >= self.documents:
             return f"it has done {documents} documents"
         if self._ends_at and now >= self._ends_at:
             return "it has reached its age"

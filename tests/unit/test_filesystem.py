@@ -5,6 +5,8 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,6 +99,30 @@ def test_names_that_are_not_utf8_are_renamed_too(directory: Directory) -> None:
     assert directory.list() == ["cafe"]
     directory.rename_new("cafe", name)
     assert os.listdir(os.fsencode(directory.path)) == [b"caf\xe9"]
+
+
+def test_names_are_what_they_are_in_an_old_locale_too(bench: "Bench") -> None:
+    directory = bench.directory("d")
+    with open(os.path.join(os.fsencode(directory.path), b"caf\xc3\xa9"), "wb"):
+        pass
+    script = """
+import sys
+from queuedriver.filesystem import Directory
+directory = Directory.open(sys.argv[1])
+(name,) = directory.list()
+directory.rename_new(name, name + "2")
+print(sys.getfilesystemencoding())
+"""
+    environ = {**os.environ, "LC_ALL": "en_US.ISO-8859-1", "PYTHONUTF8": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script, directory.path],
+        env={**environ, "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=True,
+    )
+    # Where that locale is not installed it is UTF-8 after all, or ASCII.
+    assert ran.stdout
+    assert os.listdir(os.fsencode(directory.path)) == [b"caf\xc3\xa92"]
 
 
 def test_where_the_kernel_refuses_noreplace_it_is_asked_once(bench: "Bench") -> None:

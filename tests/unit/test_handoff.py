@@ -428,14 +428,21 @@ def test_an_orphans_name_that_is_taken_keeps_both(bench: "Bench") -> None:
         b"{",
         b'{"outputs": 7}',
         msgspec.json.encode(Plan(((0, "../in/other.ready", "x.ready"),))),
-        msgspec.json.encode(Plan(((0, "x.ready", "../../x.ready"),))),
+        msgspec.json.encode(Plan(((0, "x.{}.writing", "../../x.ready"),))),
+        msgspec.json.encode(Plan(((0, "x.{}.writing", ".x"),))),
+        msgspec.json.encode(Plan(((0, "x.{}.writing", "y.7.working"),))),
+        msgspec.json.encode(Plan(((0, "x.{}.written", "y.ready"),))),
+        msgspec.json.encode(Plan(((0, "x.7.writing", "y.ready"),))),
+        msgspec.json.encode(Plan(((0, "y.ready", "x.ready"),))),
     ],
 )
 def test_a_damaged_or_forged_plan_moves_nothing(bench: "Bench", plan: bytes) -> None:
     handoff = bench.handoff()
     claim = committed(bench, handoff, Output(b"1", docid="x"))
     bench.put("in/other.ready")
+    plan = plan.replace(b"{}", claim.token.encode())
     bench.put(f"in/.queuedriver/claims/{claim.token}.json", plan)
+    bench.put("out/y.ready")
     before = bench.ls(), bench.ls("out"), sorted(os.listdir(bench.root))
     with pytest.raises(msgspec.DecodeError):
         handoff.finish_written(item_of(claim), claim.name)

@@ -312,6 +312,36 @@ thread.join()
     assert (ended.returncode, ended.stdout) == (0, b"lives\n")
 
 
+def test_a_child_that_the_users_code_forks_ends_when_it_is_told_to() -> None:
+    script = """
+import os, signal, sys, time
+from queuedriver.limits import Limits
+
+def work():
+    pid = os.fork()
+    if not pid:
+        # Not for ever, should it not be told after all.
+        signal.alarm(60)
+        time.sleep(600)
+    os.kill(pid, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+limits = Limits(timeout=600.0)
+limits.install()
+limits.begin()
+assert limits.run(work) == -signal.SIGTERM
+# What it was told was not for us.
+assert limits.leaving_at is None
+limits.clear()
+os.kill(os.getpid(), signal.SIGTERM)
+assert limits.leaving_at is not None
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=False, timeout=_AGES
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 # The hard limit
 
 

@@ -364,6 +364,18 @@ def test_who_has_shown_no_life_for_long_does_before_it_commits(bench: "Bench") -
         beats.fresh()
 
 
+def test_what_is_not_utf8_does_not_stop_the_beats(bench: "Bench") -> None:
+    drivers = bench.directory("drivers")
+    registration = registered(identify(os.getpid()), processor="convert caf\udce9")
+    beats = Beats(registration, [drivers], lambda: ("ready", "caf\udce9", Counters()), 600.0)
+    beats.start()
+    beats.leave("failed", "no file caf\udce9")
+    read = read_registration(drivers, "d")
+    assert read is not None
+    assert (read.processor, read.why) == ("convert caf\\udce9", "caf\\udce9")
+    assert read.last_why == "no file caf\\udce9"
+
+
 def test_the_rate_is_that_of_the_last_minute(bench: "Bench") -> None:
     beats = beats_in(bench.directory("drivers"))
     beats.write()

@@ -283,6 +283,7 @@ def test_discarded_documents_are_listed_without_their_reports(bench: "Bench") ->
         bench.put(f"in/discarded/{name}", b"{}")
     assert queue.discarded() == ["a c", "b"]
     assert queue.report("b") is None
+    assert queue.report("../discarded/b") is None
 
 
 # Feeds

@@ -1,0 +1,82 @@
+"""Whatever step of the hand-off a driver dies at, each document comes out, and comes out once."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# More than processors, because a driver that drains a queue mostly waits to be sure.
+JOBS = 6
+# Every schedule of every variant, for whoever has changed the hand-off: some ten minutes.
+EVERYTHING = bool(os.environ.get("QUEUEDRIVER_TEST_ALL_CRASHES"))
+# In memory, because a kill, unlike a power cut, takes nothing from the page cache.
+MEMORY = "/dev/shm"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Path]:
+    """A directory for the schedules; in memory where there is one."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="queuedriver-crash-", dir=MEMORY) as directory:
+        yield Path(directory)
+
+
+def schedules(base: Path, variant: str, how: str, *given: str) -> int:
+    """Run them all; how many there were."""
+    options = [*given, "--jobs", str(JOBS), "--base", str(base / how)]
+    (base / how).mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.crash.schedules", variant, how, *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    *wrong, last = ran.stdout.splitlines()
+    assert not wrong, "\n".join(wrong[:20])
+    assert ran.returncode == 0
+    return int(last.split()[0])
+
+
+@pytest.mark.parametrize("how", ["other", "restart", "recover"])
+def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(base: Path, how: str) -> None:
+    assert schedules(base, "one-output", how, "--thorough") > 200
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["no-output", "several-outputs", "durable", "batch", "archive", "failing", "later", "mixed"],
+)
+def test_so_it_is_whatever_the_driver_does(base: Path, variant: str) -> None:
+    for how in ("other", "restart", "recover") if EVERYTHING else ("any",):
+        assert schedules(base, variant, how) > 40
+
+
+@pytest.mark.parametrize(
+    "variant", ["one-output", "batch", "archive", "later", "mixed"] if EVERYTHING else ["mixed"]
+)
+def test_a_driver_given_up_by_mistake_at_any_step_does_no_harm_when_it_goes_on(
+    base: Path, variant: str
+) -> None:
+    assert schedules(base, variant, "woken") > 40
+
+
+@pytest.mark.parametrize("variant", ["one-many", "one-bad"])
+def test_who_recovers_may_be_killed_at_any_step_too(base: Path, variant: str) -> None:
+    assert schedules(base, variant, "twice") > 100
+
+
+@pytest.mark.parametrize("variant", ["one-many", "one-bad"])
+def test_two_may_recover_at_once_one_of_them_standing_still_at_any_step(
+    base: Path, variant: str
+) -> None:
+    assert schedules(base, variant, "overtaken") > 100

@@ -1,0 +1,131 @@
+"""Drivers that are killed all the time, many documents, and no schedule."""
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuedriver import names
+from tests.crash.mistaken import give_up
+from tests.drivers import Running, Site, until
+from tests.processors import doze, gate
+
+DOCUMENTS = 2000
+DRIVERS = 3
+# Seconds a driver lives; about that is one in ten documents a crash.
+LIFE = (0.02, 0.3)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as site:
+        yield site
+
+
+class Consumer:
+    """Takes outputs as they become visible."""
+
+    def __init__(self, site: Site) -> None:
+        self._out = site.queue("out")
+        self.taken: dict[str, bytes] = {}
+
+    def take(self) -> None:
+        for name in os.listdir(self._out):
+            if name.endswith(".ready"):
+                assert name not in self.taken, f"{name} was published twice"
+                self.taken[name] = (self._out / name).read_bytes()
+                (self._out / name).unlink()
+
+
+class Victim:
+    """A driver, and when it is to be killed."""
+
+    def __init__(self, site: Site, driver: str, dies_at: float) -> None:
+        self.id = driver
+        self.dies_at = dies_at
+        self.running: Running = site.start(doze, driver=driver, drain=True)
+
+
+def test_of_many_documents_none_is_lost_and_none_comes_out_twice(site: Site) -> None:
+    chance = random.Random(2)
+    docids = [f"doc-{number}" for number in range(DOCUMENTS)]
+    site.submit(*docids, content=b"text")
+    consumer = Consumer(site)
+    fresh = (f"d-{number}" for number in itertools.count())
+
+    def start(driver: str) -> Victim:
+        return Victim(site, driver, time.monotonic() + chance.uniform(*LIFE))
+
+    victims = [start(next(fresh)) for _ in range(DRIVERS)]
+    killed = 0
+    while site.items():
+        victim = min(victims, key=lambda one: one.dies_at)
+        time.sleep(max(0.0, victim.dies_at - time.monotonic()))
+        killed += victim.running.alive
+        victim.running.kill()
+        victims.remove(victim)
+        # The same driver comes back, or another in its place.
+        victims.append(start(victim.id if chance.random() < 0.5 else next(fresh)))
+        consumer.take()
+    for victim in victims:
+        assert victim.running.ended().exit_code in (0, 1)
+    consumer.take()
+    assert killed > 30
+    discarded = site.discarded()
+    assert sorted(consumer.taken) == sorted(f"{one}.ready" for one in {*docids} - {*discarded})
+    assert len(consumer.taken) + len(discarded) == DOCUMENTS
+    assert {*consumer.taken.values()} <= {b"attempt 0: text", b"attempt 1: text"}
+    for docid in discarded:
+        causes = [attempt.failure.cause for attempt in site.report(docid).attempts]
+        assert causes == ["crashed", "crashed"]
+    assert site.items() == site.items("out") == []
+
+
+def test_wrong_guesses_all_the_time_cost_time_and_no_document(site: Site) -> None:
+    docids = [f"doc-{number}" for number in range(400)]
+    site.submit(*docids, content=b"text")
+    consumer = Consumer(site)
+    drivers = [site.start(doze, driver=f"d-{number}", drain=True, retries=50) for number in (1, 2)]
+    until(lambda: len(site.drivers()) == 2, "both are there")
+    taken_back = 0
+    while site.items():
+        taken_back += give_up(site.queue())
+        consumer.take()
+        time.sleep(0.03)
+    ends = [driver.ended() for driver in drivers]
+    consumer.take()
+    assert [ended.exit_code for ended in ends] == [0, 0]
+    assert taken_back > 20
+    assert sorted(consumer.taken) == sorted(f"{docid}.ready" for docid in docids)
+    assert {data.partition(b": ")[2] for data in consumer.taken.values()} == {b"text"}
+    assert site.items() == site.items("out") == []
+    assert site.discarded() == []
+
+
+def test_a_driver_that_stands_still_and_is_taken_back_by_hand_publishes_nothing_twice(
+    site: Site,
+) -> None:
+    site.submit("one", "two")
+    first = site.start(gate, driver="first", drain=True)
+    until(lambda: "working" in site.states().values(), "a document is claimed")
+    (claimed,) = [item for item in site.items() if item.state == names.WORKING]
+    site.wait_at(claimed.docid)
+    first.signal(signal.SIGSTOP)
+    working = names.working_name(claimed.docid, 0, claimed.token)
+    # A person is certain that the driver is dead, and wrong.
+    os.rename(site.queue() / working, site.queue() / f"{claimed.docid}.ready")
+    assert site.drive(driver="second").exit_code == 0
+    consumer = Consumer(site)
+    consumer.take()
+    site.open_gate()
+    first.signal(signal.SIGCONT)
+    assert first.ended().exit_code == 0
+    consumer.take()
+    assert consumer.taken == {"one.ready": b"SOME TEXT", "two.ready": b"SOME TEXT"}
+    assert site.items() == site.items("out") == []
+    assert [event.event for event in site.events(claimed.docid)][-1] == "revoked"

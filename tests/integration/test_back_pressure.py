@@ -1,0 +1,65 @@
+"""Drivers that do not fill what nobody empties."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers import Site, until
+from tests.processors import doze, shout
+
+LIMIT = 5
+DRIVERS = 3
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as site:
+        yield site
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("max_output_items", LIMIT), ("max_output_bytes", LIMIT * 100)]
+)
+def test_drivers_overshoot_by_one_less_than_they_are_and_give_up_if_nobody_comes(
+    site: Site, limit: str, value: int
+) -> None:
+    site.submit(*(f"doc-{number}" for number in range(40)), content=b"x" * 100)
+    options: dict[str, Any] = {limit: value}
+    drivers = [site.start(shout, drain=True, **options) for _ in range(DRIVERS)]
+    for driver in drivers:
+        ended = driver.ended()
+        assert ended[:2] == (75, "blocked")
+        assert "no driver empties it" in ended.why
+        assert ended.counters.block >= 4000
+    assert LIMIT <= len(site.files()) <= LIMIT + DRIVERS - 1
+    assert {item.state for item in site.items()} == {"ready"}
+
+
+def test_drivers_go_on_when_somebody_makes_room(site: Site) -> None:
+    docids = {f"doc-{number}.ready" for number in range(40)}
+    site.submit(*(docid.removesuffix(".ready") for docid in docids))
+    drivers = [site.start(doze, drain=True, max_output_items=LIMIT) for _ in range(DRIVERS)]
+    taken: set[str] = set()
+
+    def take() -> bool:
+        found = [name for name in site.files() if name in docids]
+        assert len(found) <= LIMIT + DRIVERS - 1
+        for name in found:
+            (site.root / "out" / name).unlink()
+        taken.update(found)
+        return taken == docids
+
+    until(take, "everything comes out")
+    assert [driver.ended().exit_code for driver in drivers] == [0] * DRIVERS
+
+
+def test_a_consumer_that_is_slow_is_waited_for(site: Site) -> None:
+    site.submit(*(f"doc-{number}" for number in range(30)))
+    second = site.start(doze, inputs="out", outputs="end", drain=False)
+    first = site.start(shout, drain=True, max_output_items=2)
+    assert first.ended()[:2] == (0, "drained")
+    until(lambda: len(site.files("end")) == 30, "everything comes out")
+    second.signal()
+    assert second.ended().exit_code == 0

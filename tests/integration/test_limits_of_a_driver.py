@@ -1,0 +1,89 @@
+"""How long a document may take, and how long a driver may live."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuedriver.runtime import runtime_directory
+from tests.drivers import Site
+from tests.processors import doze, judge, leak, shout
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with Site(tmp_path) as site:
+        yield site
+
+
+@pytest.mark.parametrize("docid", ["hang", "stubborn"])
+def test_a_document_that_takes_too_long_is_charged_and_its_driver_goes_on(
+    site: Site, docid: str
+) -> None:
+    site.submit(docid, "good")
+    ended = site.drive(judge, timeout=0.2)
+    assert (ended.exit_code, ended.counters.documents, ended.counters.failed) == (1, 1, 2)
+    assert site.files() == {"good.ready": b"attempt 0"}
+    report = site.report(docid)
+    assert [one.failure.cause for one in report.attempts] == ["timeout", "timeout"]
+    assert report.failure.stacks is not None
+    assert "time.sleep(_AGES)" in report.failure.stacks
+
+
+def test_a_document_that_holds_the_interpreter_ends_its_driver_and_is_charged(site: Site) -> None:
+    before = os.listdir(runtime_directory())
+    site.submit("gil", "good")
+    ends = [
+        site.drive(judge, driver=driver, timeout=0.2, hard_after=0.2, order="name").exit_code
+        for driver in ("first", "second", "first")
+    ]
+    # Twice by its hard limit, which no Python code can hold off; then nothing is left.
+    assert ends == [1, 1, 0]
+    assert site.files() == {"good.ready": b"attempt 0"}
+    report = site.report("gil")
+    assert [one.failure.cause for one in report.attempts] == ["hung", "hung"]
+    assert report.failure.stacks is not None
+    assert "_hold_gil" in report.failure.stacks
+    assert {one.driver for one in report.attempts} == {"first", "second"}
+    assert os.listdir(runtime_directory()) == before
+
+
+def test_a_driver_that_is_idle_for_longer_than_its_limits_is_not_a_hung_one(site: Site) -> None:
+    site.submit("good")
+    driver = site.start(judge, timeout=0.05, hard_after=0.05)
+    with pytest.raises(AssertionError, match="has not ended"):
+        driver.ended(timeout=0.5)
+    driver.signal()
+    assert driver.ended()[:2] == (0, "quit")
+
+
+def test_a_driver_leaves_after_so_many_documents_to_be_started_anew(site: Site) -> None:
+    site.submit(*(f"doc-{number}" for number in range(100)))
+    ended = site.drive(doze, max_documents=20)
+    assert ended[:2] == (0, "recycled")
+    # Spread by a tenth, so that drivers started together do not all leave together.
+    assert 18 <= ended.counters.documents <= 22
+    assert len(site.items()) == 100 - ended.counters.documents
+
+
+def test_documents_are_counted_however_short_they_are(site: Site) -> None:
+    site.submit(*(f"doc-{number}" for number in range(200)))
+    ended = site.drive(shout, max_documents=10)
+    assert ended.counters.documents <= 11
+
+
+def test_a_driver_leaves_at_its_age(site: Site) -> None:
+    site.submit(*(f"doc-{number}" for number in range(200)))
+    ended = site.drive(doze, max_age=0.3)
+    assert ended[:3] == (0, "recycled", "it has reached its age")
+    assert 0 < ended.counters.documents < 200
+
+
+def test_a_driver_that_uses_too_much_memory_leaves_between_two_documents(site: Site) -> None:
+    site.submit(*(f"doc-{number}" for number in range(60)))
+    ended = site.drive(leak, outputs="", max_memory=300 << 20)
+    assert ended[:2] == (0, "recycled")
+    assert ended.why.endswith("MiB of memory")
+    assert 0 < ended.counters.documents < 60
+    assert {item.state for item in site.items()} == {"ready"}
