@@ -1,0 +1,68 @@
+"""What arguments mean that more than one command takes."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from queuedriver.errors import BadArgument, NotPermitted, is_trouble, trouble
+from queuedriver.queue import Queue
+from queuedriver.units import parse_duration, parse_size
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds, or BadArgument that shows what would be right."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadArgument(f"{option}: {error}") from None
+
+
+def size(option: str, text: str) -> int:
+    """Bytes, or BadArgument that shows what would be right."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise BadArgument(f"{option}: {error}") from None
+
+
+def docids(given: Iterable[str]) -> list[str]:
+    """The docids of a command line, each once; `-` stands for those on stdin, one a line."""
+    found: list[str] = []
+    for one in given:
+        if one == "-":
+            lines = sys.stdin.buffer.read().split(b"\n") if sys.stdin else []
+            found += [os.fsdecode(line) for line in lines if line]
+        else:
+            found.append(one)
+    return list(dict.fromkeys(found))
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Go on with what touches many documents only when somebody said so."""
+    if yes:
+        return
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
+        raise BadArgument(f"{what}: say --yes if that is meant")
+    if not typer.confirm(f"{what}?", err=True):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Queue]:
+    """A queue to change, and clear words for what the operating system refuses meanwhile."""
+    with Queue.open(path) as queue:
+        try:
+            yield queue
+        except PermissionError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise NotPermitted(
+                f"{queue.path} may not be changed: {reason}; its items and its directories must be "
+                "writable for whoever submits, drives or operates"
+            ) from error
+        except OSError as error:
+            if is_trouble(error) and error.errno:
+                raise trouble(error, f"changing {queue.path}") from error
+            raise

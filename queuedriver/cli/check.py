@@ -1,0 +1,79 @@
+"""`check`: name every broken rule of a queue, and repair what can be repaired."""
+
+import sys
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+import typer
+
+from queuedriver.cli.render import escape_name, paint_for, write, write_json
+from queuedriver.fsck import check as checking
+from queuedriver.fsck.facts import Finding
+from queuedriver.queue import Queue
+from queuedriver.units import format_count
+
+_BROKEN = 1
+
+
+def check(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what can be repaired without losing anything.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+) -> int:
+    """Name every broken rule of a queue.
+
+    What dead drivers left, documents without reports and reports without documents, records of
+    what is not there any more, items that are no files. Prints nothing when all is well, and exits
+    1 while a rule is broken. Drivers may run meanwhile: only what two looks see is named.
+
+    With --repair: recovers, names, sets aside. Nothing of a document is deleted; what may still be
+    wanted is kept in .queuedriver/orphans for 7 days.
+    """
+    with Queue.open(queue) as opened:
+        if repair:
+            mended, found = checking.repair(opened)
+        else:
+            mended, found = [], checking.check(opened)
+        broken = [one for one in found if one.broken]
+        if as_json:
+            write_json(
+                {
+                    "queue": opened.path,
+                    "clean": not broken,
+                    "repaired": msgspec.to_builtins(mended),
+                    "findings": msgspec.to_builtins(found),
+                }
+            )
+        else:
+            _print(mended, found)
+    return _BROKEN if broken else 0
+
+
+def _print(mended: list[Finding], found: list[Finding]) -> None:
+    paint = paint_for(sys.stdout)
+    _print_all("repaired", mended, to_repair=False)
+    _print_all(paint.bad("broken"), (one for one in found if one.broken))
+    _print_all("note", (one for one in found if not one.broken))
+    broken = [one for one in found if one.broken]
+    if not (mended or broken):
+        return
+    words = [f"{len(mended):,} repaired"] if mended else []
+    words.append(f"{format_count(len(broken), 'finding')} of {_rules(broken)}" if broken else "ok")
+    mendable = sum(1 for one in broken if one.repair)
+    if mendable:
+        words.append(f"--repair knows what to do about {mendable:,}")
+    write("; ".join(words))
+
+
+def _rules(broken: list[Finding]) -> str:
+    return format_count(len({one.rule for one in broken}), "broken rule")
+
+
+def _print_all(word: str, findings: Iterable[Finding], *, to_repair: bool = True) -> None:
+    for one in findings:
+        repair = f"; --repair {one.repair}" if one.broken and one.repair and to_repair else ""
+        message = escape_name(one.message + repair)
+        write(f"{word} {one.rule}: {escape_name(one.subject)}: {message}")

@@ -1,0 +1,125 @@
+"""`get`: a driver that changes nothing, and whose output directory is an ordinary one."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from queuedriver.cli import say
+from queuedriver.cli.run import drive
+from queuedriver.document import Document
+from queuedriver.driver import Driver, Left
+from queuedriver.errors import PermanentError, ProcessorFailed
+from queuedriver.journal import Event, read_events
+from queuedriver.limits import Limits
+from queuedriver.names import PRIVATE
+from queuedriver.options import Options
+from queuedriver.outputs import Outputs
+from queuedriver.queue import JOURNAL
+from queuedriver.units import format_count
+
+# One sync of the file system serves so many documents.
+_BATCH = 32
+# To be killed while it is copied is no fault of a document's.
+_RETRIES = 10
+_SHOWN = 20
+
+
+class Collect:
+    """Copies documents to the output directory."""
+
+    name = "get"
+
+    def start(self, marker: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
+        try:
+            outputs.take(Path(document.path), limits)
+        except PermissionError as error:
+            raise PermanentError(f"it cannot be copied: {error.strerror}") from error
+
+    def process_batch(
+        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
+    ) -> list[BaseException | None]:
+        return [self._copy(document, outputs, limits) for document, outputs in batch]
+
+    def _copy(self, document: Document, outputs: Outputs, limits: Limits) -> BaseException | None:
+        try:
+            self.process(document, outputs, limits)
+        except (PermanentError, ProcessorFailed) as error:
+            return error
+        return None
+
+
+def get(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to empty.")],
+    dest: Annotated[
+        str, typer.Argument(metavar="DEST", help="The directory for the files; made if missing.")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more, until the queue is closed.")
+    ] = False,
+    durable: Annotated[
+        bool, typer.Option(help="Make files survive a power cut before they leave the queue.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was collected.")] = False,
+) -> int:
+    """Collect what a queue holds as plain files, each exactly once.
+
+    Each document that waits in QUEUE becomes a file in DEST, named by its docid, and leaves the
+    queue. While it is copied its name ends in .writing. A file of the same name is never
+    overwritten: the second gets a name of its own, <docid>~<serial>, and is named at the end. Any
+    number may collect at once, and one that is killed is finished by the next.
+    """
+    options = Options(
+        drain=not follow,
+        await_writing=follow,
+        retries=_RETRIES,
+        batch=_BATCH,
+        publish="{docid}",
+        durable=durable,
+    )
+    driver = Driver(queue, Collect(), dest, options=options)
+    started_at = time.time()
+    left = drive(driver, [queue], quiet)
+    collected = _collected(queue, driver.id, started_at)
+    if not quiet:
+        _summarize(left, collected, dest)
+    if as_json:
+        from queuedriver.cli.render import write_json
+
+        files = [{"docid": one.docid, "file": name} for one, name in collected]
+        write_json({"word": left.word, "why": left.why, "files": files})
+    return left.exit_code
+
+
+def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]:
+    """What a driver published, as its journal has it: only there are the names it gave."""
+    reading = read_events(os.path.join(queue, PRIVATE, JOURNAL), since)
+    return [
+        (event, name)
+        for event in reading.events
+        if event.driver == driver and event.event in ("published", "recovered")
+        for name in event.outputs or ()
+    ]
+
+
+def _summarize(left: Left, collected: Sequence[tuple[Event, str]], dest: str) -> None:
+    second = [(one.docid, name) for one, name in collected if name != one.docid]
+    for docid, name in second[:_SHOWN]:
+        say(f"there was a {docid!r} in {dest} already; this one is {name!r}")
+    if len(second) > _SHOWN:
+        say(f"and {format_count(len(second) - _SHOWN, 'more file')} likewise")
+    words = f"{format_count(len(collected), 'file')} collected in {dest}"
+    if left.counters.discarded:
+        words += f", {left.counters.discarded:,} discarded: they were not files"
+    # What ends well needs no reason.
+    say(words if left.word in ("drained", "done") else f"{words}; {left.word}: {left.why}")

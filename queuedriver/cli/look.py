@@ -1,0 +1,143 @@
+"""`status`, `list`, `show`, `why` and `history`: commands that look and change nothing."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated
+
+import msgspec
+import typer
+
+from queuedriver import why as whys
+from queuedriver.cli import listing, say, showing
+from queuedriver.cli import status as statuses
+from queuedriver.cli.render import (
+    columns_of,
+    escape_name,
+    paint_for,
+    write,
+    write_json,
+    write_json_line,
+)
+from queuedriver.dossier import Dossier, docid_of, gather
+from queuedriver.errors import BadArgument, NotFound
+from queuedriver.history import history as history_of
+from queuedriver.journal import describe
+from queuedriver.liveness import Observer
+from queuedriver.overview import overview
+from queuedriver.queue import Queue
+from queuedriver.reasons import facts
+from queuedriver.units import format_count
+
+QueuePath = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
+Docid = Annotated[
+    str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print for programs.")]
+
+
+def status(
+    queues: Annotated[list[str], typer.Argument(metavar="QUEUE…", help="Directories of queues.")],
+    as_json: AsJson = False,
+) -> None:
+    """Count the documents in each state, and say what each driver does, and since when.
+
+    Also: how fast it goes and when what waits will be done, whether the queue is paused or closed,
+    which files are no items and why, and what its drivers agreed on.
+    """
+    with ExitStack() as opened:
+        # All of them first: half an answer would be taken for the whole.
+        found = [opened.enter_context(Queue.open(path)) for path in queues]
+        observer = Observer()
+        seen = [overview(queue, observer) for queue in found]
+    if as_json:
+        write_json({"queues": [statuses.as_json(one) for one in seen]})
+        return
+    for line in statuses.lines(seen, columns_of(sys.stdout), paint_for(sys.stdout)):
+        write(line)
+
+
+def list_items(
+    queue: QueuePath,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATE", help="Only these; may be given more than once."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one a line.")] = False,
+) -> None:
+    """List the documents of a queue, one a line, in the order of the directory.
+
+    States: ready, failed, later, working, written, writing, failed_twice, discarded.
+    """
+    for one in state or ():
+        if one not in listing.STATES:
+            raise BadArgument(f"no state {one!r}; there are: {', '.join(listing.STATES)}")
+    with Queue.open(queue) as opened:
+        found = listing.entries(opened, state or listing.STATES)
+        if as_json:
+            for entry in found:
+                write_json_line(msgspec.to_builtins(entry))
+            return
+        now = time.time()
+        for index, entry in enumerate(found):
+            if not index:
+                write(paint_for(sys.stdout).head(listing.HEAD))
+            write(listing.line(entry, now))
+
+
+def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+    """Show all that is known of a document.
+
+    Its files, its attempts, and of one that was discarded the whole report: the cause, the
+    traceback or exit code, the end of stderr, the stacks.
+    """
+    with _dossier(queue, docid) as dossier:
+        sentence = whys.explain(facts(dossier))
+        if as_json:
+            write_json(showing.as_json(dossier, sentence))
+            return
+        for line in showing.lines(dossier, sentence, paint_for(sys.stdout)):
+            write(line)
+
+
+def why(queue: QueuePath, docid: Docid) -> None:
+    """Say in a sentence why a document is where it is."""
+    with _dossier(queue, docid) as dossier:
+        write(escape_name(f"{dossier.docid}: {whys.explain(facts(dossier))}"))
+
+
+def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+    """Tell what happened to a document: when, by which driver, on which host, how long it took."""
+    with _dossier(queue, docid) as dossier:
+        events = history_of(dossier)
+        if as_json:
+            found = {"docid": dossier.docid, "events": msgspec.to_builtins(events)}
+            write_json({"queue": dossier.queue, **found})
+        else:
+            for event in events:
+                write(describe(event))
+    _confess(dossier)
+
+
+@contextmanager
+def _dossier(queue: str, text: str) -> Iterator[Dossier]:
+    """What is known of the document that was meant; NotFound when that is nothing."""
+    with Queue.open(queue) as opened:
+        dossier = gather(opened, docid_of(text))
+        if dossier.unknown:
+            raise NotFound(
+                f"no document {dossier.docid!r} is or was in {dossier.queue}; "
+                f"queuedriver list {dossier.queue} shows what is there"
+            )
+        yield dossier
+
+
+def _confess(dossier: Dossier) -> None:
+    """What of the journal could not be read, so that nobody takes silence for a fact."""
+    journal = dossier.journal
+    for path in journal.unreadable:
+        say(f"{escape_name(path)} could not be read")
+    if journal.skipped:
+        lines = format_count(journal.skipped, "line")
+        say(f"damaged and left out: {lines} of the journal")

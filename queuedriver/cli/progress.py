@@ -1,0 +1,116 @@
+"""What a driver says to a terminal while it runs: how far it is, and that it was asked to leave."""
+
+import shutil
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from queuedriver.cli import say
+from queuedriver.cli.render import escape_name, shorten
+from queuedriver.driver import Driver
+from queuedriver.errors import QueueError
+from queuedriver.queue import Queue
+from queuedriver.units import format_count, format_duration
+
+# How soon a Ctrl-C is answered.
+_TURN = 0.2
+# How often what is left is counted: at most so many seconds apart, and a twentieth of the time.
+_COUNT_EVERY = 1.0
+_COUNT_SHARE = 20
+# The rate, and so the ETA, is that of the last so many counts.
+_WINDOW = 60
+_CLEAR = "\r\033[K"
+
+
+class Narrator:
+    """Tells of a driver on stderr, from a thread of its own. Only for a terminal."""
+
+    def __init__(self, driver: Driver, inputs: Sequence[str], counting: bool) -> None:
+        self._driver = driver
+        self._inputs = inputs
+        self._counting = counting
+        self._counts: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._count_at = 0.0
+        self._answered = False
+        self._drawn = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="narrator", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        # It may be counting a million names, for which nobody waits any more.
+        self._thread.join(_TURN)
+        self._clear()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_TURN):
+            progress = self._driver.progress()
+            if progress.leaving and not self._answered:
+                self._answered = True
+                self._clear()
+                if progress.at_hand:
+                    what = format_count(progress.at_hand, "document")
+                    which = "it" if progress.at_hand == 1 else "them"
+                    say(f"finishing {what}; Ctrl-C again to release {which} now")
+            elif self._counting and not progress.leaving and time.monotonic() >= self._count_at:
+                self._draw(self._line())
+
+    def _line(self) -> str:
+        progress = self._driver.progress()
+        done = progress.counters.documents
+        left = self._count()
+        words = [f"{done:,} done"]
+        if progress.counters.discarded:
+            words.append(f"{progress.counters.discarded:,} discarded")
+        if left is not None:
+            words.append(f"{left:,} left")
+            if (eta := self._eta()) is not None:
+                words.append(f"ETA {format_duration(eta)}")
+        if progress.why and progress.state != "busy":
+            words.append(escape_name(progress.why))
+        return ", ".join(words)
+
+    def _count(self) -> int | None:
+        """How many documents are left in the inputs, whoever takes them."""
+        started = time.monotonic()
+        left = 0
+        try:
+            for path in self._inputs:
+                with Queue.open(path) as queue:
+                    left += queue.listing(time.time()).unfinished
+        except (OSError, QueueError):
+            # The driver says what is wrong with its queues.
+            return None
+        now = time.monotonic()
+        self._count_at = now + max(_COUNT_EVERY, (now - started) * _COUNT_SHARE)
+        self._counts.append((now, left))
+        return left
+
+    def _eta(self) -> float | None:
+        (first_at, first), (last_at, last) = self._counts[0], self._counts[-1]
+        if first <= last or last_at <= first_at:
+            return None
+        return last * (last_at - first_at) / (first - last)
+
+    def _draw(self, line: str) -> None:
+        columns = shutil.get_terminal_size().columns
+        print(_CLEAR + shorten(line, columns - 1), end="", file=sys.stderr, flush=True)
+        self._drawn = True
+
+    def _clear(self) -> None:
+        if self._drawn:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+            self._drawn = False

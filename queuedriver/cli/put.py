@@ -1,0 +1,122 @@
+"""`put`: submit files. All complaints about them are made before any of them is touched."""
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from queuedriver import names
+from queuedriver.cli import say
+from queuedriver.cli.arguments import duration, opened
+from queuedriver.cli.intake import Intake, Source, Terms
+from queuedriver.errors import BadArgument, NotPermitted, QueueError
+from queuedriver.queue import check_file
+
+# No path has a NUL in it.
+_STDIN = "\0"
+
+
+def put(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="What to submit.")
+    ] = None,
+    docid: Annotated[
+        str | None, typer.Option(metavar="ID", help="Its docid, instead of the file's name.")
+    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Submit what comes on stdin; needs --docid.")
+    ] = False,
+    move: Annotated[
+        bool, typer.Option("--move", help="Take the files away once they are in the queue.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace what waits under the same docid.")
+    ] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not to be tried before, as in 10min.")
+    ] = None,
+    reopen: Annotated[
+        bool, typer.Option("--reopen", help="Go on with a queue that was closed.")
+    ] = False,
+    durable: Annotated[
+        bool, typer.Option(help="Make them survive a power cut before this returns.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what entered.")] = False,
+) -> int:
+    """Submit files to a queue.
+
+    Each is written aside, made durable, and renamed in, so that no driver ever sees half of one.
+    Its docid is the file's name unless --docid says otherwise. When anything is wrong with the
+    arguments, all of it is said, and nothing is submitted. What waits already is never
+    overwritten: such files are named at the end (exit code 73), and the others are in.
+    """
+    due = None if after is None else time.time() + duration("--after", after)
+    sources = _stdin(docid, files or [], move) if stdin else _files(files or [], docid)
+    if complaints := _complaints(sources, move):
+        for complaint in [*complaints, *_complaints_about(queue)]:
+            say(str(complaint))
+        return complaints[0].exit_code
+    with opened(queue) as into:
+        into.check_open(reopen)
+        intake = Intake(into, Terms(replace, durable, due))
+        try:
+            if stdin:
+                intake.read(sources[0].docid)
+            elif move:
+                intake.move(sources)
+            else:
+                intake.copy(sources)
+        except OSError:
+            intake.say_how_many(len(sources))
+            raise
+        finally:
+            intake.close()
+            if as_json:
+                intake.print_json()
+    return intake.exit_code(len(sources))
+
+
+def _stdin(docid: str | None, files: Sequence[str], move: bool) -> list[Source]:
+    if files or move or docid is None:
+        raise BadArgument("--stdin is one document: it needs --docid, and neither FILE nor --move")
+    return [Source(_STDIN, docid)]
+
+
+def _files(files: Sequence[str], docid: str | None) -> list[Source]:
+    if not files:
+        raise BadArgument("nothing to submit: name a FILE, or use --stdin")
+    if docid is None:
+        return [Source(path, os.path.basename(path)) for path in files]
+    if len(files) > 1:
+        raise BadArgument("--docid is for one FILE; the names of several are their docids")
+    return [Source(files[0], docid)]
+
+
+def _complaints(sources: Sequence[Source], move: bool) -> list[QueueError]:
+    """Everything that is wrong with the files, before any of them is touched."""
+    complaints = []
+    docids: dict[str, str] = {}
+    for path, docid in sources:
+        try:
+            if path != _STDIN:
+                check_file(path)
+            names.check_docid(docid)
+            first = docids.setdefault(docid, path)
+            if first is not path:
+                raise BadArgument(f"{first!r} and {path!r} would both be {docid!r}; submit one")
+            if move and not os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK):
+                raise NotPermitted(f"{path!r} cannot be taken away: its directory is not writable")
+        except QueueError as error:
+            complaints.append(error)
+    return complaints
+
+
+def _complaints_about(queue: str) -> list[QueueError]:
+    try:
+        with opened(queue):
+            return []
+    except QueueError as error:
+        return [error]

@@ -1,0 +1,103 @@
+"""How `show` looks: all that is known of one document, its report included."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.cli.render import Paint, escape, escape_name
+from queuedriver.dossier import Dossier, Place
+from queuedriver.outcome import Failure
+from queuedriver.records import Attempt
+from queuedriver.units import format_duration, format_instant, format_size
+
+_INDENT = "    "
+
+
+def as_json(dossier: Dossier, sentence: str) -> dict[str, object]:
+    """One document for programs."""
+    report = dossier.report
+    return {
+        "docid": dossier.docid,
+        "queue": dossier.queue,
+        "at": dossier.at,
+        "why": sentence,
+        "places": msgspec.to_builtins(dossier.places),
+        "found": list(dossier.found),
+        "attempts": msgspec.to_builtins(_attempts(dossier)),
+        "report": None if report is None else msgspec.to_builtins(report),
+    }
+
+
+def lines(dossier: Dossier, sentence: str, paint: Paint) -> Iterator[str]:
+    """One document for people."""
+    yield paint.head(escape_name(dossier.docid))
+    yield f"  {escape_name(sentence)}"
+    for place in dossier.places:
+        yield f"  {_place(place)}"
+    yield from (f"  {escape_name(path)}" for path in dossier.found)
+    report = dossier.report
+    attempts = _attempts(dossier)
+    for number, attempt in enumerate(attempts, 1):
+        yield ""
+        yield paint.head(f"Attempt {number} of {len(attempts)}")
+        yield from _attempt(attempt)
+        # The last one's failure is the report's.
+        if report is None or attempt != report.attempts[-1]:
+            yield from _failure(attempt.failure, paint)
+    if report is not None:
+        yield ""
+        when = format_instant(report.discarded_at)
+        where = f"by {report.driver} on {report.host}"
+        yield paint.head("Report") + f"  discarded at {when} {escape_name(where)}"
+        yield from _failure(report.failure, paint)
+
+
+def _attempts(dossier: Dossier) -> tuple[Attempt, ...]:
+    """Those of the report, and those that came after it if it was tried again."""
+    reported = dossier.report.attempts if dossier.report is not None else ()
+    return (*reported, *(one for one in dossier.attempts if one not in reported))
+
+
+def _place(place: Place) -> str:
+    parts = [escape_name(place.name), place.kind or format_size(place.size)]
+    if place.modified_at:
+        parts.append(f"written at {format_instant(place.modified_at)}")
+    token = names.parse_token(place.token) if place.token else None
+    if token is not None and token.serial:
+        parts.append(f"claimed by {token.driver} at {format_instant(token.claimed_at)}")
+    if place.written is not None:
+        parts.append(f"{format_size(place.written)} of its output so far")
+    return "  ".join(parts)
+
+
+def _attempt(attempt: Attempt) -> Iterator[str]:
+    took = format_duration(attempt.ended_at - attempt.claimed_at)
+    yield (
+        f"  {format_instant(attempt.claimed_at)} to {format_instant(attempt.ended_at)} ({took}) "
+        + escape_name(f"by {attempt.driver} on {attempt.host}")
+        + ("" if attempt.counted else ", not counted")
+    )
+
+
+def _failure(failure: Failure, paint: Paint) -> Iterator[str]:
+    cause = failure.cause + (", never to be tried again" if failure.permanent else "")
+    yield f"  {paint.bad(escape_name(cause))}: {_indented(failure.message).strip()}"
+    if failure.exit_code is not None:
+        yield f"  exit code {failure.exit_code}"
+    if failure.signal is not None:
+        yield f"  signal {escape_name(failure.signal)}"
+    if failure.peak_memory is not None:
+        yield f"  peak memory {format_size(failure.peak_memory)}"
+    for title, text in (
+        ("traceback", failure.traceback),
+        ("end of stderr", failure.stderr_tail),
+        ("stacks", failure.stacks),
+    ):
+        if text:
+            yield f"  {title}:"
+            yield _indented(text)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"{_INDENT}{line}" for line in escape(text).rstrip("\n").split("\n"))

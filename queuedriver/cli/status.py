@@ -1,0 +1,229 @@
+"""How `status` looks. What it shows is gathered by `overview`."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from queuedriver.cli.render import Column, Paint, escape_name, table
+from queuedriver.liveness import Counters, host_id
+from queuedriver.overview import DriverView, Overview
+from queuedriver.units import format_count, format_duration, format_instant, format_size
+
+# Always shown, also when there is nothing in them.
+_USUAL = ("ready", "failed", "working", "discarded")
+_UNUSUAL = ("written", "writing")
+_DRIVER_COLUMNS = (
+    Column("DRIVER"),
+    Column("STATE"),
+    Column("SINCE", right=True),
+    Column("AT HAND", elastic=True),
+    Column("DONE", right=True),
+    Column("WORK", right=True),
+    Column("WAIT", right=True),
+    Column("BLOCK", right=True),
+    Column("OVERHEAD", right=True),
+    Column("RATE", right=True),
+    Column("MEMORY", right=True),
+)
+_QUEUE_COLUMNS = (
+    Column("QUEUE"),
+    Column("STATE"),
+    Column("READY", right=True),
+    Column("FAILED", right=True),
+    Column("LATER", right=True),
+    Column("WORKING", right=True),
+    Column("DISCARDED", right=True),
+    Column("DRIVERS", right=True),
+    Column("RATE", right=True),
+    Column("ETA", right=True),
+)
+
+
+def as_json(seen: Overview) -> dict[str, object]:
+    """One queue for programs: every field, also where it has its default."""
+    plain: dict[str, object] = msgspec.to_builtins(seen)
+    if seen.settings is not None:
+        plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
+    return plain
+
+
+def lines(seen: Sequence[Overview], columns: int | None, paint: Paint) -> Iterator[str]:
+    """One line for each of several queues, then each in full."""
+    if len(seen) > 1:
+        yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
+    for index, one in enumerate(seen):
+        if index or len(seen) > 1:
+            yield ""
+        yield from _queue(one, columns, paint)
+
+
+def _headed(rows: list[str], paint: Paint) -> Iterator[str]:
+    yield paint.head(rows[0])
+    yield from rows[1:]
+
+
+def _row(seen: Overview) -> tuple[str, ...]:
+    counts = seen.counts
+    numbers = (counts.ready, counts.failed, counts.later, counts.working + counts.written)
+    return (
+        escape_name(seen.queue),
+        _state(seen),
+        *(f"{number:,}" for number in (*numbers, counts.discarded)),
+        str(sum(1 for one in seen.drivers if one.alive)),
+        _rate(seen.rate),
+        _eta(seen),
+    )
+
+
+def _state(seen: Overview) -> str:
+    words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
+    if seen.done:
+        words.append("done")
+    return " ".join(words)
+
+
+def _eta(seen: Overview) -> str:
+    if not seen.counts.waiting:
+        return ""
+    return "unknown" if seen.eta is None else format_duration(seen.eta)
+
+
+def _rate(rate: float) -> str:
+    if not rate:
+        return ""
+    # Slow work is counted by the hour, as people would.
+    return f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 3600:.1f}/h"
+
+
+def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
+    yield paint.head(escape_name(seen.queue)) + _loud(seen, paint)
+    yield "  " + _counts(seen, paint)
+    yield "  " + _pace(seen)
+    yield from (f"  {line}" for line in _arrangements(seen))
+    yield from (f"  {line}" for line in _foreign(seen))
+    shown = [one for one in seen.drivers if one.state != "stopped" or one.at_hand]
+    if shown:
+        yield ""
+        yield from _headed(_drivers([_driver(one, seen.at) for one in shown], columns), paint)
+    if stopped := len(seen.drivers) - len(shown):
+        yield f"{format_count(stopped, 'driver')} left before, as asked"
+
+
+def _drivers(rows: list[tuple[str, ...]], columns: int | None) -> list[str]:
+    """Without the columns in which nothing is: lines are long enough."""
+    told = [index for index in range(len(_DRIVER_COLUMNS)) if any(row[index] for row in rows)]
+    chosen = [tuple(row[index] for index in told) for row in rows]
+    return table([_DRIVER_COLUMNS[index] for index in told], chosen, columns)
+
+
+def _loud(seen: Overview, paint: Paint) -> str:
+    shown = escape_name(seen.queue)
+    words = []
+    if seen.paused:
+        words.append(f"PAUSED: nothing is claimed before queuedriver resume {shown}")
+    if seen.quit:
+        words.append(f"QUIT: drivers leave, and none stays before queuedriver resume {shown}")
+    if seen.done:
+        words.append("done: nothing more comes" + (", and drained" if _drained(seen) else ""))
+    return "".join(f"  {paint.loud(word)}" for word in words)
+
+
+def _drained(seen: Overview) -> bool:
+    counts = seen.counts
+    return not (counts.waiting or counts.later or counts.working or counts.written + counts.writing)
+
+
+def _counts(seen: Overview, paint: Paint) -> str:
+    counts = seen.counts
+    parts = [f"{state} {getattr(counts, state):,}" for state in _USUAL]
+    if counts.discarded:
+        parts[-1] = paint.bad(parts[-1])
+    if counts.later:
+        due = f"{counts.due:,} due" if counts.due else ""
+        following = f"next at {format_instant(seen.next_due)}" if seen.next_due else ""
+        parts.append(f"later {counts.later:,} ({', '.join(filter(None, (due, following)))})")
+    parts += [f"{state} {getattr(counts, state):,}" for state in _UNUSUAL if getattr(counts, state)]
+    if counts.failed_twice:
+        parts.append(f"given up by the original program {counts.failed_twice:,}")
+    return "   ".join(parts)
+
+
+def _pace(seen: Overview) -> str:
+    waiting = format_count(seen.counts.waiting, "document")
+    alive = sum(1 for one in seen.drivers if one.alive)
+    if not alive:
+        return f"no driver is alive; {waiting} to do"
+    if seen.eta is None or not seen.counts.waiting:
+        return f"{waiting} to do, {format_count(alive, 'driver')} alive" + (
+            f", {_rate(seen.rate)} over the last minute" if seen.rate else ""
+        )
+    return (
+        f"{waiting} to do in about {format_duration(seen.eta)}, "
+        f"at {_rate(seen.rate)} over the last minute"
+    )
+
+
+def _arrangements(seen: Overview) -> Iterator[str]:
+    """What its drivers agreed on, and who feeds it."""
+    if seen.trouble:
+        yield f"settings: {escape_name(seen.trouble)}"
+    settings = seen.settings
+    if settings is not None:
+        outputs = ", ".join(escape_name(path) for path in settings.outputs)
+        parts = [f"to {outputs} as {escape_name(settings.publish)}" if outputs else "no outputs"]
+        parts.append(format_count(settings.retries, "retry", "retries"))
+        if settings.retry_delay:
+            parts[-1] += f" after {format_duration(settings.retry_delay)}"
+        if settings.existing == "replace":
+            parts.append("replaces what is there")
+        if settings.archive is not None:
+            parts.append(f"inputs are kept in {escape_name(settings.archive)}")
+        if settings.durable:
+            parts.append("durable")
+        yield "; ".join(parts)
+    if seen.feeds:
+        yield "fed by " + ", ".join(escape_name(path) for path in seen.feeds)
+
+
+def _foreign(seen: Overview) -> Iterator[str]:
+    count = seen.counts.foreign
+    if count:
+        verb = "is not a queue item" if count == 1 else "are not queue items"
+        yield f"{format_count(count, 'file')} {verb}:"
+        yield from (f"  {escape_name(one.name)}: {escape_name(one.why)}" for one in seen.foreign)
+        if count > len(seen.foreign):
+            yield "  …"
+
+
+def _driver(view: DriverView, now: float) -> tuple[str, ...]:
+    since = min((one.since for one in view.at_hand if one.since), default=0.0)
+    return (
+        escape_name(view.id if _names_host(view) else f"{view.id} on {view.host}"),
+        view.state,
+        format_duration(now - since) if since else "",
+        _at_hand(view),
+        f"{view.counters.documents:,}" if view.registered else "",
+        *_parts(view.counters),
+        _rate(view.rate),
+        "" if view.memory is None else format_size(view.memory),
+    )
+
+
+def _names_host(view: DriverView) -> bool:
+    """Whether the id says already on which host it is, as those that are not chosen do."""
+    return not view.host or view.id.startswith(host_id(view.host))
+
+
+def _at_hand(view: DriverView) -> str:
+    """The document; where there is none, why."""
+    if not view.at_hand:
+        return escape_name(view.why)
+    more = f" and {len(view.at_hand) - 1} more" if len(view.at_hand) > 1 else ""
+    why = f" ({view.why})" if view.why else ""
+    return escape_name(f"{view.at_hand[0].docid}{more}{why}")
+
+
+def _parts(counters: Counters) -> tuple[str, ...]:
+    parts = (counters.work, counters.wait, counters.block, counters.overhead)
+    total = sum(parts)
+    return tuple(f"{part / total:.0%}" if total else "" for part in parts)
