@@ -3,7 +3,8 @@
     .written              publish and finish it: it is committed; left alone where the queue's
                           settings do not say to which outputs
     .working, crashed     its process ended by itself: the attempt is charged
-    .working, hung        ended by its own hard limit: charged, with the stacks it left
+    .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
+                          they show it waiting for the queue's file system: given back
     .working, rebooted    its host went down: given back uncharged, the third time charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
@@ -37,7 +38,7 @@ from queuedriver.liveness import (
 from queuedriver.outcome import Failure
 from queuedriver.processors.children import kill_marked
 from queuedriver.records import read_hidden_reports
-from queuedriver.runtime import forget_stacks, read_stacks
+from queuedriver.runtime import forget_stacks, read_stacks, waited_for_files
 from queuedriver.setbacks import Setbacks
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
@@ -48,8 +49,9 @@ KEEP = 7 * 86400.0
 _BEYOND_US = (FileExistsError, IsADirectoryError, BadDocid, msgspec.DecodeError)
 
 _MESSAGES = {
-    "dead": "the driver's process ended while it had the document",
+    "crashed": "the driver's process ended while it had the document",
     "hung": "the document took longer than its hard limit; the driver was ended",
+    "stalled": "the file system did not answer the driver before its hard limit, which ended it",
     "rebooted": "the host of the driver went down while it had the document",
     "lost": "the driver showed no life for its lease while it had the document",
 }
@@ -200,9 +202,13 @@ class Recoverer:
         elif verdict == "dead":
             stacks = read_stacks(registration.dump) if registration else None
             cause = "hung" if stacks else "crashed"
-            message = _MESSAGES["hung" if stacks else "dead"]
+            stalled = stacks is not None and waited_for_files(stacks)
+            message = _MESSAGES["stalled" if stalled else cause]
             failure = Failure(cause=cause, message=message, stacks=stacks)
-            fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
+            if stalled:
+                fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
+            else:
+                fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
         else:
             failure = Failure(cause=verdict, message=_MESSAGES[verdict])
             fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)

@@ -15,6 +15,9 @@ from queuedriver.filesystem import Directory
 
 # The stacks of a driver with many threads.
 _MAX_STACKS = 1 << 20
+# How faulthandler names the driver's own thread, and a call of ours to the file system.
+_LOOP = os.path.join("queuedriver", "loop.py")
+_FILES = os.path.join("queuedriver", "filesystem.py")
 
 
 def runtime_directory() -> str:
@@ -53,6 +56,14 @@ def read_stacks(name: str) -> str | None:
         finally:
             directory.close()
     return None
+
+
+def waited_for_files(stacks: str) -> bool:
+    """Whether a hung driver was in a call of ours to the file system, not in its processor."""
+    threads = stacks.split("most recent call first):")
+    ours = next((one for one in threads if _LOOP in one), "")
+    innermost = ours.strip().partition("\n")[0]
+    return _FILES in innermost
 
 
 def forget_stacks(name: str) -> None:

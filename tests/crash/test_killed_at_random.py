@@ -18,7 +18,7 @@ from tests.processors import doze, gate
 DOCUMENTS = 2000
 DRIVERS = 3
 # Seconds a driver lives; about that is one in ten documents a crash.
-LIFE = (0.02, 0.3)
+LIFE = (0.02, 0.4)
 
 
 @pytest.fixture
