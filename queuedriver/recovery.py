@@ -96,7 +96,7 @@ class Recoverer:
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers nobody here has looked for yet."""
         return any(
-            verdict != "alive" and (one.id, one.salt) not in self._swept
+            verdict not in ("alive", "left") and (one.id, one.salt) not in self._swept
             for one, verdict in self.registrations()
         )
 
@@ -116,9 +116,9 @@ class Recoverer:
             if verdict != "alive" and (key := (one.id, one.salt)) not in self._swept
         }
         # Whatever its commands and servers still write must stop before anything is published.
-        for (driver, salt), gone in dead.items():
-            if _same_host(gone, self._observer):
-                kill_marked(f"{driver}-{salt}")
+        here = [one for one in dead.values() if _same_host(one, self._observer)]
+        if here:
+            kill_marked([f"{one.id}-{one.salt}" for one in here])
         recovered = 0
         unknown: set[str] = set()
         watched, self._watched = self._watched, set()
@@ -139,7 +139,7 @@ class Recoverer:
             self._observer.forget(name)
         if unknown:
             # No registration will ever lead to these; without their claim nobody can commit them.
-            self._set_aside(unknown.__contains__)
+            self._set_aside(lambda token: token if token in unknown else None)
         self._clean_up(dead)
         return recovered
 
@@ -224,13 +224,23 @@ class Recoverer:
 
     def _clean_up(self, dead: dict[tuple[str, str], Registration]) -> None:
         """The claims of these have been dealt with: now the rest of what they left."""
+        if not dead:
+            return
+        lives = {(one.id, salt): one.id for one in dead.values() for salt in (one.salt, *one.past)}
+
+        def whose(token: str) -> str | None:
+            driver, _, salt = names.parse_token(token)
+            return lives.get((driver, salt))
+
+        kept = self._set_aside(whose)
         for key, gone in dead.items():
-            self._sweep(gone)
             self._swept.add(key)
             if _same_host(gone, self._observer):
                 forget_stacks(gone.dump)
-        if dead:
-            self._settle_reports()
+            old = gone.beat_at < self._clock() - KEEP
+            if old and gone.id not in kept and self._observer.judge(gone) != "alive":
+                self._drivers.remove(f"{gone.id}.json")
+        self._settle_reports()
 
     def _settle_reports(self) -> None:
         """Whoever died amid a discard left a document whose report nobody sees."""
@@ -238,31 +248,20 @@ class Recoverer:
             if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
                 self._handoff.settle_report(docid, token)
 
-    def _sweep(self, registration: Registration) -> None:
-        """Move the unfinished outputs of a dead driver aside."""
-        lives = {registration.salt, *registration.past}
-
-        def theirs(token: str) -> bool:
-            driver, _, salt = names.parse_token(token)
-            return driver == registration.id and salt in lives
-
-        kept = self._set_aside(theirs)
-        old = registration.beat_at < self._clock() - KEEP
-        if old and not kept and self._observer.judge(registration) != "alive":
-            self._drivers.remove(f"{registration.id}.json")
-
-    def _set_aside(self, theirs: Callable[[str], bool]) -> bool:
-        """Move what has an N of theirs and no claim; whether anything of theirs is still there."""
+    def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
+        """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
+        of which of them anything is still there. `whose` tells them by an N; None: not theirs."""
         held = {item.token for _, item in self._claimed()}
-        kept = any(theirs(token) for token in held)
+        kept = {owner for token in held if (owner := whose(token)) is not None}
         for target in self._handoff.targets:
             for name in target.directory.list():
                 item = names.parse(name)
                 if item is None or item.state != "writing" or item.token in held:
                     continue
-                if theirs(item.token) and not self._has_claim(item):
+                owner = whose(item.token)
+                if owner is not None and not self._has_claim(item):
                     _move_aside(target.directory, name)
-                    kept = True
+                    kept.add(owner)
         return kept
 
     def _has_claim(self, item: names.Item) -> bool:

@@ -16,6 +16,7 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Collection
 from typing import NamedTuple, Self
 
 from queuedriver.processors.base import MARKER
@@ -254,17 +255,21 @@ def _pids(proc: str) -> list[int]:
     return [int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit()]
 
 
-def kill_marked(value: str, proc: str = "/proc") -> int:
-    """Kill all that the children of a dead driver left on this host; how many that were.
+def kill_marked(values: str | Collection[str], proc: str = "/proc") -> int:
+    """Kill all that the children of dead drivers left on this host; how many that were.
 
-    `value` is what the driver put into their environment. Returns when they are gone, or after
+    `values` is what the drivers put into their environment. Returns when they are gone, or after
     KILL_WAIT: a process that hangs in a file system ends when that file system answers.
     """
-    mark = f"{MARKER}={value}".encode()
+    if isinstance(values, str):
+        values = (values,)
+    marks = {f"{MARKER}={value}".encode() for value in values}
     until = time.monotonic() + KILL_WAIT
     killed = 0
     while time.monotonic() < until:
-        doomed = [fd for pid in _pids(proc) if (fd := _kill_if_marked(pid, mark, proc)) is not None]
+        doomed = [
+            fd for pid in _pids(proc) if (fd := _kill_if_marked(pid, marks, proc)) is not None
+        ]
         if not doomed:
             break
         killed += len(doomed)
@@ -273,9 +278,9 @@ def kill_marked(value: str, proc: str = "/proc") -> int:
     return killed
 
 
-def _kill_if_marked(pid: int, mark: bytes, proc: str) -> int | None:
+def _kill_if_marked(pid: int, marks: set[bytes], proc: str) -> int | None:
     """A pidfd of the process we killed, for the caller to wait for and close."""
-    if pid == os.getpid() or not _is_marked(pid, mark, proc):
+    if pid == os.getpid() or not _is_marked(pid, marks, proc):
         return None
     try:
         pidfd = os.pidfd_open(pid)
@@ -283,7 +288,7 @@ def _kill_if_marked(pid: int, mark: bytes, proc: str) -> int | None:
         return None
     try:
         # Once more, now that the pidfd pins the process: the number may have changed hands.
-        if _is_marked(pid, mark, proc):
+        if _is_marked(pid, marks, proc):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             return pidfd
     except (ProcessLookupError, PermissionError):
@@ -292,10 +297,10 @@ def _kill_if_marked(pid: int, mark: bytes, proc: str) -> int | None:
     return None
 
 
-def _is_marked(pid: int, mark: bytes, proc: str) -> bool:
+def _is_marked(pid: int, marks: set[bytes], proc: str) -> bool:
     try:
         with open(f"{proc}/{pid}/environ", "rb", buffering=0) as file:
-            return mark in (file.read() or b"").split(b"\0")
+            return not marks.isdisjoint((file.read() or b"").split(b"\0"))
     except OSError:
         # It is gone, or another user's and so no child of a driver of ours.
         return False
