@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from io import FileIO
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from queuedriver.liveness import (
     Counters,
     Observer,
     Registration,
+    draw_salt,
 )
 from queuedriver.loop import Loop
 from queuedriver.mounts import filesystem_type, is_network
@@ -111,6 +113,7 @@ class Driver:
             paths = [lane.queue.path for lane in crew.lanes]
             waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
             mint = names.Mint(crew.driver, crew.salt)
+            _mints.add(mint)
             turn = Turn(self.processor, limits, mint, held, self._tally, beats, options.batch)
             pressure = BackPressure(options, crew.targets, observer)
             loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
@@ -171,6 +174,18 @@ class Driver:
         loop = self._loop
         state, why = ("starting", "") if loop is None else (loop.state, loop.why)
         return state, why, self._tally.counters()
+
+
+# Those of this process. A fork that goes on as a driver must never form an N that we form, too.
+_mints: "weakref.WeakSet[names.Mint]" = weakref.WeakSet()
+
+
+def _draw_anew() -> None:
+    for mint in _mints:
+        mint.salt = draw_salt()
+
+
+os.register_at_fork(after_in_child=_draw_anew)
 
 
 def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:
