@@ -23,23 +23,26 @@ class BackPressure:
         self.limited = self._items is not None or self._bytes is not None
         self._targets = targets
         self._observer = observer
+        # Those that take no more.
+        self._filled: list[Target] = []
         self._alone_since: float | None = None
         self._asked_at = 0.0
 
     def full(self) -> str:
         """Why nothing more should be claimed; empty while there is room."""
-        for target in self._targets:
-            if words := self._full(target):
-                return words
+        found = [(target, words) for target in self._targets if (words := self._full(target))]
+        self._filled = [target for target, _ in found]
+        if found:
+            return found[0][1]
         self._alone_since = None
         return ""
 
     def no_consumer_for(self) -> float:
-        """For how long no living driver has been seen on any output."""
+        """For how long one of the full outputs has been seen without a living driver."""
         now = time.monotonic()
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
-            if any(self._consumed(target) for target in self._targets):
+            if all(self._consumed(target) for target in self._filled):
                 self._alone_since = None
             elif self._alone_since is None:
                 self._alone_since = now

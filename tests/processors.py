@@ -86,6 +86,9 @@ def judge(document: Document) -> bytes:
         case "stubborn":
             _swallow_one()
             time.sleep(_AGES)
+        case "immortal":
+            while True:
+                _swallow_one()
         case "gil":
             _hold_gil()
     return count(document)
@@ -121,6 +124,12 @@ def _hold_gil() -> None:
     """As C code that neither lets go of the interpreter nor heeds signals."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})
     ctypes.PyDLL(None).sleep(_AGES)
+
+
+def dribble(document: Document) -> Iterator[bytes]:
+    """Answers bit by bit, and never to the end."""
+    yield document.read()
+    time.sleep(_AGES)
 
 
 _hoard: list[bytearray] = []

@@ -8,6 +8,7 @@ another process could see.
 import functools
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -43,18 +44,28 @@ LOOKS = (
 Step = Callable[[], None]
 
 
-class Steps:
-    """Counts steps, and sends this process a signal at one of them."""
+# Seconds: two signals this far apart are two wishes.
+_APART = 0.11
 
-    def __init__(self, at: int, number: signal.Signals) -> None:
+
+class Steps:
+    """Counts steps, and sends this process one signal or more at one of them."""
+
+    def __init__(self, at: int, *numbers: signal.Signals) -> None:
         self.taken = 0
         self._at = at
-        self._number = number
+        self._numbers = numbers
+
+    @property
+    def reached(self) -> bool:
+        return self.taken >= self._at
 
     def __call__(self) -> None:
         self.taken += 1
         if self.taken == self._at:
-            os.kill(os.getpid(), self._number)
+            for count, number in enumerate(self._numbers):
+                time.sleep(_APART if count else 0)
+                os.kill(os.getpid(), number)
 
 
 def install(step: Step, thorough: bool) -> None:

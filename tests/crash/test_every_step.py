@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # More than processors, because a driver that drains a queue mostly waits to be sure.
 JOBS = 6
-# Every schedule of every variant, for whoever has changed the hand-off: some ten minutes.
+# Every schedule of every variant, for whoever has changed the hand-off: some minutes.
 EVERYTHING = bool(os.environ.get("QUEUEDRIVER_TEST_ALL_CRASHES"))
 # In memory, because a kill, unlike a power cut, takes nothing from the page cache.
 MEMORY = "/dev/shm"
@@ -54,7 +54,17 @@ def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(base: Path, how: 
 
 @pytest.mark.parametrize(
     "variant",
-    ["no-output", "several-outputs", "durable", "batch", "archive", "failing", "later", "mixed"],
+    [
+        "no-output",
+        "several-outputs",
+        "durable",
+        "batch",
+        "archive",
+        "failing",
+        "delayed",
+        "later",
+        "mixed",
+    ],
 )
 def test_so_it_is_whatever_the_driver_does(base: Path, variant: str) -> None:
     for how in ("other", "restart", "recover") if EVERYTHING else ("any",):
@@ -70,9 +80,18 @@ def test_a_driver_given_up_by_mistake_at_any_step_does_no_harm_when_it_goes_on(
     assert schedules(base, variant, "woken") > 40
 
 
+@pytest.mark.parametrize("how", ["asked", "hurried"])
+@pytest.mark.parametrize("variant", ["batch", "mixed"])
+def test_a_driver_asked_to_leave_at_any_step_leaves_nothing_and_charges_nobody(
+    base: Path, variant: str, how: str
+) -> None:
+    assert schedules(base, variant, how) > 40
+
+
+@pytest.mark.parametrize("how", ["twice", "restarts"])
 @pytest.mark.parametrize("variant", ["one-many", "one-bad"])
-def test_who_recovers_may_be_killed_at_any_step_too(base: Path, variant: str) -> None:
-    assert schedules(base, variant, "twice") > 100
+def test_who_recovers_may_be_killed_at_any_step_too(base: Path, variant: str, how: str) -> None:
+    assert schedules(base, variant, how) > 100
 
 
 @pytest.mark.parametrize("variant", ["one-many", "one-bad"])

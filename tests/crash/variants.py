@@ -47,6 +47,7 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "archive": Variant(("good-1", "none-2", "many-3"), _options(archive="archive")),
     "failing": Variant(("bad-1", "good-2"), _options()),
+    "delayed": Variant(("bad-1", "good-2"), _options(retry_delay=3600.0)),
     "later": Variant(("later-1", "good-2"), _options()),
     "mixed": Variant(("good-1", "many-2", "bad-3"), _options()),
     # A document each, for drivers that are killed while they recover.
@@ -136,6 +137,12 @@ class Scene:
             if "journal" not in where:
                 found += [f"{where}/{_plain(name)}" for name in files]
         return tuple(sorted(found))
+
+    def is_unfinished(self, driver: str) -> bool:
+        """Whether it left anything to recover."""
+        tokens = [item.token for where in ("in", *OUTPUTS) for _, item in self.items(where)]
+        tokens += [name[1 : -len(".report")] for name in self._reports() if name.startswith(".")]
+        return any(names.parse_token(token).driver == driver for token in tokens)
 
     def starting(self) -> bool:
         """Whether a driver holds the lock that is held while it starts, or has not come to it."""

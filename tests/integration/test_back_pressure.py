@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.drivers import Site, until
-from tests.processors import doze, shout
+from tests.processors import doze, shout, sort
 
 LIMIT = 5
 DRIVERS = 3
@@ -53,6 +53,15 @@ def test_drivers_go_on_when_somebody_makes_room(site: Site) -> None:
 
     until(take, "everything comes out")
     assert [driver.ended().exit_code for driver in drivers] == [0] * DRIVERS
+
+
+def test_somebody_at_another_output_is_no_consumer_of_the_full_one(site: Site) -> None:
+    site.submit(*(f"{number}-left" for number in range(5)))
+    site.start(shout, inputs="right", outputs="end")
+    until(lambda: site.queue("right") and site.drivers("right"), "it waits for what never comes")
+    ended = site.drive(sort, outputs="left right", max_output_items=2)
+    assert ended[:2] == (75, "blocked")
+    assert ended.why.startswith("left holds 2 items or more")
 
 
 def test_a_consumer_that_is_slow_is_waited_for(site: Site) -> None:

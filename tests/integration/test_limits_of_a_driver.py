@@ -8,7 +8,7 @@ import pytest
 
 from queuedriver.runtime import runtime_directory
 from tests.drivers import Site
-from tests.processors import doze, judge, leak, shout
+from tests.processors import doze, dribble, judge, leak, shout
 
 
 @pytest.fixture
@@ -31,20 +31,30 @@ def test_a_document_that_takes_too_long_is_charged_and_its_driver_goes_on(
     assert "time.sleep(_AGES)" in report.failure.stacks
 
 
-def test_a_document_that_holds_the_interpreter_ends_its_driver_and_is_charged(site: Site) -> None:
+def test_an_answer_that_takes_too_long_is_charged_and_leaves_no_part_of_it(site: Site) -> None:
+    site.submit("one")
+    assert site.drive(dribble, timeout=0.2).exit_code == 1
+    assert site.files() == {}
+    assert [one.failure.cause for one in site.report("one").attempts] == ["timeout", "timeout"]
+
+
+@pytest.mark.parametrize(("docid", "culprit"), [("gil", "_hold_gil"), ("immortal", "judge")])
+def test_a_document_that_nothing_stops_ends_its_driver_and_is_charged(
+    site: Site, docid: str, culprit: str
+) -> None:
     before = os.listdir(runtime_directory())
-    site.submit("gil", "good")
+    site.submit(docid, "z-good")
     ends = [
         site.drive(judge, driver=driver, timeout=0.2, hard_after=0.2, order="name").exit_code
         for driver in ("first", "second", "first")
     ]
-    # Twice by its hard limit, which no Python code can hold off; then nothing is left.
+    # Twice by its hard limit, which no code can hold off; then nothing is left.
     assert ends == [1, 1, 0]
-    assert site.files() == {"good.ready": b"attempt 0"}
-    report = site.report("gil")
+    assert site.files() == {"z-good.ready": b"attempt 0"}
+    report = site.report(docid)
     assert [one.failure.cause for one in report.attempts] == ["hung", "hung"]
     assert report.failure.stacks is not None
-    assert "_hold_gil" in report.failure.stacks
+    assert culprit in report.failure.stacks
     assert {one.driver for one in report.attempts} == {"first", "second"}
     assert os.listdir(runtime_directory()) == before
 

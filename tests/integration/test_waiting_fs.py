@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ class Disk:
 
     def __init__(self, where: Path, options: str) -> None:
         where.mkdir()
+        if shutil.which("unshare") is None:
+            pytest.skip("without unshare(1) nothing can be mounted for this test alone")
         prefix = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
         self._shell = subprocess.Popen(
             [*prefix, "sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
