@@ -185,8 +185,9 @@ def until(fact: Callable[[], object]) -> None:
 
 
 def gated(yard: Yard, then: str = "tr a-z A-Z") -> tuple[str, ...]:
-    """A command that takes its time: until there is a file `go`."""
-    return ("sh", "-c", f'until [ -e "$1" ]; do sleep 0.02; done; {then}', "sh", f"{yard.root}/go")
+    """A command that goes on until there is a file `go`, and runs once `go.began` is there."""
+    script = f': >"$1.began"; until [ -e "$1" ]; do sleep 0.02; done; {then}'
+    return ("sh", "-c", script, "sh", f"{yard.root}/go")
 
 
 def test_shell_and_python_drivers_on_one_queue_publish_every_document_once(yard: Yard) -> None:
@@ -414,7 +415,8 @@ def test_shell_driver_that_is_asked_to_leave_finishes_its_document(yard: Yard) -
 def test_interrupted_program_charges_no_document(yard: Yard) -> None:
     yard.put("a")
     driver = yard.shell("sh1", *gated(yard))
-    until(lambda: yard.ls("out"))
+    # The output is there before the program is, and a signal between the two is the shell's alone.
+    until((yard.root / "go.began").exists)
     # As the terminal does it: to the program as well.
     os.killpg(driver.pid, signal.SIGINT)
     assert driver.wait(60) == 0
