@@ -7,16 +7,19 @@ handoff.py   the names on disk that a claim goes through
 """
 
 import contextlib
+import faulthandler
 import os
+import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
 
 from queuedriver import names
 from queuedriver.backpressure import BackPressure
+from queuedriver.board import Board
 from queuedriver.errors import QueueError
 from queuedriver.lane import Lane
 from queuedriver.limits import Limits
@@ -81,6 +84,7 @@ class Driver:
         *,
         id: str | None = None,
         options: Options | None = None,
+        board: Board | None = None,
     ) -> None:
         self.options = (options or Options()).check()
         self.processor: Processor = (
@@ -91,7 +95,9 @@ class Driver:
         self._wanted_id = id
         # The id it got, once it runs.
         self.id = ""
-        self._tally = Tally()
+        # Where a watchdog sees what it does.
+        self._board = board
+        self._tally = Tally(board)
         self._loop: Loop | None = None
         self._limits: Limits | None = None
         # The N of every claim at hand: what else carries our id on disk was lost track of.
@@ -101,7 +107,7 @@ class Driver:
         """Drive until told to leave. QueueError when it cannot even start."""
         options = self.options
         with contextlib.ExitStack() as at_end:
-            dump = at_end.enter_context(stacks_file()) if options.timeout is not None else None
+            dump = at_end.enter_context(self._stacks())
             limits = Limits(options.timeout, options.hard_after, options.grace, dump)
             at_end.callback(limits.close)
             observer, held = Observer(), self._held
@@ -129,6 +135,8 @@ class Driver:
             self.processor.start(f"{crew.driver}-{crew.salt}")
             self._tally.start()
             self._loop = loop
+            if self._board is not None:
+                self._board.ready(time.monotonic())
             end = loop.run()
             if end.word == "done":
                 _cascade(crew)
@@ -141,10 +149,29 @@ class Driver:
             if in_main:
                 limits.restore()
             _say_goodbye(crew.lanes, beats, end)
+            if self._board is not None:
+                self._board.left(end.word, end.why, end.exit_code)
         code = end.exit_code
         if self.options.drain and self._tally.discarded and not code:
             code = 1
         return Left(end.word, end.why, code, self._tally.counters())
+
+    @contextlib.contextmanager
+    def _stacks(self) -> Iterator[FileIO | None]:
+        """Where this driver's stacks go when it hangs: by its own hard limit, or by SIGUSR2 of the
+        watchdog that is about to end it."""
+        if self.options.timeout is None and self._board is None:
+            yield None
+            return
+        with stacks_file() as dump:
+            if self._board is not None:
+                self._board.stacks_go_to(os.path.basename(dump.name))
+                faulthandler.register(signal.SIGUSR2, dump, all_threads=True)
+            try:
+                yield dump
+            finally:
+                if self._board is not None:
+                    faulthandler.unregister(signal.SIGUSR2)
 
     def _register(self, crew: Crew, dump: FileIO | None) -> Beats:
         registration = Registration(

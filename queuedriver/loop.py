@@ -173,7 +173,7 @@ class Loop:
         """Sleep. The first time only watch, for what came before that was not hinted."""
         blocked = type(decision) is Block
         if not self._trouble:
-            self.state, self.why = "blocked" if blocked else "ready", decision.why
+            self._say("blocked" if blocked else "ready", decision.why)
         self._limits.idle()
         for lane in self._lanes:
             lane.journal.flush()
@@ -199,6 +199,10 @@ class Loop:
         for lane in self._lanes:
             lane.wake()
         self._recover_seen()
+
+    def _say(self, state: str, why: str) -> None:
+        self.state, self.why = state, why
+        self._tally.show(state, why)
 
     def _recover_seen(self) -> None:
         """While idle there is time to see whose claims those are that the last pass saw."""
@@ -228,7 +232,7 @@ class Loop:
         if not (is_trouble(error) or isinstance(error, FileNotFoundError)):
             raise error
         self._trouble = str(error)
-        self.state, self.why = "waiting-fs", self._trouble
+        self._say("waiting-fs", self._trouble)
 
     def _mend(self) -> None:
         """Is the file system well again? Open everything anew, and write a little everywhere."""
@@ -239,7 +243,8 @@ class Loop:
                 lane.probe()
             self._turn.clean()
         except OSError as error:
-            self._trouble = self.why = str(error)
+            self._trouble = str(error)
+            self._say(self.state, self._trouble)
             return
         self._trouble = ""
         self._idle_turns = 0

@@ -5,6 +5,8 @@
     .working, crashed     its process ended by itself: the attempt is charged
     .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
                           they show it waiting for the queue's file system: given back
+    .working, memory      ended by its supervisor for what it took: charged
+    .working, ended       ended by its supervisor for no fault of the document: given back
     .working, rebooted    its host went down: given back uncharged, the third time charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
@@ -38,7 +40,7 @@ from queuedriver.liveness import (
 from queuedriver.outcome import Failure
 from queuedriver.processors.children import kill_marked
 from queuedriver.records import read_hidden_reports
-from queuedriver.runtime import forget_stacks, read_stacks, waited_for_files
+from queuedriver.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.setbacks import Setbacks
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
@@ -51,6 +53,8 @@ _BEYOND_US = (FileExistsError, IsADirectoryError, BadDocid, msgspec.DecodeError)
 _MESSAGES = {
     "crashed": "the driver's process ended while it had the document",
     "hung": "the document took longer than its hard limit; the driver was ended",
+    "memory": "the driver took more memory than it may",
+    "ended": "the driver was ended by its supervisor",
     "stalled": "the file system did not answer the driver before its hard limit, which ended it",
     "rebooted": "the host of the driver went down while it had the document",
     "lost": "the driver showed no life for its lease while it had the document",
@@ -200,15 +204,12 @@ class Recoverer:
         if verdict == "left":
             fate = self._setbacks.release(claim, "its driver had left it")
         elif verdict == "dead":
-            stacks = read_stacks(registration.dump) if registration else None
-            cause = "hung" if stacks else "crashed"
-            stalled = stacks is not None and waited_for_files(stacks)
-            message = _MESSAGES["stalled" if stalled else cause]
-            failure = Failure(cause=cause, message=message, stacks=stacks)
-            if stalled:
-                fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
-            else:
+            ending = read_ending(registration.dump) if registration else None
+            failure, charged = _judge(ending)
+            if charged:
                 fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
+            else:
+                fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
         else:
             failure = Failure(cause=verdict, message=_MESSAGES[verdict])
             fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
@@ -271,6 +272,17 @@ class Recoverer:
                 if self._queue.present(form(item.docid, attempt, item.token)):
                     return True
         return False
+
+
+def _judge(ending: Ending | None) -> tuple[Failure, bool]:
+    """What a driver that died with a document at hand is to be told of it; whether to charge it."""
+    if ending is None:
+        return Failure(cause="crashed", message=_MESSAGES["crashed"]), True
+    stalled = ending.stacks is not None and waited_for_files(ending.stacks)
+    word = "stalled" if stalled and ending.cause == "hung" else ending.cause
+    message = ending.message or _MESSAGES[word]
+    failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
+    return failure, word not in ("stalled", "ended")
 
 
 def _move_aside(output: Directory, name: str) -> None:

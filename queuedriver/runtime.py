@@ -1,7 +1,8 @@
 """A directory on this host, for what must be written even when the queues' disk is not well.
 
 `$XDG_RUNTIME_DIR/queuedriver-<uid>`, or the same in the temporary directory. A hung driver's stacks
-go there: `<random>.stacks`, written by faulthandler as it ends the process.
+go there: `<random>.stacks`, written by faulthandler as it ends the process. A supervisor that ends
+a driver says there for which reason, in a line of its own, before it does.
 """
 
 import os
@@ -9,12 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from typing import Literal, NamedTuple
 
 from queuedriver.errors import ConfigError
 from queuedriver.filesystem import Directory
 
 # The stacks of a driver with many threads.
 _MAX_STACKS = 1 << 20
+# What begins a line of `note_ending`.
+_ENDED = "ended from outside, "
 # How faulthandler names the driver's own thread, and a call of ours to the file system.
 _LOOP = os.path.join("queuedriver", "loop.py")
 _FILES = os.path.join("queuedriver", "filesystem.py")
@@ -32,22 +36,60 @@ def runtime_directory() -> str:
     return path
 
 
+EndedFor = Literal["hung", "memory", "ended"]
+
+
+class Ending(NamedTuple):
+    """Why a driver was ended: it hung, it took too much memory, or for no fault of its document."""
+
+    cause: EndedFor
+    message: str
+    stacks: str | None
+
+
 @contextmanager
 def stacks_file() -> Iterator[FileIO]:
     """Where faulthandler is to write; gone with a driver that leaves by itself."""
     number, path = tempfile.mkstemp(".stacks", dir=runtime_directory())
     os.close(number)
     try:
-        with FileIO(path, "w") as file:
+        with FileIO(path, "a") as file:
             yield file
     finally:
         os.unlink(path)
 
 
+def note_ending(name: str, cause: EndedFor, message: str) -> None:
+    """Say why a driver is about to be ended; whoever recovers what it leaves will want to know."""
+    if not _is_ours(name):
+        return
+    path = os.path.join(runtime_directory(), name)
+    with suppress(FileNotFoundError):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, f"{_ENDED}{cause}: {' '.join(message.split())}\n".encode())
+        finally:
+            os.close(fd)
+
+
+def read_ending(name: str) -> Ending | None:
+    """How a driver of this host was ended; None when it ended by itself."""
+    text = read_stacks(name)
+    if text is None:
+        return None
+    lines = text.splitlines()
+    said = [line.removeprefix(_ENDED) for line in lines if line.startswith(_ENDED)]
+    stacks = "\n".join(line for line in lines if not line.startswith(_ENDED)).strip() or None
+    # The first reason stands: what came later only saw to it.
+    cause, _, message = said[0].partition(": ") if said else ("hung", "", "")
+    if cause not in ("hung", "memory", "ended"):
+        return Ending("hung", "", stacks)
+    return Ending(cause, message, stacks)  # type: ignore[arg-type]
+
+
 def read_stacks(name: str) -> str | None:
-    """What a driver of this host left when its hard limit ended it; None when that is not how."""
-    if not name.endswith(".stacks") or "/" in name:
-        # A registration is a file that others may have written.
+    """What a driver of this host left when it was ended; None when that is not how it went."""
+    if not _is_ours(name):
         return None
     with suppress(FileNotFoundError):
         directory = Directory.open(runtime_directory())
@@ -66,8 +108,13 @@ def waited_for_files(stacks: str) -> bool:
     return _FILES in innermost
 
 
+def _is_ours(name: str) -> bool:
+    # A registration is a file that others may have written.
+    return name.endswith(".stacks") and "/" not in name
+
+
 def forget_stacks(name: str) -> None:
     """They are in the reports now."""
-    if name.endswith(".stacks") and "/" not in name:
+    if _is_ours(name):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(runtime_directory(), name))

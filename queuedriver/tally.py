@@ -5,6 +5,7 @@ import os
 import random
 import time
 
+from queuedriver.board import Board
 from queuedriver.liveness import Counters
 from queuedriver.options import Options
 
@@ -22,7 +23,10 @@ class Tally:
     reads half a turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | None = None) -> None:
+        # Where whoever supervises this driver reads along.
+        self._board = board
+        self._claimed = 0
         self._sums = (0, 0, 0, 0, 0)
         self._turn_at = time.perf_counter_ns()
         self.failed = 0
@@ -37,6 +41,18 @@ class Tally:
         """The first turn begins: what came before was loading."""
         self._turn_at = time.perf_counter_ns()
 
+    def began(self, docid: str, documents: int) -> None:
+        """So many documents are taken up, this one first."""
+        if self._board is not None:
+            self._claimed += documents
+            self._board.began(docid, time.monotonic(), self._claimed)
+
+    def show(self, state: str, why: str) -> None:
+        """What the driver does while it has no document at hand."""
+        if self._board is not None:
+            self._board.ended(self._sums, self.failed, self.discarded)
+            self._board.show(state, why)
+
     def worked(self, work: int, documents: int) -> None:
         """Book a turn: `work` nanoseconds in the processor, the rest of it overhead."""
         now = time.perf_counter_ns()
@@ -44,6 +60,8 @@ class Tally:
         overhead += now - self._turn_at - work
         self._turn_at = now
         self._sums = (worked + work, wait, block, overhead, done + documents)
+        if self._board is not None:
+            self._board.ended(self._sums, self.failed, self.discarded)
 
     def paused(self, blocked: bool) -> None:
         """Book a turn that had nothing to do, or no room for what would come of it."""

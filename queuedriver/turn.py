@@ -71,6 +71,7 @@ class Turn:
             return self._work_batch(lane, candidate)
         job = self._claim(lane, candidate)
         if job is not None:
+            self._tally.began(job.claim.docid, 1)
             try:
                 self._work_one(lane, job)
             finally:
@@ -162,6 +163,7 @@ class Turn:
         return candidate
 
     def _process_batch(self, lane: Lane, jobs: Sequence[Job]) -> None:
+        self._tally.began(jobs[0].claim.docid, len(jobs))
         started = time.perf_counter_ns()
         fates = self._fates(jobs)
         work = time.perf_counter_ns() - started

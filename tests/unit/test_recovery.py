@@ -29,7 +29,7 @@ from queuedriver.names import Mint
 from queuedriver.processors.base import MARKER
 from queuedriver.records import Attempt, Plan
 from queuedriver.recovery import KEEP, Recoverer
-from queuedriver.runtime import runtime_directory
+from queuedriver.runtime import EndedFor, note_ending, runtime_directory
 from queuedriver.setbacks import Setbacks
 from queuedriver.settings import Settings
 
@@ -176,6 +176,29 @@ def test_a_driver_that_its_hard_limit_ended_left_its_stacks(
     assert attempt.failure.stacks == (stacks.decode().strip() or None)
     # They are in the report now; for a crash there never were any.
     assert not dump.exists()
+
+
+@pytest.mark.parametrize(
+    ("cause", "left"), [("hung", "doc.failed"), ("memory", "doc.failed"), ("ended", "doc.ready")]
+)
+def test_a_driver_that_its_supervisor_ended_is_charged_by_the_reason(
+    bench: "Bench",
+    nobody: Identity,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: EndedFor,
+    left: str,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(bench.root))
+    (Path(runtime_directory()) / "x.stacks").touch()
+    note_ending("x.stacks", cause, "so it was")
+    site = Site(bench)
+    site.register(nobody, dump="x.stacks")
+    site.claimed()
+    site.recoverer.recover()
+    assert bench.ls() == [left]
+    (attempt,) = site.attempts()
+    assert (attempt.failure.cause, attempt.failure.message) == (cause, "so it was")
+    assert attempt.counted is (cause != "ended")
 
 
 @pytest.mark.parametrize("dump", ["/etc/passwd", "../x.stacks", "../../etc/passwd", "nowhere"])

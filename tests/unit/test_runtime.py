@@ -1,8 +1,13 @@
-"""What the stacks of a hung driver say of whom to blame."""
+"""What is left of a driver that was ended, and whom it blames."""
+
+import os
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
 
 import pytest
 
-from queuedriver.runtime import waited_for_files
+from queuedriver.runtime import Ending, note_ending, read_ending, stacks_file, waited_for_files
 
 _BEAT = """Timeout (0:00:40)!
 Thread 0x00007f00 (most recent call first):
@@ -36,3 +41,38 @@ def test_a_driver_that_waited_for_its_file_system_is_told_from_one_whose_documen
     stacks: str, files: bool
 ) -> None:
     assert waited_for_files(stacks) is files
+
+
+@pytest.fixture
+def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with stacks_file() as file:
+        yield file
+
+
+def name_of(dump: FileIO) -> str:
+    return os.path.basename(dump.name)
+
+
+def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
+    assert read_ending(name_of(dump)) is None
+
+
+def test_stacks_alone_say_that_the_driver_hung(dump: FileIO) -> None:
+    dump.write(b"Thread 1:\n  in process\n")
+    assert read_ending(name_of(dump)) == Ending("hung", "", "Thread 1:\n  in process")
+
+
+def test_whoever_ends_a_driver_can_say_why_and_the_first_reason_stands(dump: FileIO) -> None:
+    note_ending(name_of(dump), "memory", "3 GB of 2 GB\nand more")
+    dump.write(b"Thread 1:\n  in process\n")
+    note_ending(name_of(dump), "ended", "to be sure")
+    expected = Ending("memory", "3 GB of 2 GB and more", "Thread 1:\n  in process")
+    assert read_ending(name_of(dump)) == expected
+
+
+@pytest.mark.parametrize("name", ["nowhere.stacks", "../x.stacks", "/etc/passwd", ""])
+def test_reason_is_written_into_no_other_file(dump: FileIO, name: str) -> None:
+    note_ending(name, "hung", "")
+    assert read_ending(name_of(dump)) is None
+    assert os.listdir(os.path.dirname(dump.name)) == [name_of(dump)]
