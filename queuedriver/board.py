@@ -29,7 +29,9 @@ _STATE = struct.Struct("<d31p255p")
 # exit code, last word
 _END = struct.Struct("<i31p")
 _DUMP = struct.Struct("<64p")
-_AT_BEGAN, _AT_COUNTS, _AT_STATE, _AT_END, _AT_DUMP = 32, 256, 320, 640, 704
+# parent, shared memory, what it was told
+_ORDERED = struct.Struct("<QQ65p")
+_AT_BEGAN, _AT_COUNTS, _AT_STATE, _AT_END, _AT_DUMP, _AT_ORDERED = 32, 256, 320, 640, 704, 768
 _TRIES = 100
 
 Sums = tuple[int, int, int, int, int]
@@ -60,6 +62,17 @@ class Glimpse(NamedTuple):
     exit_code: int
     # The file of the runtime directory that stacks go to.
     dump: str
+
+
+class Ordered(NamedTuple):
+    """What a watchdog has to know of a driver that an earlier one started."""
+
+    # The process that it does not outlive; 0: it outlives them all.
+    parent: int
+    # Bytes that it shares with others.
+    memory: int
+    # Anything that differs for drivers that were told to do different things.
+    order: str
 
 
 class Board:
@@ -97,6 +110,16 @@ class Board:
     def close(self) -> None:
         self._map.close()
 
+    # Its watchdog's, before there is a driver
+
+    def ordered(self, parent: int, memory: int, order: str) -> None:
+        """What another watchdog will want to know, should it find the driver."""
+        _ORDERED.pack_into(self._map, _AT_ORDERED, parent, memory, _text(order))
+
+    def read_ordered(self) -> Ordered:
+        parent, memory, order = _ORDERED.unpack_from(self._map, _AT_ORDERED)
+        return Ordered(parent, memory, order.decode(errors="replace"))
+
     # The driver's
 
     def sign(self, pid: int, ticks: int) -> None:
@@ -106,6 +129,10 @@ class Board:
     def began(self, docid: str, now: float, claimed: int) -> None:
         """A document, or a batch that starts with it, is taken up."""
         _BEGAN.pack_into(self._map, _AT_BEGAN, now, claimed, os.fsencode(docid))
+
+    def clock(self, now: float) -> None:
+        """The time of the document at hand counts from this instant, which may be to come."""
+        _BEGAN_AT.pack_into(self._map, _AT_BEGAN, now)
 
     def ended(self, sums: Sums, failed: int, discarded: int) -> None:
         """It has been dealt with: nothing is at hand. `sums` are those of a `Tally`."""
@@ -142,7 +169,7 @@ class Board:
         ready_at, state, why = _STATE.unpack_from(data, _AT_STATE)
         exit_code, word = _END.unpack_from(data, _AT_END)
         (dump,) = _DUMP.unpack_from(data, _AT_DUMP)
-        return Glimpse(
+        found = (
             pid,
             ticks,
             "busy" if began_at else state.decode(errors="replace") or "starting",
@@ -156,6 +183,7 @@ class Board:
             exit_code,
             dump.decode(errors="replace"),
         )
+        return Glimpse._make(found)
 
     def _copy(self) -> bytes:
         data = self._map[:]

@@ -108,7 +108,7 @@ class Driver:
         options = self.options
         with contextlib.ExitStack() as at_end:
             dump = at_end.enter_context(self._stacks())
-            limits = Limits(options.timeout, options.hard_after, options.grace, dump)
+            limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
             observer, held = Observer(), self._held
             with assemble(

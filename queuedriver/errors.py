@@ -11,6 +11,7 @@ Exception
 │   ├── IdHeld                   another living driver has this id                     69
 │   ├── NotPermitted             the operating system says no                          77
 │   └── ConfigError              drivers, settings or processors that cannot work      78
+│       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75

@@ -348,6 +348,12 @@ def read_history(directory: str, docid: str) -> Reading:
     return _read(directory, 0.0, needle, lambda event: docid in (event.docid, event.renamed))
 
 
+def read_origins(directory: str, name: str) -> Reading:
+    """How a file of this name came to be published from here."""
+    needle = max(_PLAIN.findall(name), key=len, default="").encode()
+    return _read(directory, 0.0, needle, lambda event: name in (event.outputs or ()))
+
+
 def read_events(directory: str, since: float = 0.0) -> Reading:
     """All that happened at or after an instant (seconds since the epoch)."""
     return _read(directory, since, b"", lambda event: event.at >= since)

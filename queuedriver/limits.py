@@ -21,6 +21,7 @@ from io import FileIO
 from types import FrameType
 from typing import Any
 
+from queuedriver.board import Board
 from queuedriver.errors import Interrupted
 
 # A terminal and a parent may both pass one Ctrl-C on; that is one wish, not two.
@@ -41,11 +42,14 @@ class Limits:
         hard_after: float = 30.0,
         grace: float = 60.0,
         dump: FileIO | None = None,
+        board: Board | None = None,
     ) -> None:
         self.timeout = timeout
         self.hard = timeout + hard_after if timeout is not None and dump is not None else None
         self.grace = grace
         self.dump = dump
+        # Where a watchdog reads since when a document is at hand.
+        self._board = board
         # When the first signal came, on the monotonic clock; None while nobody wants us to leave.
         self.leaving_at: float | None = None
         self.hurried = False
@@ -106,7 +110,9 @@ class Limits:
             self.word = word
 
     def begin(self) -> None:
-        """A document, or a batch of them, starts now."""
+        """A document, or a batch of them, starts now; or begins anew, as it had to wait so far."""
+        if self._board is not None:
+            self._board.clock(time.monotonic())
         if self.timeout is None:
             return
         self.began_at = now = time.monotonic()
@@ -114,6 +120,12 @@ class Limits:
             lasts = self.hard * _HARD_MARGIN
             faulthandler.dump_traceback_later(lasts, exit=True, file=self.dump)
             self._hard_until = now + lasts
+
+    def allow(self, seconds: float) -> None:
+        """So long what happens is not the document's doing, unless it begins before. For whoever
+        watches; a processor that waits sees to its own time-out itself."""
+        if self._board is not None:
+            self._board.clock(time.monotonic() + seconds)
 
     def idle(self) -> None:
         """Before a wait: nothing is limited then, and an idle driver is not a hung one."""

@@ -196,13 +196,20 @@ class Unjudged(NamedTuple):
 
 
 class Rescue:
-    """Recovers one queue on an operator's behalf; `lease` overrides how long silence is life."""
+    """Recovers one queue on an operator's behalf; `lease` overrides how long silence is life, and
+    `observer` has watched the drivers for some time."""
 
-    def __init__(self, queue: Queue, journal: Journal, lease: float | None = None) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        journal: Journal,
+        lease: float | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._queue = queue
         self._journal = journal
         self._lease = lease
-        self._observer = Observer(lease=lease)
+        self._observer = observer or Observer(lease=lease)
         self._drivers = queue.private.subdirectory(DRIVERS, create=True)
         self._handoff = handoff_of(queue)
         self._recoverer = Recoverer(

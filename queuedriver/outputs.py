@@ -100,8 +100,7 @@ class Outputs:
         self, docid: str | None = None, queue: str | None = None, ext: str | None = None
     ) -> str:
         """The path of a further output, for the caller to create."""
-        noted = self._note(docid, queue, ext)
-        return os.path.join(self._targets[noted.queue].directory.path, noted.writing)
+        return self._path(self._note(docid, queue, ext))
 
     def open_reserved(self) -> int:
         """A descriptor of a further output under the document's own docid."""
@@ -113,8 +112,8 @@ class Outputs:
 
     def forget(self, path: str) -> None:
         """Drop a reserved output that is not wanted after all."""
-        name = os.path.basename(path)
-        for noted in [one for one in self.written if one.writing == name]:
+        # By the whole path: in each of several output queues its name is the same.
+        for noted in [one for one in self.written if self._path(one) == path]:
             self._targets[noted.queue].directory.remove_all(noted.writing)
             self.written.remove(noted)
             self.usual = False
@@ -125,6 +124,9 @@ class Outputs:
             self._targets[noted.queue].directory.remove_all(noted.writing)
         self.written.clear()
         self.usual = False
+
+    def _path(self, noted: Written) -> str:
+        return os.path.join(self._targets[noted.queue].directory.path, noted.writing)
 
     def _take_one(self, answer: object) -> None:
         output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]

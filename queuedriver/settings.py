@@ -7,13 +7,15 @@ tree in different places.
 import os
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from queuedriver import names
 from queuedriver.errors import BadDocid, ConfigError
-from queuedriver.filesystem import Directory
+
+if TYPE_CHECKING:
+    from queuedriver.filesystem import Directory
 
 FILE = "settings.json"
 DEFAULT_PUBLISH = names.DEFAULT_PUBLISH
@@ -82,7 +84,7 @@ def check_publish(template: str) -> str:
     return template
 
 
-def load(private: Directory, queue: str) -> Settings | None:
+def load(private: "Directory", queue: str) -> Settings | None:
     """The settings of a queue; None before its first driver."""
     try:
         data = private.read(FILE)
@@ -97,7 +99,7 @@ def load(private: Directory, queue: str) -> Settings | None:
         ) from None
 
 
-def save(private: Directory, settings: Settings) -> None:
+def save(private: "Directory", settings: Settings) -> None:
     """Durable before it returns: a claim made under it may outlive a power cut.
 
     What is at its default is left out, so that simple drivers need only compare bytes.

@@ -78,15 +78,15 @@ def parse_duration(text: str) -> float:
         if not end:
             raise ValueError(_duration_objection(text))
     if seconds > MAX_DURATION:
-        raise ValueError(f"{_shown(text)} is longer than 100 years; leave a limit out to have none")
+        raise ValueError(f"{shown(text)} is longer than 100 years; leave a limit out to have none")
     return seconds
 
 
 def _duration_objection(text: str, unit: str = "") -> str:
     if text.strip().startswith("-"):
-        return f"{_shown(text)} is negative; a duration is 0 or more, as in 90, 1.5 h or 10 min"
-    because = f": there is no unit {_shown(unit)}" if unit and unit not in _SECONDS else ""
-    return f"{_shown(text)} is not a duration{because}; right would be 90, 500 ms, 1.5 h or 10 min"
+        return f"{shown(text)} is negative; a duration is 0 or more, as in 90, 1.5 h or 10 min"
+    because = f": there is no unit {shown(unit)}" if unit and unit not in _SECONDS else ""
+    return f"{shown(text)} is not a duration{because}; right would be 90, 500 ms, 1.5 h or 10 min"
 
 
 def parse_size(text: str) -> int:
@@ -98,7 +98,7 @@ def parse_size(text: str) -> int:
     whole, _, decimals = found[1].partition(".")
     size = int(whole + decimals) * _BYTES[found[2]] // int(10 ** len(decimals))
     if size > MAX_SIZE:
-        raise ValueError(f"{_shown(text)} is more than a file can hold; right would be 2 GB")
+        raise ValueError(f"{shown(text)} is more than a file can hold; right would be 2 GB")
     return size
 
 
@@ -109,16 +109,17 @@ def _size_objection(text: str, unit: str) -> str:
         decimal, binary = f"{prefix}B", f"{prefix.upper()}iB"
         number = text.strip()[:-1].rstrip()[:_SHOWN]
         return (
-            f"{_shown(text)} may mean powers of 1000 or of 1024; "
+            f"{shown(text)} may mean powers of 1000 or of 1024; "
             f"right would be {number} {decimal} or {number} {binary}"
         )
     if text.strip().startswith("-"):
-        return f"{_shown(text)} is negative; a size is 0 or more, as in 1000, 600 MB or 1.5 GiB"
-    because = f": there is no unit {_shown(unit)}" if unit else ""
-    return f"{_shown(text)} is not a size{because}; right would be 1000, 600 MB, 2GB or 1.5 GiB"
+        return f"{shown(text)} is negative; a size is 0 or more, as in 1000, 600 MB or 1.5 GiB"
+    because = f": there is no unit {shown(unit)}" if unit else ""
+    return f"{shown(text)} is not a size{because}; right would be 1000, 600 MB, 2GB or 1.5 GiB"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """How a text that cannot be read stands in the words about it."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 

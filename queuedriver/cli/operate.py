@@ -66,7 +66,7 @@ def retry(
                 confirm(f"retry {what} of {found.path}", yes)
             wanted = list(chosen)
         else:
-            wanted = _wanted(docid)
+            wanted = meant(docid)
         return _told(found, operator.retry(found, wanted, journal), as_json)
 
 
@@ -92,7 +92,7 @@ def discard(
     states = ("ready", "failed", "later") if everything else (state,) if state else ()
     if states and docid:
         raise BadArgument("--all, --state, or DOCIDs, but only one of them")
-    wanted = [] if states else _wanted(docid)
+    wanted = [] if states else meant(docid)
     with opened(queue) as found, operator.journal_of(found) as journal:
         if states:
             listing = found.listing(time.time())
@@ -103,24 +103,30 @@ def discard(
         return _told(found, operator.discard(found, wanted, states, reason, journal), as_json)
 
 
-def _wanted(given: Sequence[str] | None) -> list[str]:
+def meant(given: Sequence[str] | None) -> list[str]:
+    """The docids that a command line names, by whatever name of their files."""
     if not given:
         raise BadArgument("which documents? name DOCIDs, or - to read them from stdin")
     # What a shell makes of `discarded/*` will do: docids have no path, and no such ending.
-    meant = [docid_of(one).removesuffix(names.REPORT) for one in docids(given)]
-    return list(dict.fromkeys(meant))
+    found = [docid_of(one).removesuffix(names.REPORT) for one in docids(given)]
+    return list(dict.fromkeys(found))
 
 
 def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
+    code = answer(results)
+    if as_json:
+        documents = [one._asdict() for one in results]
+        write_json({"queue": queue.path, "documents": documents})
+    return code
+
+
+def answer(results: Sequence[Result]) -> int:
     """Say what is not as it was wanted; the exit code that says so."""
     amiss = [one for one in results if one.came != "done"]
     for one in amiss[:_SHOWN]:
         say(one.why)
     if len(amiss) > _SHOWN:
         say(f"and {format_count(len(amiss) - _SHOWN, 'more document')} likewise")
-    if as_json:
-        documents = [one._asdict() for one in results]
-        write_json({"queue": queue.path, "documents": documents})
     came = Counter(one.came for one in results)
     if came["missing"]:
         return _MISSING

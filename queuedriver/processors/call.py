@@ -61,13 +61,14 @@ def _take(answer: Any, outputs: Outputs, limits: Limits) -> BaseException | None
     return None
 
 
-def load(reference: str) -> CallProcessor:
-    """The processor that `--call` names: `package.module:function`, or a plug-in's name.
+def load(reference: str, said: str = "--call") -> CallProcessor:
+    """The processor that `--call` names: `package.module:function`, or a plug-in's name. What was
+    `said` is told in errors.
 
     Modules are also found in the current directory. What cannot be imported can never work.
     """
     if ":" not in reference:
-        return CallProcessor(_plug_in(reference), reference)
+        return CallProcessor(_plug_in(reference, said), reference)
     module_name, _, attributes = reference.partition(":")
     directory = os.getcwd()
     if directory not in sys.path:
@@ -76,21 +77,21 @@ def load(reference: str) -> CallProcessor:
         found: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"--call {reference}: importing {module_name!r} failed: "
+            f"{said} {reference}: importing {module_name!r} failed: "
             f"{type(error).__name__}: {error}; looked in {directory} and the installed packages"
         ) from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            raise ConfigError(f"--call {reference}: {module_name!r} has no {attributes!r}")
+            raise ConfigError(f"{said} {reference}: {module_name!r} has no {attributes!r}")
         found = getattr(found, attribute)
     if not callable(found):
         raise ConfigError(
-            f"--call {reference}: {attributes!r} is a {type(found).__name__}, not callable"
+            f"{said} {reference}: {attributes!r} is a {type(found).__name__}, not callable"
         )
     return CallProcessor(found, reference)
 
 
-def _plug_in(name: str) -> Callable[..., Any]:
+def _plug_in(name: str, said: str) -> Callable[..., Any]:
     # Not at the top: most drivers name a module, and should not wait for this import.
     from importlib.metadata import entry_points
 
@@ -98,10 +99,10 @@ def _plug_in(name: str) -> Callable[..., Any]:
     if name not in plug_ins.names:
         known = ", ".join(sorted(plug_ins.names)) or "none is installed"
         raise ConfigError(
-            f"--call {name}: neither package.module:function nor a plug-in; plug-ins: {known}"
+            f"{said} {name}: neither package.module:function nor a plug-in; plug-ins: {known}"
         )
     try:
         function: Callable[..., Any] = plug_ins[name].load()
     except Exception as error:
-        raise ConfigError(f"--call {name}: the plug-in does not import: {error}") from error
+        raise ConfigError(f"{said} {name}: the plug-in does not import: {error}") from error
     return function

@@ -73,8 +73,10 @@ class RunningServer:
         if self._heard:
             # What it writes from here on is about this document.
             self._stderr.clear()
-        elif limits.timeout is not None:
-            loading_until = time.monotonic() + max(start_timeout, limits.timeout)
+        else:
+            limits.allow(start_timeout)
+            if limits.timeout is not None:
+                loading_until = time.monotonic() + max(start_timeout, limits.timeout)
         with self._listening(limits.wake_fd):
             while True:
                 instants = (limits.deadline(), loading_until)
@@ -96,6 +98,7 @@ class RunningServer:
                 elif reason is not None:
                     # It is loading still: the document's clock stands.
                     limits.begin()
+                    limits.allow(start_timeout)
 
     def stderr_tail(self) -> str | None:
         return self._stderr.text()

@@ -31,11 +31,12 @@ def command(
     cwd: Path | None = None,
     stdin: bytes = b"",
     prefix: Sequence[str | Path] = (),
+    program: str = "queuedriver",
     **environ: str,
 ) -> Called:
     """Run a command to its end."""
     ran = subprocess.run(
-        [*prefix, *QUEUEDRIVER, *args],
+        [*prefix, sys.executable, "-m", program, *args],
         cwd=cwd,
         input=stdin,
         env={**ENVIRON, **environ},
@@ -61,12 +62,12 @@ def start(*args: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]
 
 @contextlib.contextmanager
 def on_terminal(
-    *args: str | Path, cwd: Path | None = None
+    *args: str | Path, cwd: Path | None = None, program: str = "queuedriver"
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A command with a terminal of its own, as a person calls it, and the person's side of that."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*QUEUEDRIVER, *args],
+        [sys.executable, "-m", program, *args],
         cwd=cwd,
         env={**ENVIRON, "TERM": "xterm", "COLUMNS": "70"},
         stdin=theirs,

@@ -1,8 +1,9 @@
-"""What the README, the tutorial and the sample show is what happens."""
+"""What the README, the tutorial and the first sample show is what happens."""
 
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,15 +27,26 @@ _LASTING = re.compile(r"\d+(\.\d+)? (us|ms|s)\b")
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """One in which `queuedriver` and `python3` are those under test."""
+    """One in which the commands and `python3` are those under test."""
     programs = tmp_path / "bin"
     programs.mkdir()
     python = shlex.quote(sys.executable)
-    for name, module in (("queuedriver", "-m queuedriver"), ("python3", "")):
+    commands = {"queuedriver": "-m queuedriver", "watchdogd": "-m watchdogd", "python3": ""}
+    for name, module in commands.items():
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec {python} {module} "$@"\n')
         program.chmod(0o755)
-    return {**ENVIRON, "PATH": f"{programs}:{ENVIRON['PATH']}"}
+    path = f"{programs}:{ENVIRON['PATH']}"
+    return {**ENVIRON, "PATH": path, "WATCHDOGD_STATE": str(tmp_path / "state")}
+
+
+@pytest.fixture
+def newsroom(tmp_path: Path) -> Path:
+    """Where pages are typed: in a checkout of their own, for a pipeline's queues are beside it."""
+    samples = tmp_path / "checkout/sample_queues"
+    ours = shutil.ignore_patterns("queues", "one-queue", "__pycache__")
+    shutil.copytree(ROOT / "sample_queues", samples, ignore=ours)
+    return samples / "newsroom"
 
 
 def blocks(page: str) -> list[str]:
@@ -42,11 +54,11 @@ def blocks(page: str) -> list[str]:
     return [block.strip() for block in found]
 
 
-def shell(script: str, place: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def shell(script: str, newsroom: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run what a page shows, with the tour where the test wants it."""
     return subprocess.run(
-        ["sh", "-c", script.replace("/tmp/tour", str(place / "tour"))],
-        cwd=ROOT / "sample_queues/word_count",
+        ["sh", "-c", script.replace("/tmp/tour", str(newsroom.parent / "tour"))],
+        cwd=newsroom,
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -59,10 +71,9 @@ def shell(script: str, place: Path, environ: dict[str, str]) -> subprocess.Compl
 def alike(printed: str, place: Path) -> list[list[str]]:
     """The words of each line, without what differs from one run to the next."""
     for is_, shown in (
-        (str(place), "/tmp"),
+        (str(place / "checkout"), "/home/ann/queuedriver"),
         (host_id(), "rose"),
         (socket.gethostname(), "rose"),
-        (str(ROOT), "/home/ann/queuedriver"),
     ):
         printed = printed.replace(is_, shown)
     printed = _LASTING.sub("TIME", _INSTANT.sub("INSTANT", printed))
@@ -70,33 +81,46 @@ def alike(printed: str, place: Path) -> list[list[str]]:
 
 
 def test_the_tour_of_the_readme_prints_what_it_shows(
-    tmp_path: Path, environ: dict[str, str]
+    tmp_path: Path, newsroom: Path, environ: dict[str, str]
 ) -> None:
     (tour,) = (block for block in blocks("README.rst") if block.startswith("$ "))
     commands = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     script = "\n".join(f"echo {shlex.quote('$ ' + one)}; {one}" for one in commands)
-    ran = shell(script, tmp_path, environ)
+    ran = shell(script, newsroom, environ)
     assert alike(ran.stdout, tmp_path) == alike(tour, tmp_path)
 
 
 def test_all_commands_of_the_tutorial_do_what_they_should(
-    tmp_path: Path, environ: dict[str, str]
+    newsroom: Path, environ: dict[str, str]
 ) -> None:
     _, *steps = blocks("docs/tutorial.rst")
-    lines = [line for step in steps for line in step.splitlines()]
-    # A driver that drained its queue says by its 1 that one of the texts is broken.
-    script = "\n".join(
-        line if line.endswith("&") else f'{line} || [ $? = 1 ] || {{ echo "FAILED"; exit; }}'
-        for line in lines
-    )
-    ran = shell(script, tmp_path, environ)
-    assert "FAILED" not in ran.stdout, ran.stdout
-    results = [name for name in listed(tmp_path / "tour/results") if name[0] != "."]
-    texts = set(listed(ROOT / "sample_queues/word_count/texts")) - {"harbour-log.txt"}
-    assert {name.partition("~")[0] for name in results} == texts
-    assert len(results) == 2 * len(texts)
-    ferry = (tmp_path / "tour/results/ferry.txt").read_text().splitlines()
-    assert ferry[0] == "3\tthe"
+    ran = shell("\n".join(checked(line) for step in steps for line in step.splitlines()),
+                newsroom, environ)  # fmt: skip
+    assert "FAILED:" not in ran.stdout, ran.stdout
+    stories = set(listed(ROOT / "sample_queues/newsroom/stories"))
+    results = newsroom.parent / "tour/results"
+    assert {name for name in listed(results) if name[0] != "."} == stories - {"railway"}
+    assert (results / "bridge").read_text().startswith("{\n")
+    # The last pipeline was told that the torn story is whole.
+    published = {name for name in listed(newsroom / "queues/output") if name[0] != "."}
+    assert published == {f"{name}.xml" for name in stories}
+
+
+def checked(line: str) -> str:
+    """A line of the tutorial, and what a reader sees of it before going on to the next."""
+    if line.endswith("&"):
+        return line
+    until = "until [ -e {} ]; do sleep 0.05; done\n"
+    before = {
+        "sed -i": until.format("queues/input/discarded/railway.report.json"),
+        "watchdogd stop": until.format("queues/output/railway.xml"),
+        "watchdogd scale": until.format("queues/.watchdogd/hosts/*.json"),
+    }
+    wait = next((text for start, text in before.items() if line.startswith(start)), "")
+    # A pipeline or a driver that has drained its queue says by its 1 that a story is cut off.
+    # No watchdog runs any more when `status` tells of the one that drained: that is its 3.
+    codes = "[ $? = 3 ]" if line == "watchdogd status" else "[ $? = 1 ]"
+    return f'{wait}{line} || {codes} || {{ echo "FAILED: {line!r}"; exit; }}'
 
 
 def test_the_sample_runs_from_end_to_end(tmp_path: Path) -> None:
@@ -104,17 +128,18 @@ def test_the_sample_runs_from_end_to_end(tmp_path: Path) -> None:
         pytest.skip("sh tests/run makes .venv; without it, the sample would")
     ran = subprocess.run(
         ["sh", ROOT / "sample_queues/try"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "WATCHDOGD_STATE": str(tmp_path / "state")},
         capture_output=True,
         text=True,
         timeout=5 * PATIENCE,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    through, aside = ran.stdout.splitlines()
-    (place,) = tmp_path.glob("queuedriver-sample.*")
-    assert through == f"11 documents went through: {place}/results"
-    assert aside == f"1 set aside, with the reason: {place}/texts/discarded"
+    (place,) = tmp_path.glob("newsroom.*")
+    assert f"11 documents went through: {place}/queues/output" in ran.stderr
+    assert f"1 document discarded, with the reason: {place}/queues/input/discarded" in ran.stderr
+    assert f"{place}/queues/output," in ran.stdout.splitlines()[0]
+    assert len(list(place.glob("queues/output/*.xml"))) == 11
 
 
 @pytest.mark.parametrize("name", COMMANDS)

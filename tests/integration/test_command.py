@@ -150,6 +150,11 @@ def test_output_that_may_be_missing_is_forgotten_when_it_is(desk: Desk) -> None:
     assert desk.written(desk.sh('echo "$1"', "{output?}")) == {}
 
 
+def test_optional_outputs_in_several_queues_come_and_go_each_for_itself(desk: Desk) -> None:
+    outputs = desk.sh('echo no >"$2"', "{output:out?}", "{output:bad?}")
+    assert desk.written(outputs) == {"bad/doc.N.writing": b"no\n"}
+
+
 def test_command_without_any_output_of_its_own_publishes_an_empty_one(desk: Desk) -> None:
     assert desk.written(desk.run(["true"])) == {"out/doc.N.writing": b""}
 

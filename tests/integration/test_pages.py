@@ -1,18 +1,22 @@
 """What the documentation's pages show works as shown."""
 
+import ast
 import doctest
+import inspect
 import os
 import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import TypeGuard, get_args
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuedriver import names
+from watchdogd import policy, report
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -102,6 +106,36 @@ def test_sessions_of_the_processors_page_print_what_the_page_shows(tmp_path: Pat
             assert (found.stdout + found.stderr).strip() == printed.strip(), line
             ran += 1
     assert ran > 15
+
+
+def words_of_drivers() -> set[str]:
+    """Every state that the policy gives a driver."""
+    calls = (one for one in ast.walk(ast.parse(inspect.getsource(policy))) if _is_rest(one))
+    first = (call.args[0] for call in calls)
+    said = {str(one.value) for one in first if isinstance(one, ast.Constant)}
+    shown = {state for state, _ in policy._STATES.values()}
+    return said | shown | {"backoff", "crash-looped"}
+
+
+def _is_rest(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Rest"
+
+
+def test_page_on_states_has_a_section_for_each_state_of_a_driver() -> None:
+    page = (DOCS / "states.rst").read_text()
+    words = words_of_drivers()
+    assert words >= {"starting", "ready", "busy", "draining", "stopped", "hung", "unkillable"}
+    for word in (*words, "lost"):
+        assert f"\n{word}\n{'~' * len(word)}\n" in page
+
+
+def test_page_on_states_tells_of_each_word_of_documents_stages_and_watchdogs() -> None:
+    page = (DOCS / "states.rst").read_text()
+    documents = (*names.STATES, names.DISCARDED)
+    stages = ("degraded", "paused", "quit", "done")
+    watchdogs = {*get_args(report.State), *get_args(report.Standing)} - {"alive"}
+    for word in (*documents, *stages, *watchdogs):
+        assert f"\n``{word}``  " in page
 
 
 def rows() -> dict[str, re.Pattern[str]]:

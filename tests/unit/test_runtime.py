@@ -51,7 +51,7 @@ def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
 
 
 def name_of(dump: FileIO) -> str:
-    return os.path.basename(dump.name)
+    return os.path.basename(str(dump.name))
 
 
 def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:

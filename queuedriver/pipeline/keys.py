@@ -1,0 +1,110 @@
+"""Every key of a pipeline file: how it is read, and where it may stand."""
+
+from typing import NamedTuple
+
+from queuedriver.names import MAX_RETRIES
+from queuedriver.pipeline.model import Kind
+from queuedriver.pipeline.naming import queues, stage_name
+from queuedriver.pipeline.values import (
+    Reader,
+    above_zero,
+    choice,
+    drivers,
+    drivers_by_stage,
+    duration,
+    environment,
+    optional,
+    size,
+    switch,
+    text,
+    whole,
+)
+from queuedriver.pipeline.works import call, command, hook, preload, program, publish
+
+KINDS: tuple[Kind, ...] = ("call", "command", "server")
+
+
+class Key(NamedTuple):
+    """One key of a stage."""
+
+    read: Reader
+    # Whether [pipeline] may have it, too, for all stages that do not.
+    shared: bool = True
+
+
+STAGE = {
+    "name": Key(stage_name, shared=False),
+    "input": Key(queues(1), shared=False),
+    "output": Key(queues(0), shared=False),
+    "call": Key(call, shared=False),
+    "command": Key(command, shared=False),
+    "server": Key(program, shared=False),
+    "preload": Key(preload, shared=False),
+    "publish": Key(publish, shared=False),
+    "archive": Key(optional(text("archive/parsed")), shared=False),
+    "drivers": Key(drivers),
+    "memory": Key(optional(size())),
+    "memory_per_driver": Key(optional(size(zero=True)), shared=False),
+    "cpus": Key(above_zero),
+    "env": Key(environment),
+    "timeout": Key(optional(duration(), "auto")),
+    "hard_after": Key(duration(zero=True)),
+    "grace": Key(duration(zero=True)),
+    "startup_timeout": Key(duration()),
+    "order": Key(choice("fair", "age", "name")),
+    "batch": Key(whole(1)),
+    "retries": Key(whole(0, MAX_RETRIES - 1)),
+    "retry_delay": Key(duration(zero=True)),
+    "existing": Key(choice("keep", "replace")),
+    "max_output_items": Key(optional(whole(1))),
+    "max_output_bytes": Key(optional(size())),
+    "max_documents": Key(optional(whole(1))),
+    "max_age": Key(optional(duration())),
+    "max_memory": Key(optional(size())),
+    "durable": Key(switch),
+    "poll": Key(switch),
+    "max_unhealthy": Key(whole(1)),
+    "trial_every": Key(duration(zero=True)),
+    "log_size": Key(size()),
+    "log_keep": Key(whole(0, 1000)),
+}
+STAGE_KEYS = {name: key.read for name, key in STAGE.items()}
+# What [pipeline] may say for all stages.
+SHARED_KEYS = {name: key.read for name, key in STAGE.items() if key.shared}
+
+PIPELINE_KEYS: dict[str, Reader] = {
+    "name": text("serif"),
+    "root": text("queues"),
+    "on_event": hook,
+    "adopt": switch,
+    **SHARED_KEYS,
+}
+HOST_KEYS: dict[str, Reader] = {
+    "memory": optional(size()),
+    "cpus": optional(above_zero),
+    "rebalance_every": duration(),
+}
+# What [hosts.NAME] may say.
+OF_ONE_HOST: dict[str, Reader] = {**HOST_KEYS, "drivers": drivers_by_stage}
+# What people call it elsewhere.
+MEANT = {
+    "workers": "drivers",
+    "processes": "drivers",
+    "instances": "drivers",
+    "replicas": "drivers",
+    "concurrency": "drivers",
+    "function": "call",
+    "python": "call",
+    "cmd": "command",
+    "exec": "command",
+    "run": "command",
+    "inputs": "input",
+    "source": "input",
+    "from": "input",
+    "outputs": "output",
+    "to": "output",
+    "environment": "env",
+    "mem": "memory",
+    "ram": "memory",
+    "attempts": "retries",
+}

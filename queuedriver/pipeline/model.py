@@ -1,0 +1,160 @@
+"""A pipeline as everybody but its reader sees it: resolved, checked, frozen. Pure.
+
+A queue is named by its directory below the pipeline's root. A stage takes documents from its input
+queues, the first first, and publishes into its output queues; stages are joined by the names of
+queues alone.
+"""
+
+import os
+from typing import Literal
+
+import msgspec
+
+from queuedriver.names import DEFAULT_PUBLISH
+from queuedriver.options import Options
+
+Kind = Literal["call", "command", "server"]
+
+# Between stages a queue need not hold more than keeps its drivers busy; what the first stage gets
+# and the last one publishes is the user's business.
+BETWEEN_STAGES = 500
+MINUTE = 60.0
+HOUR = 3600.0
+# What a driver id has room for, beside the name of the host.
+MAX_STAGE_NAME = 16
+MAX_DRIVERS = 9999
+
+
+class Drivers(msgspec.Struct, frozen=True):
+    """How many drivers a stage gets on each host; the watchdog chooses between the two."""
+
+    min: int
+    max: int
+
+    @property
+    def fixed(self) -> bool:
+        return self.min == self.max
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage; times in seconds, sizes in bytes. docs/pipeline-file.rst says what a key means."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    drivers: Drivers
+    kind: Kind
+    # `package.module:function` or a plug-in's name of a call; the words of a command or a server.
+    work: str | tuple[str, ...]
+    # Load in one parent and fork the drivers from it; a text names a function that loads more.
+    preload: bool | str = False
+    # What one driver takes: for admission, not a limit.
+    memory: int | None = None
+    memory_per_driver: int | None = None
+    cpus: float = 1.0
+    env: dict[str, str] = {}
+    # "auto": learned from the stage's own history.
+    timeout: float | Literal["auto"] | None = "auto"
+    hard_after: float = 30.0
+    grace: float = 60.0
+    startup_timeout: float = 300.0
+    order: Literal["fair", "age", "name"] = "fair"
+    batch: int = 1
+    retries: int = 1
+    retry_delay: float = 0.0
+    publish: str = DEFAULT_PUBLISH
+    existing: Literal["keep", "replace"] = "keep"
+    max_output_items: int | None = None
+    max_output_bytes: int | None = None
+    max_documents: int | None = None
+    max_age: float | None = None
+    # More than this: recycled after the document at hand. A quarter more: ended at once.
+    max_memory: int | None = None
+    durable: bool = True
+    archive: str | None = None
+    poll: bool = False
+    # Unhealthy runs in a row until a driver counts as crash-looped, and when it gets a trial then;
+    # 0: never.
+    max_unhealthy: int = 8
+    trial_every: float = 15 * MINUTE
+    log_size: int = 10_000_000
+    log_keep: int = 5
+
+    def options(self) -> Options:
+        """How each driver of this stage drives."""
+        return Options(
+            retries=self.retries,
+            retry_delay=self.retry_delay,
+            timeout=None if self.timeout == "auto" else self.timeout,
+            hard_after=self.hard_after,
+            grace=self.grace,
+            order=self.order,
+            batch=self.batch,
+            publish=self.publish,
+            existing=self.existing,
+            max_output_items=self.max_output_items,
+            max_output_bytes=self.max_output_bytes,
+            max_documents=self.max_documents,
+            max_age=self.max_age,
+            max_memory=self.max_memory,
+            durable=self.durable,
+            archive=self.archive,
+            poll=self.poll,
+        )
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What the watchdog may use on this host. None: all there is."""
+
+    memory: int | None = None
+    cpus: float | None = None
+    # At most one driver moves in this time, or in three times what the stage takes to start.
+    rebalance_every: float = 30.0
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline on one host: overrides for that host are applied."""
+
+    name: str
+    # Absolute: of the file, and of the directory that holds the queues.
+    file: str
+    root: str
+    stages: tuple[Stage, ...]
+    host: Host = Host()
+    # A command to run for each event; {event}, {stage}, {driver} and {message} may be used.
+    on_event: tuple[str, ...] = ()
+    # Whether drivers outlive their watchdog, for the next one to adopt them.
+    adopt: bool = False
+
+    @property
+    def directory(self) -> str:
+        """Where the file is: modules are found there, and relative commands start there."""
+        return os.path.dirname(self.file)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """All queues, each once: inputs before the outputs they lead to."""
+        names: dict[str, None] = {}
+        for stage in self.stages:
+            names.update(dict.fromkeys(stage.inputs))
+            names.update(dict.fromkeys(stage.outputs))
+        return tuple(names)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The queues that no stage publishes into: documents are submitted there."""
+        fed = {queue for stage in self.stages for queue in stage.outputs}
+        return tuple(queue for queue in self.queues if queue not in fed)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The queues or directories that no stage takes from: documents are collected there."""
+        taken = {queue for stage in self.stages for queue in stage.inputs}
+        return tuple(queue for queue in self.queues if queue not in taken)
+
+    def stage(self, name: str) -> Stage | None:
+        return next((stage for stage in self.stages if stage.name == name), None)
+
+    def path(self, queue: str) -> str:
+        """The directory of a queue."""
+        return os.path.join(self.root, queue)

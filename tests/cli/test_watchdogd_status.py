@@ -1,0 +1,376 @@
+"""How a pipeline is going: `watchdogd status` and `top`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuedriver.liveness import identify
+from tests.cli import pipelines
+from tests.cli.pipelines import FAR, GONE, driver, make, publish, report, sleeper
+from tests.cli.processes import ENVIRON, on_terminal, read_until
+from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit, wait_for
+from tests.cli.queues import driver as running
+from watchdogd.report import SILENT_AFTER, StageReport
+
+Capsys = pytest.CaptureFixture[str]
+Watch = Callable[..., Called]
+WATCHDOGD = (sys.executable, "-m", "watchdogd")
+
+
+@pytest.fixture
+def watch(capsys: Capsys) -> Watch:
+    return lambda *args: pipelines.call(capsys, *args)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make(tmp_path)
+
+
+def rows(called: Called) -> dict[str, list[str]]:
+    """The table's lines by their first word."""
+    lines = [line.split() for line in called.out.splitlines()]
+    return {line[0]: line[1:] for line in lines if line}
+
+
+def stage(called: Called, name: str) -> Any:
+    return next(one for one in called.json["stages"] if one["name"] == name)
+
+
+# Without a watchdog
+
+
+def test_a_pipeline_is_readable_before_anything_ever_ran(tmp_path: Path, watch: Watch) -> None:
+    file = tmp_path / "serif.toml"
+    file.write_text(pipelines.FILE)
+    called = watch("status", file)
+    assert called.code == 3
+    assert f"no watchdog runs; start it with watchdogd run {file}" in called.out
+    assert rows(called)["parse"] == ["0", "0", "0", "0", "0/1–3"]
+    # To look changes nothing.
+    assert os.listdir(tmp_path) == ["serif.toml"]
+
+
+def test_documents_are_counted_without_a_watchdog(file: Path, watch: Watch) -> None:
+    queues = file.parent / "queues"
+    submit(queues / "input", "a", "b", "bad")
+    drive(queues / "input", queues / "values", publish="{docid}.xml.ready", retries=0)
+    submit(queues / "input", "c")
+    (queues / "out/a.html").touch()
+    called = watch("status", file)
+    assert called.code == 3
+    assert rows(called)["values"][:4] == ["1", "0", "0", "1"]
+    assert rows(called)["parse"][:4] == ["2", "0", "0", "0"]
+    assert "→ out  1 file" in called.out
+
+
+def test_numbers_are_there_for_programs(file: Path, watch: Watch) -> None:
+    queues = file.parent / "queues"
+    submit(queues / "input", "a", "b")
+    seen = watch("status", file, "--json").json
+    assert (seen["name"], seen["state"], seen["file"]) == ("serif", "not running", str(file))
+    assert [one["waiting"] for one in seen["stages"]] == [2, 0, 0]
+    assert seen["results"] == [{"queue": "out", "items": 0, "files": 0}]
+    assert any("no watchdog runs" in words for words in seen["words"])
+
+
+def test_drivers_without_a_watchdog_are_a_gap_that_is_named(file: Path, watch: Watch) -> None:
+    queues = file.parent / "queues"
+    publish(file, report(identity=GONE, drivers=(driver("values-1", id="h-7"),)))
+    with stuck_driver(queues / "input", queues / "values"):
+        called = watch("status", file)
+        assert called.code == 3
+        assert "1 driver runs without a watchdog, and nobody replaces one that ends" in called.out
+        assert "the one on rose ended without a word after" in called.out
+        # By the name that its watchdog gave it.
+        assert "busy" in rows(called)["values-1"]
+        assert "slow; no watchdog keeps it" in called.out
+        assert stage(watch("status", file, "--json"), "values")["drivers"] == 1
+
+
+# With one
+
+
+def test_a_watchdog_that_lives_is_known_by_its_process(file: Path, watch: Watch) -> None:
+    with sleeper() as process:
+        publish(file, report(pid=process.pid, identity=identify(process.pid), at=0.0))
+        assert watch("status", file).code == 0
+        process.kill()
+        process.wait()
+        assert watch("status", file).code == 3
+
+
+def test_stages_and_drivers_are_told_as_their_watchdog_has_them(file: Path, watch: Watch) -> None:
+    now = time.time()
+    publish(
+        file,
+        report(
+            stages=(
+                StageReport(name="values", wanted=1, rate=2.0, service=0.25, memory=600_000_000),
+                StageReport(name="parse", wanted=2),
+            ),
+            drivers=(
+                driver(
+                    "values-1",
+                    state="busy",
+                    document="a.pdf",
+                    since=now - 5 * 3600,
+                    documents=1200,
+                    restarts=3,
+                    memory=600_000_000,
+                    work=800,
+                    wait=100,
+                    block=60,
+                    overhead=40,
+                ),
+                driver("parse-1"),
+                driver("parse-2", state="stopped", pid=0),
+            ),
+        ),
+    )
+    submit(file.parent / "queues/input", *(f"d{number}" for number in range(10)))
+    called = watch("status", file)
+    assert called.code == 0
+    values = "10 0 0 0 1/1 2.0/s 250 ms 600 MB 80% 10% 6% 4% 5 s"
+    assert " ".join(rows(called)["values"]) == values
+    assert rows(called)["parse"][-1] == "1/2"
+    one = "busy 5 h a.pdf 1,200 3 600 MB 80% 10% 6% 4%"
+    assert " ".join(rows(called)["values-1"]) == one
+    assert "parse-2" not in called.out
+    assert "watchdog on rose: running for 1 h, process" in called.out
+
+
+def test_several_hosts_are_added_up(file: Path, watch: Watch) -> None:
+    stages = (StageReport(name="parse", wanted=2, rate=3.0, service=0.1, memory=100),)
+    publish(file, report("rose", stages=stages, drivers=(driver("parse-1"),)))
+    other = (StageReport(name="parse", wanted=1, rate=1.0, service=0.5, memory=50),)
+    publish(file, report("fern", identity=FAR, stages=other, drivers=(driver("parse-1", "fern"),)))
+    called = watch("status", file, "--json")
+    parse = stage(called, "parse")
+    assert (parse["drivers"], parse["wanted"], parse["rate"], parse["memory"]) == (2, 3, 4.0, 150)
+    # Each counts by what it does.
+    assert parse["service"] == pytest.approx(0.2)
+    assert "HOST" in watch("status", file).out
+
+
+def test_a_driver_is_told_of_once_that_is_reported_and_registered(file: Path, watch: Watch) -> None:
+    queues = file.parent / "queues"
+    with stuck_driver(queues / "input", queues / "values") as process:
+        reported = driver("values-1", id="h-7", state="busy", document="slow", pid=process.pid)
+        publish(file, report(drivers=(reported,)))
+        drivers = watch("status", file, "--json").json["drivers"]
+        assert [(one["id"], one["kept"]) for one in drivers] == [("h-7", True)]
+
+
+def test_claims_are_newer_than_what_a_watchdog_said(file: Path, watch: Watch) -> None:
+    queues = file.parent / "queues"
+    with stuck_driver(queues / "input", queues / "values") as process:
+        for document, state in (("earlier", "busy"), ("", "ready")):
+            said = driver("values-1", id="h-7", state=state, document=document, pid=process.pid)
+            publish(file, report(drivers=(said,)))
+            (seen,) = watch("status", file, "--json").json["drivers"]
+            assert (seen["state"], seen["document"]) == ("busy", "slow")
+            assert seen["since"] > 0
+
+
+def test_a_driver_started_since_its_watchdog_last_spoke_is_known_by_its_id(
+    file: Path, watch: Watch
+) -> None:
+    queues = file.parent / "queues"
+    publish(file, report())
+    for name, kept in (("rose-values-2", True), ("rose-parse-2", False), ("rose-values", False)):
+        with running(queues / "input", queues / "values", name):
+            wait_for(lambda: watch("status", file, "--json").json["drivers"])
+            (seen,) = watch("status", file, "--json").json["drivers"]
+            assert seen["kept"] is kept
+            assert seen["name"] == ("values-2" if kept else name)
+            assert ("no watchdog keeps it" in watch("status", file).out) is not kept
+
+
+def test_a_silent_host_leaves_the_state_unknown(file: Path, watch: Watch) -> None:
+    at = time.time() - SILENT_AFTER - 10
+    publish(file, report("fern", identity=FAR, at=at))
+    called = watch("status", file)
+    assert called.code == 4
+    assert "the watchdog on fern is silent since" in called.out
+    # One that lives is enough.
+    publish(file, report("rose"))
+    assert watch("status", file).code == 0
+
+
+def test_a_document_of_nobody_leaves_the_state_unknown(file: Path, watch: Watch) -> None:
+    publish(file, report("rose", state="stopped"))
+    (file.parent / "queues/.watchdogd/hosts/fern.json").write_text("{}")
+    called = watch("status", file)
+    assert called.code == 4
+    assert "hosts/fern.json" in called.out
+
+
+def test_one_that_left_as_asked_is_no_alarm(file: Path, watch: Watch) -> None:
+    publish(file, report(state="stopped"))
+    called = watch("status", file)
+    assert called.code == 3
+    assert "watchdog on rose: stopped at" in called.out
+    assert "without a word" not in called.out
+
+
+# What is loud
+
+LOOPED: dict[str, Any] = {
+    "state": "crash-looped",
+    "pid": 0,
+    "why": "8 runs finished nothing: exit code 1",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"drivers": (driver("parse-2", until=time.time() + 600, **LOOPED),)},
+            [
+                "parse-2 is crash-looped: 8 runs finished nothing: exit code 1; tried again in",
+                "watchdogd logs parse-2 -p {file} tells more",
+                "when that is mended, watchdogd restart parse-2 -p {file}",
+            ],
+        ),
+        (
+            {"drivers": tuple(driver(f"parse-{slot}", **LOOPED) for slot in range(1, 9))},
+            [
+                "parse-1, parse-2, parse-3, parse-4, parse-5 and 3 more are crash-looped",
+                "watchdogd restart parse -p {file}",
+            ],
+        ),
+        (
+            {"stages": (StageReport(name="parse", state="degraded", why="no module 'parse'"),)},
+            ["parse is degraded: no module 'parse'"],
+        ),
+        (
+            {"state": "waiting-fs", "trouble": "No space left on device"},
+            ["rose waits for the file system of", "No space left on device", "by itself"],
+        ),
+        (
+            {"reload_error": "pipeline.toml:3: no key 'stag'\npipeline.toml:4: more"},
+            [
+                "rose goes on with the pipeline as it was",
+                "pipeline.toml:3: no key 'stag' (and 1 more); mend it, then watchdogd reload",
+            ],
+        ),
+        ({"state": "draining"}, ["rose is draining"]),
+        ({"notes": ("parse needs more memory than there is",)}, ["parse needs more memory than"]),
+        (
+            {"drivers": (driver("parse-1", state="unkillable", document="a"),)},
+            ["parse-1 is unkillable; it waits in the kernel"],
+        ),
+    ],
+)
+def test_what_somebody_must_know_is_said_first_and_what_to_type(
+    fields: dict[str, Any], words: list[str], file: Path, watch: Watch
+) -> None:
+    publish(file, report(**fields))
+    called = watch("status", file)
+    assert called.code == 0
+    above = called.out.partition("STAGE")[0]
+    for one in words:
+        assert one.format(file=file) in above
+
+
+def test_a_paused_pipeline_and_a_paused_stage_say_so(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    watch("pause", "parse", "-p", file)
+    called = watch("status", file)
+    assert f"parse is PAUSED: nothing is claimed before watchdogd resume parse -p {file}" in (
+        called.out
+    )
+    assert rows(called)["parse"][0] == "paused"
+    watch("pause", "-p", file)
+    assert "PAUSED: nothing is claimed in any stage" in watch("status", file).out
+
+
+def test_a_running_pipeline_is_told_of_while_its_file_is_bad(file: Path, watch: Watch) -> None:
+    publish(file, report(reload_error="pipeline.toml:9: no key 'cal'"))
+    submit(file.parent / "queues/input", "a")
+    file.write_text(file.read_text().replace("call", "cal", 1) + "\n[nonsense")
+    called = watch("status", file)
+    assert called.code == 0
+    assert rows(called)["values"][0] == "1"
+    assert "no key 'cal'" in called.out
+
+
+def test_a_bad_file_that_nobody_runs_is_an_error_with_every_mistake(
+    file: Path, watch: Watch
+) -> None:
+    text = file.read_text()
+    file.write_text(text.replace("call", "cal", 1).replace("drivers = 2", "drivers = -2"))
+    called = watch("status", file)
+    assert (called.code, called.out) == (78, "")
+    assert "cal" in called.err
+    assert "-2" in called.err
+
+
+def test_names_cannot_steer_a_terminal(file: Path, watch: Watch) -> None:
+    publish(file, report("ro\x1b[2Jse", drivers=(driver("parse-1", document="\x1b[2J\u202e"),)))
+    called = watch("status", file)
+    assert "\x1b" not in called.out
+    assert "\u202e" not in called.out
+
+
+# Live
+
+
+def test_top_without_a_terminal_is_status(file: Path, watch: Watch) -> None:
+    assert watch("top", file)[:1] == (3,)
+
+
+def test_top_follows_what_happens_and_ends_with_q(file: Path) -> None:
+    with on_terminal("top", file, program="watchdogd") as (process, terminal):
+        read_until(terminal, r"no watchdog runs")
+        submit(file.parent / "queues/input", *(f"d{number}" for number in range(77)))
+        publish(file, report())
+        read_until(terminal, r"values .* 77 ")
+        os.write(terminal, b"q")
+        # The screen is as it was before.
+        read_until(terminal, r"\x1b\[\?1049l")
+        assert process.wait(PATIENCE) == 0
+
+
+def test_top_ends_with_ctrl_c(file: Path) -> None:
+    with on_terminal("top", file, program="watchdogd") as (process, terminal):
+        read_until(terminal, r"no watchdog runs")
+        process.send_signal(signal.SIGINT)
+        read_until(terminal, r"\x1b\[\?1049l")
+        assert process.wait(PATIENCE) == 130
+
+
+def test_status_imports_no_more_than_it_needs(file: Path) -> None:
+    script = (
+        "import sys; from watchdogd.cli import run; code = run(['status', sys.argv[1], '--json']); "
+        "print(code, *sorted(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, file],
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    code, *modules = ran.stderr.split()
+    assert code == "3"
+    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driver"}
+    assert costly.isdisjoint(modules)
+
+
+def test_a_stage_that_the_file_has_no_more_is_shown_while_it_runs(file: Path, watch: Watch) -> None:
+    running = report()
+    more = StageReport(name="print", wanted=1, inputs=("out",), outputs=("paper",))
+    publish(file, msgspec.structs.replace(running, stages=(*running.stages, more)))
+    assert rows(watch("status", file))["print"][-1] == "0/1"

@@ -1,0 +1,282 @@
+"""What watchdogs are asked: `scale`, `pause`, `resume`, `restart`, `reload`, `stop`."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from queuedriver.liveness import identify
+from tests.cli import pipelines
+from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
+from tests.cli.queues import Called, listed, wait_for
+from watchdogd.control import parse_request
+
+Capsys = pytest.CaptureFixture[str]
+Watch = Callable[..., Called]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make(tmp_path)
+
+
+@pytest.fixture
+def watch(capsys: Capsys, file: Path) -> Watch:
+    return lambda *args: pipelines.call(capsys, *args, "-p", file)
+
+
+def control(file: Path) -> Path:
+    return file.parent / "queues/.watchdogd"
+
+
+def requests(file: Path) -> list[tuple[str, str, str]]:
+    """What was asked once: kind, target and host."""
+    found = [parse_request(name) for name in listed(control(file))]
+    return sorted((one[0].kind, one[0].target, one[1]) for one in found if one is not None)
+
+
+# Which pipeline
+
+
+def test_the_pipeline_is_the_one_that_must_be_meant(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called() -> Called:
+        return pipelines.call(capsys, "status", "--json")
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("WATCHDOGD_PIPELINE", raising=False)
+    nothing = called()
+    assert nothing.code == 66
+    assert "there is no pipeline.toml here" in nothing.err
+    (here / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    (here / "a.toml").write_text(pipelines.FILE.replace("serif", "a"))
+    assert called().json["name"] == "a"
+    (here / "b.toml").write_text(pipelines.FILE.replace("serif", "b"))
+    several = called()
+    assert several.code == 2
+    assert "a.toml, b.toml: which of them? name one with -p FILE" in several.err
+    (here / "pipeline.toml").write_text(pipelines.FILE.replace("serif", "c"))
+    assert called().json["name"] == "c"
+    there.mkdir()
+    make(there)
+    monkeypatch.setenv("WATCHDOGD_PIPELINE", str(there))
+    assert called().json["name"] == "serif"
+    assert pipelines.call(capsys, "status", "a.toml", "--json").json["name"] == "a"
+
+
+def test_a_file_that_is_not_there_has_code_66(capsys: Capsys) -> None:
+    assert pipelines.call(capsys, "pause", "-p", "/nowhere.toml").code == 66
+
+
+def test_nothing_is_made_where_nothing_ever_ran(tmp_path: Path, capsys: Capsys) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(pipelines.FILE)
+    for words in (["pause"], ["resume"], ["scale", "parse=2"], ["restart"], ["reload"], ["stop"]):
+        called = pipelines.call(capsys, *words, "-p", file)
+        assert called.code == 66
+        assert f"watchdogd run {file} makes it" in called.err
+    assert os.listdir(tmp_path) == ["pipeline.toml"]
+
+
+# What is not there
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["pause", "prase"], "no stage 'prase' in {file}; there are: parse, "),
+        (["scale", "ot=2"], "no stage 'ot' in {file}; there are: out, "),
+        (["restart", "prase-2"], "no stage or driver 'prase-2' in {file}; there are: parse-2, "),
+        (["restart", "parse-9"], "no stage or driver 'parse-9'"),
+        (["restart", "parse@fren"], "no host 'fren' in {file}; there are: fern"),
+        (["logs", "x"], "no stage or driver 'x'"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is_the_nearest_first(
+    args: list[str], words: str, file: Path, watch: Watch
+) -> None:
+    publish(file, report("fern"))
+    before = listed(control(file))
+    called = watch(*args)
+    assert called.code == 66
+    assert words.format(file=file) in called.err
+    assert listed(control(file)) == before
+
+
+def test_a_slip_in_the_last_word_changes_nothing(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    for args in (["pause", "values", "nope"], ["scale", "values=2", "nope=1"]):
+        assert watch(*args).code == 66
+    assert watch("restart", "values", "nope").code == 66
+    assert listed(control(file)) == ["hosts"]
+    assert "PAUSE" not in listed(file.parent / "queues/input")
+
+
+@pytest.mark.parametrize("word", ["parse", "parse=", "parse=-1", "parse=2.5", "=2", "parse=many"])
+def test_a_number_of_drivers_that_cannot_be_meant_has_code_2(word: str, watch: Watch) -> None:
+    assert watch("scale", word).code == 2
+
+
+# What is asked
+
+
+def test_numbers_of_drivers_are_written_where_watchdogs_read_them(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    assert watch("scale", "parse=4", "out=0") == (0, "", "")
+    assert watch("scale", "parse=2", "--host", "rose") == (0, "", "")
+    assert (control(file) / "scale").read_text() == "parse=4\nout=0\nparse=2@rose\n"
+    assert watch("scale", "parse=auto").code == 0
+    assert (control(file) / "scale").read_text() == "out=0\nparse=2@rose\n"
+
+
+def test_a_driver_beyond_what_the_file_says_can_be_meant_once_it_is_there(
+    file: Path, watch: Watch
+) -> None:
+    publish(file, report(drivers=(driver("parse-9"),)))
+    assert watch("restart", "parse-9").code == 0
+    assert requests(file) == [("restart", "parse-9", "")]
+
+
+def test_a_pipeline_and_its_stages_are_paused_and_resumed(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    queues = file.parent / "queues"
+    assert watch("pause") == (0, "", "")
+    assert "PAUSE" in listed(control(file))
+    assert watch("pause", "parse", "out") == (0, "", "")
+    assert ["PAUSE" in listed(queues / one) for one in ("input", "values", "parse")] == [
+        False,
+        True,
+        True,
+    ]
+    assert "the whole pipeline is paused all the same" in watch("resume", "out").err
+    assert watch("resume") == (0, "", "")
+    assert "PAUSE" not in listed(control(file))
+    # What was paused by itself is resumed by itself.
+    assert "PAUSE" in listed(queues / "values")
+    assert watch("resume", "parse") == (0, "", "")
+    assert "PAUSE" not in listed(queues / "values")
+
+
+def test_a_stage_that_was_told_to_quit_is_resumed_too(file: Path, watch: Watch) -> None:
+    quits = file.parent / "queues/values/QUIT"
+    quits.touch()
+    assert f"before watchdogd resume parse -p {file} none stays" in watch("status").out
+    assert watch("resume", "parse").code == 0
+    assert not quits.exists()
+
+
+def test_stages_and_drivers_are_restarted_on_one_host_or_on_each(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    publish(file, report("fern", identity=FAR))
+    assert watch("restart", "parse", "values-1", "out-2@fern") == (0, "", "")
+    assert watch("restart", "out", "--host", "rose") == (0, "", "")
+    assert requests(file) == [
+        ("restart", "out", "rose"),
+        ("restart", "out-2", "fern"),
+        ("restart", "parse", ""),
+        ("restart", "values-1", ""),
+    ]
+
+
+def test_restart_of_nothing_in_particular_restarts_all(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    assert watch("restart").code == 0
+    assert [one[1] for one in requests(file)] == ["out", "parse", "values"]
+
+
+def test_stop_and_stop_now_are_told_apart(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    assert watch("stop") == (0, "", "")
+    assert (control(file) / "QUIT").read_text() == ""
+    assert watch("stop", "--now") == (0, "", "")
+    assert (control(file) / "QUIT").read_text() == "now\n"
+
+
+# Whether anybody obeys
+
+
+@pytest.mark.parametrize("words", [["restart"], ["reload"], ["stop"]])
+def test_a_request_that_nobody_would_serve_is_refused(
+    words: list[str], file: Path, watch: Watch
+) -> None:
+    publish(file, report(state="stopped"))
+    assert watch(*words) == (69, "", "watchdogd: no watchdog runs\n")
+    # It must not wait for whoever comes next.
+    assert listed(control(file)) == ["hosts"]
+
+
+def test_what_holds_until_it_is_undone_is_written_with_a_word(file: Path, watch: Watch) -> None:
+    called = watch("scale", "parse=2")
+    assert (called.code, called.err) == (0, "watchdogd: no watchdog runs: it holds once one does\n")
+    assert "no watchdog runs" in watch("pause").err
+    assert listed(control(file)) == ["PAUSE", "scale"]
+
+
+def test_a_silent_watchdog_is_asked_all_the_same(file: Path, watch: Watch) -> None:
+    publish(file, report("fern", identity=FAR, at=0.0))
+    called = watch("restart", "parse")
+    assert (called.code, called.err) == (0, "watchdogd: nothing is heard of the watchdog on fern\n")
+    assert requests(file) == [("restart", "parse", "")]
+
+
+def test_a_host_without_a_watchdog_restarts_nothing(file: Path, watch: Watch) -> None:
+    publish(file, report("rose"))
+    publish(file, report("fern", state="stopped"))
+    called = watch("restart", "parse", "--host", "fern")
+    assert (called.code, called.err) == (69, "watchdogd: no watchdog runs on fern\n")
+    assert requests(file) == []
+
+
+# Waiting
+
+
+def test_a_reload_of_a_bad_file_is_refused_before_it_is_asked(file: Path, watch: Watch) -> None:
+    publish(file, report())
+    file.write_text(file.read_text() + "\n[nonsense")
+    called = watch("reload")
+    assert called.code == 78
+    assert "nothing is reloaded" in called.err
+    assert requests(file) == []
+
+
+@pytest.mark.parametrize(("error", "code"), [("", 0), ("parse: no such program", 78)])
+def test_reload_can_wait_until_it_was_served_and_tells_who_refused(
+    error: str, code: int, file: Path, watch: Watch
+) -> None:
+    said = publish(file, report())
+
+    def serve() -> None:
+        wait_for(lambda: requests(file))
+        (request,) = [one for one in map(parse_request, listed(control(file))) if one]
+        answered = {"served": (request[0].serial,), "reload_error": error}
+        publish(file, msgspec.structs.replace(said, **answered))
+
+    server = threading.Thread(target=serve)
+    server.start()
+    called = watch("reload", "--wait")
+    server.join()
+    assert called.code == code
+    assert "waiting for 1 watchdog to read the file" in called.err
+    assert error in called.err
+
+
+def test_stop_can_wait_until_all_have_left(file: Path, watch: Watch) -> None:
+    with sleeper() as process:
+        said = publish(file, report(pid=process.pid, identity=identify(process.pid)))
+        publish(file, report("fern", identity=FAR, at=0.0))
+
+        def leave() -> None:
+            wait_for(lambda: "QUIT" in listed(control(file)))
+            publish(file, msgspec.structs.replace(said, state="stopped"))
+
+        server = threading.Thread(target=leave)
+        server.start()
+        called = watch("stop", "--wait")
+        server.join()
+    assert (called.code, called.out) == (0, "")

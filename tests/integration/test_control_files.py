@@ -1,0 +1,149 @@
+"""The page on control files is enough to steer from a shell: what it shows is what happens."""
+
+import itertools
+import os
+import re
+import subprocess
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from queuedriver.filesystem import Directory
+from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd import control
+from watchdogd.events import EventLog
+from watchdogd.lookout import Lookout
+from watchdogd.process import spawn_for_helper
+from watchdogd.snapshot import Brief, Controls, Errands
+
+PAGE = Path(__file__).parents[2] / "docs/control-files.rst"
+# Seconds: far more than anything here takes, on a machine that does other things too.
+PATIENCE = 60.0
+_CONSOLE = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.M)
+_WORDS = ("input", "values", "parse", "output")
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each command of the page, and what it prints."""
+    found = []
+    for block in _CONSOLE.findall(PAGE.read_text()):
+        for shown in re.split(r"^\$ ", textwrap.dedent(block), flags=re.M)[1:]:
+            line, _, printed = shown.partition("\n")
+            found.append((line, printed.strip("\n")))
+    return found
+
+
+class Site:
+    """The pipeline of the page, its files below /data, and the eyes of its watchdog on rose."""
+
+    def __init__(self, place: Path) -> None:
+        self.data = place / "data"
+        self.root = self.data / "queues"
+        self.local = place / "local"
+        (self.local / "logs").mkdir(parents=True)
+        (self.data / "scans").mkdir(parents=True)
+        (self.data / "scans/17.pdf").touch()
+        stages = tuple(
+            Stage(
+                name=name,
+                inputs=(source,),
+                outputs=(name,),
+                drivers=Drivers(1, 1),
+                kind="command",
+                work=("true",),
+                publish="{docid}.xml" if name == "output" else "{docid}.ready",
+            )
+            for source, name in itertools.pairwise(_WORDS)
+        )
+        file = str(self.data / "serif.toml")
+        pipeline = Pipeline(name="serif", file=file, root=str(self.root), stages=stages)
+        brief = Brief(pipeline=pipeline, host="rose", local=str(self.local))
+        self.lookout = Lookout(brief, spawn_for_helper, str(self.local / "eyes.log"))
+        # What was seen in the control files, after each command.
+        self.seen: list[Controls] = []
+
+    def open(self) -> None:
+        """Have the eyes make everything, and be as far as the page is."""
+        (self.local / "logs/parse-2.log").write_text("loading\nready\n")
+        log = EventLog(str(self.local), "rose")
+        log.note("started", stage="parse", driver="parse-2", at=1935410600.0)
+        log.note("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
+        self.lookout.start(time.monotonic())
+        self.lookout.send(Errands(publish=msgspec.Raw(b'{"host":"rose"}'), look=True))
+        ends_at = time.monotonic() + PATIENCE
+        while not any(one.snapshot for one in self.lookout.receive(time.monotonic())):
+            assert time.monotonic() < ends_at
+            time.sleep(0.01)
+        (self.root / "values/discarded").mkdir()
+        for name in ("16.pdf", "16.pdf.report.json"):
+            (self.root / "values/discarded" / name).touch()
+
+    def shell(self, line: str) -> str:
+        environ = {**os.environ, "LC_ALL": "C"}
+        script = line.replace("/data", str(self.data))
+        ran = subprocess.run(
+            ["sh", "-euc", script],
+            cwd=self.root,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return ran.stdout.strip("\n")
+
+    def look(self) -> None:
+        directory = Directory.open(self.root / control.CONTROL)
+        self.seen.append(control.read(directory, "fern"))
+        directory.close()
+        self.lookout.send(Errands(look=True))
+        self.lookout.receive(time.monotonic())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.lookout.close()
+
+
+def test_everything_on_the_page_does_what_it_says(site: Site) -> None:
+    site.open()
+    # What the page leaves out, because it is beside the point.
+    hidden = {"discarded"}
+    for line, printed in commands():
+        ends_at = time.monotonic() + PATIENCE
+        # The eyes need a moment to do their part; what is shown is what it comes to.
+        while words(found := site.shell(line)) - hidden != words(printed):
+            assert printed or "ls" in line, f"{line}: {found}"
+            assert time.monotonic() < ends_at, f"{line}: {found!r}"
+            site.look()
+            time.sleep(0.02)
+        site.look()
+    seen = site.seen
+    assert not any(one.notes for one in seen)
+    assert [one.paused for one in seen if one.paused]
+    numbers = {tuple(sorted(one.scale.items())) for one in seen}
+    assert numbers == {(), (("parse", 4), ("values", 1)), (("parse", 2), ("values", 1))}
+    asked = {(one.kind, one.target) for controls in seen for one in controls.requests}
+    assert asked == {("restart", "parse"), ("restart", "parse-2"), ("reload", "")}
+    assert {one.quit for one in seen} == {"", "drain", "now"}
+    assert not seen[-1].paused
+
+
+def words(printed: str) -> set[str]:
+    return set(printed.split("\n")) - {""}
+
+
+def test_page_shows_every_file_there_is() -> None:
+    page = PAGE.read_text()
+    for name in (control.PAUSE, control.QUIT, control.SCALE, control.LANDMARK):
+        assert f"``{name}``" in page
+    for name in control.OUR_DIRECTORIES:
+        assert f"``{name}/<host>" in page
+    assert len(commands()) > 30

@@ -1,0 +1,632 @@
+"""A stage is loaded once, and its drivers are forks: real processes, really killed."""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuedriver.board import Board
+from queuedriver.liveness import process_ticks
+from queuedriver.options import Options
+from tests.integration.preloaded import COMMAND, PATIENCE, Watch, load_of
+from watchdogd import kernel
+from watchdogd.hand import Order
+from watchdogd.process import Exit, Process, reap_strangers
+from watchdogd.spare import LIMIT
+from watchdogd.template import Failed, Refused, Spawned, Template
+
+_PR_SET_CHILD_SUBREAPER = 36
+MODEL = """
+import os
+value = os.urandom(8).hex()
+def process(ask):
+    return value
+"""
+
+
+class Stage:
+    """A stage's directory with its modules, and the templates that were started there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log = directory / "log"
+        self.watches: list[Watch] = []
+        self.write("model", MODEL)
+
+    def write(self, module: str, text: str) -> None:
+        path = self.directory / f"{module.replace('.', '/')}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+    def start(self, function: str = "", **given: Any) -> Watch:
+        given.setdefault("command", COMMAND)
+        template = Template(load_of(self.directory, function=function), **given)
+        watch = Watch(template)
+        self.watches.append(watch)
+        self.begin(watch)
+        return watch
+
+    def begin(self, watch: Watch) -> None:
+        with open(self.log, "ab") as log:
+            watch.template.start(log.fileno())
+
+    def facts(self, watch: Watch, name: str = "driver", **words: Any) -> dict[str, Any]:
+        """What a new driver found."""
+        path = self.directory / f"facts-{name}"
+        watch.order(name, facts=str(path), **words)
+        watch.until(path.exists, f"{name} has told")
+        found = json.loads(path.read_text())
+        assert isinstance(found, dict)
+        return found
+
+    def end(self) -> None:
+        for watch in self.watches:
+            watch.template.stop()
+            watch.template.kill()
+            for driver in watch.of(Spawned):
+                driver.process.kill()
+                watch.until(driver.process.reap, "its driver ended")
+                driver.process.close()
+            watch.template_gone()
+        self.watches.clear()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    kernel.become_subreaper()
+    before = open_files()
+    stage = Stage(tmp_path)
+    try:
+        yield stage
+    finally:
+        stage.end()
+        reap_strangers(())
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def ended(watch: Watch, process: Process) -> Exit:
+    """Wait for a driver's end."""
+    poll = select.poll()
+    poll.register(process.pidfd, select.POLLIN)
+    watch.until(lambda: poll.poll(0), "the driver has ended")
+    found = process.reap()
+    assert found is not None
+    return found
+
+
+def failed(watch: Watch) -> Failed:
+    watch.until(lambda: watch.of(Failed), "the template has failed")
+    failure = watch.of(Failed)[-1]
+    assert isinstance(failure, Failed)
+    return failure
+
+
+def gone(pid: int) -> bool:
+    return process_ticks(pid) is None
+
+
+# What drivers share, and what not
+
+
+def test_drivers_share_what_was_loaded_once(stage: Stage) -> None:
+    watch = stage.start()
+    one, other = stage.facts(watch, "one"), stage.facts(watch, "other")
+    assert one["said"] == other["said"]
+    ready = watch.ready()
+    assert ready.loaded_in > 0
+    assert ready.rss >= ready.pss > 1_000_000
+    assert not ready.note
+    assert all(driver.memory > 1_000_000 for driver in watch.of(Spawned))
+    # What a collection visited would be copied.
+    assert one["frozen"] > 1000
+
+
+def test_driver_is_the_watchdogs_own_child_and_leads_a_group(stage: Stage) -> None:
+    watch = stage.start()
+    facts = stage.facts(watch)
+    [driver] = watch.of(Spawned)
+    assert facts["parent"] == os.getpid()
+    assert facts["group"] == driver.process.pid
+
+
+def test_module_beside_the_pipeline_comes_before_one_of_that_name(stage: Stage) -> None:
+    stage.write("elsewhere.model", "def process(ask):\n    return 'not this one'\n")
+    watch = stage.start(env={"PYTHONPATH": f"{stage.directory}/elsewhere:{stage.directory}"})
+    facts = stage.facts(watch)
+    assert facts["said"] != "not this one"
+    assert facts["path"] == facts["directory"] == str(stage.directory)
+
+
+def test_driver_begins_with_nothing_of_its_template(stage: Stage) -> None:
+    stage.write(
+        "model",
+        MODEL + "import faulthandler, signal, socket\n"
+        "faulthandler.dump_traceback_later(600)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "ours, theirs = socket.socketpair()\n"
+        "ours.setblocking(False)\n"
+        "signal.set_wakeup_fd(ours.fileno())\n"
+        "ours.close(); theirs.close()\n",
+    )
+    facts = stage.facts(stage.start())
+    assert facts["blocked"] == []
+    assert facts["handlers"][0] == str(signal.SIG_DFL)
+    assert "default_int_handler" in facts["handlers"][1]
+    assert facts["wakeup"] == -1
+    assert facts["threads"] == 1
+    assert facts["stdin"] == "/dev/null"
+    assert facts["fds"].count("socket") == 0
+    assert facts["one_thread"] == "1"
+
+
+def test_what_a_stage_says_of_threads_is_not_overruled(stage: Stage) -> None:
+    assert stage.facts(stage.start(env={"OMP_NUM_THREADS": "3"}))["one_thread"] == "3"
+
+
+def test_two_drivers_draw_different_random_numbers(stage: Stage) -> None:
+    # As numpy has it: one state for all who call, which knows nothing of forks.
+    stage.write("numpy.__init__", "")
+    stage.write(
+        "numpy.random",
+        "import random as _random\n"
+        "_state = _random.Random(1)\n"
+        "seed = _state.seed\n"
+        "random = _state.random\n",
+    )
+    stage.write(
+        "model",
+        "import random, numpy.random\n"
+        "random.seed(1)\n"
+        "def process(ask):\n"
+        "    return numpy.random.random()\n",
+    )
+    watch = stage.start()
+    found = [stage.facts(watch, str(number)) for number in range(3)]
+    assert len({facts["random"] for facts in found}) == 3
+    assert len({facts["said"] for facts in found}) == 3
+
+
+def test_module_opens_anew_what_forks_must_not_share(stage: Stage) -> None:
+    hook = "import os\nopened_by = []\ndef after_fork():\n    opened_by.append(os.getpid())\n"
+    stage.write(
+        "model", hook + "import voice\ndef process(ask):\n    return opened_by + voice.opened_by\n"
+    )
+    stage.write("voice", hook + "def load():\n    pass\n")
+    watch = stage.start("voice:load")
+    for name in ("one", "other"):
+        facts = stage.facts(watch, name)
+        assert facts["said"] == [facts["group"]] * 2
+
+
+def test_template_cleans_up_after_itself_and_no_driver_does(stage: Stage) -> None:
+    stage.write(
+        "model",
+        "import atexit, os, tempfile\n"
+        f"kept = tempfile.TemporaryDirectory(dir={str(stage.directory)!r}, prefix='kept-')\n"
+        f"atexit.register(open, {str(stage.directory)!r} + '/cleaned-up', 'x')\n"
+        "def process(ask):\n"
+        "    global own\n"
+        f"    own = tempfile.TemporaryDirectory(dir={str(stage.directory)!r}, prefix='own-')\n"
+        f"    atexit.register(open, {str(stage.directory)!r} + '/left', 'x')\n",
+    )
+    watch = stage.start()
+    stage.facts(watch, end=0)
+    [driver] = watch.of(Spawned)
+    assert ended(watch, driver.process) == Exit(code=0)
+    assert list(stage.directory.glob("kept-*"))
+    assert not list(stage.directory.glob("own-*"))
+    assert (stage.directory / "left").exists()
+    assert not (stage.directory / "cleaned-up").exists()
+
+    watch.template.stop()
+    watch.template_gone()
+    assert not list(stage.directory.glob("kept-*"))
+    assert (stage.directory / "cleaned-up").exists()
+
+
+def test_what_was_printed_while_loading_is_in_the_log_once(stage: Stage) -> None:
+    stage.write("model", MODEL + "print('half a line', end='')\n")
+    watch = stage.start(env={"PYTHONUNBUFFERED": ""})
+    stage.facts(watch, end=0)
+    ended(watch, watch.of(Spawned)[0].process)
+    watch.template.stop()
+    watch.template_gone()
+    assert stage.log.read_text().count("half a line") == 1
+
+
+# How drivers end
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [(0, Exit(code=0)), (3, Exit(code=3)), ("raise", Exit(code=70)), ("signal", Exit(signal=11))],
+)
+def test_watchdog_learns_exactly_how_a_driver_ended(
+    stage: Stage, end: object, expected: Exit
+) -> None:
+    watch = stage.start()
+    watch.order("driver", end=end)
+    [driver] = watch.drivers(1)
+    assert ended(watch, driver.process) == expected
+
+
+def test_all_drivers_survive_their_template(stage: Stage) -> None:
+    watch = stage.start()
+    for number in range(8):
+        stage.facts(watch, str(number))
+    drivers = watch.drivers(8)
+    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
+    template, spare = watch.template.processes
+    template.kill()
+    assert failed(watch).ended == Exit(signal=signal.SIGKILL)
+    watch.template_gone()
+    assert gone(spare.pid)
+    assert not any(driver.process.reap() for driver in drivers)
+    for driver in drivers:
+        driver.process.send(signal.SIGTERM)
+        assert ended(watch, driver.process) == Exit(signal=signal.SIGTERM)
+
+
+def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
+    """The drivers of a watchdog that was killed, and the rest of what it had."""
+    command = [*COMMAND, str(stage.directory), "8", str(parent)]
+    with open(stage.log, "ab") as log:
+        watchdog = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+    with watchdog:
+        assert watchdog.stdout is not None
+        line = watchdog.stdout.readline()
+        assert line, stage.log.read_text()
+        drivers, others = json.loads(line)
+        watchdog.kill()
+    return drivers, others
+
+
+def test_no_driver_survives_its_watchdog(stage: Stage) -> None:
+    drivers, others = killed_watchdog(stage, 1)
+    assert (len(drivers), len(others)) == (8, 2)
+    wait_until_gone(drivers + others)
+
+
+def test_drivers_to_be_adopted_survive_their_watchdog_and_nothing_else_does(stage: Stage) -> None:
+    drivers, others = killed_watchdog(stage, 0)
+    try:
+        wait_until_gone(others)
+        assert not any(gone(pid) for pid in drivers)
+    finally:
+        for pid in drivers:
+            os.kill(pid, signal.SIGKILL)
+    wait_until_gone(drivers)
+
+
+def test_template_that_loads_does_not_survive_its_watchdog(stage: Stage) -> None:
+    there = stage.directory / "there"
+    os.mkfifo(there)
+    say = f"import os, time\nopen({str(there)!r}, 'w').write(str(os.getpid()))\n"
+    stage.write("model", say + "time.sleep(600)\n")
+    with open(stage.log, "ab") as log:
+        watchdog = subprocess.Popen([*COMMAND, str(stage.directory), "1", "1"], stderr=log)
+    with watchdog:
+        loading = int(there.read_text())
+        watchdog.kill()
+    wait_until_gone([loading])
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not all(gone(pid) for pid in pids):
+        assert time.monotonic() < until, f"{[pid for pid in pids if not gone(pid)]} live on"
+        time.sleep(0.005)
+
+
+# The spare
+
+
+def test_spare_becomes_the_next_driver_at_once_and_is_replaced(stage: Stage) -> None:
+    watch = stage.start()
+    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
+    spare = watch.template.processes[1].pid
+    # No look at the template in between.
+    watch.order("driver")
+    [driver] = watch.of(Spawned)
+    assert driver.process.pid == spare
+    watch.until(lambda: len(watch.template.processes) == 2, "the next spare")
+    assert watch.template.processes[1].pid != spare
+
+
+def test_request_is_served_though_the_spare_was_killed(stage: Stage) -> None:
+    watch = stage.start()
+    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
+    spare = watch.template.processes[1]
+    spare.kill()
+    wait_until_gone([spare.pid])
+    # The watchdog has not looked yet.
+    watch.order("driver")
+    assert not watch.of(Spawned)
+    [driver] = watch.drivers(1)
+    assert driver.process.pid != spare.pid
+    assert driver.process.reap() is None
+
+
+def test_spare_that_died_is_replaced_but_not_for_ever(stage: Stage) -> None:
+    watch = stage.start()
+    seen = set()
+    for _ in range(3):
+        watch.until(lambda: len(watch.template.processes) == 2, "a spare")
+        spare = watch.template.processes[1]
+        seen.add(spare.pid)
+        spare.kill()
+        wait_until_gone([spare.pid])
+        watch.events += watch.template.receive()
+        assert spare not in watch.template.processes
+    assert len(seen) == 3
+    # Something ends them all; none is forked before it is needed.
+    assert watch.template.expected == 0
+    assert len(watch.template.processes) == 1
+    watch.order("driver")
+    watch.drivers(1)
+    watch.until(lambda: len(watch.template.processes) == 2, "a spare again")
+
+
+def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
+    go = stage.directory / "go"
+    os.mkfifo(go)
+    stage.write("model", MODEL + f"open({str(go)!r}).read()\n")
+    watch = stage.start()
+    for name in ("one", "two", "withdrawn"):
+        watch.order(name)
+    watch.template.withdraw("withdrawn")
+    assert watch.template.state == "loading"
+    go.write_text("now")
+    assert [driver.name for driver in watch.drivers(2)] == ["one", "two"]
+    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
+    assert len(watch.of(Spawned)) == 2
+
+
+# What cannot work
+
+
+@pytest.mark.parametrize(
+    ("model", "function", "code", "words"),
+    [
+        ("import nowhere_to_be_found", "", 78, "No module named 'nowhere_to_be_found'"),
+        ("", "", 78, "call model:process: 'model' has no 'process'"),
+        ("raise SystemExit('no licence')", "", 78, "no licence"),
+        (MODEL, "model:missing", 78, "preload model:missing: 'model' has no 'missing'"),
+        (MODEL + "def load():\n    raise ValueError('no weights')", "model:load", 70, "no weights"),
+        (MODEL + "def load():\n    raise OSError(5, 'I/O')", "model:load", 74, "I/O"),
+        (MODEL + "def load():\n    raise PermissionError(13, 'no')", "model:load", 77, "no"),
+    ],
+)
+def test_template_that_cannot_load_says_why_and_whether_to_try_again(
+    stage: Stage, model: str, function: str, code: int, words: str
+) -> None:
+    stage.write("model", model)
+    watch = stage.start(function)
+    watch.order("waits")
+    failure = failed(watch)
+    assert failure.ended == Exit(code=code)
+    assert words in failure.why
+    assert "Traceback" in stage.log.read_text()
+    watch.order("late")
+    assert watch.of(Refused) == [Refused(name, failure.why, code) for name in ("waits", "late")]
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_template_with_a_thread_does_not_fork(stage: Stage, daemon: bool) -> None:
+    stage.write(
+        "model",
+        MODEL + "import threading\n"
+        "asleep = threading.Event()\n"
+        f"threading.Thread(target=asleep.wait, name='TMonitor', daemon={daemon}).start()\n",
+    )
+    failure = failed(stage.start())
+    assert failure.ended == Exit(code=78)
+    assert "1 thread of Python's running ('TMonitor')" in failure.why
+    assert "after_fork()" in failure.why
+
+
+def test_thread_that_is_about_to_end_does_no_harm(stage: Stage) -> None:
+    stage.write(
+        "model",
+        MODEL + "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(0.05,)).start()\n",
+    )
+    stage.facts(stage.start())
+
+
+def test_threads_of_native_code_are_told_of(stage: Stage) -> None:
+    stage.write(
+        "model",
+        MODEL + "import ctypes\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.pause, None)\n",
+    )
+    watch = stage.start()
+    stage.facts(watch)
+    note = watch.ready().note
+    assert "1 thread of native code running" in note
+    assert note in stage.log.read_text()
+
+
+def test_template_that_hangs_while_it_loads_can_be_asked_where(stage: Stage) -> None:
+    there = stage.directory / "there"
+    stage.write("model", f"import signal\nopen({str(there)!r}, 'x')\nsignal.pause()\n")
+    watch = stage.start()
+    watch.until(there.exists, "it hangs")
+    watch.template.processes[0].send(signal.SIGUSR2)
+    watch.until(lambda: "model.py" in stage.log.read_text(), "the stacks are in the log")
+
+
+def test_template_that_loads_can_be_stopped(stage: Stage) -> None:
+    there = stage.directory / "there"
+    stage.write("model", f"import time\nopen({str(there)!r}, 'x')\ntime.sleep(600)\n")
+    watch = stage.start()
+    watch.until(there.exists, "it loads")
+    watch.template.stop()
+    watch.template_gone()
+    assert watch.events == []
+    assert watch.template.state == "stopped"
+
+
+def test_template_that_failed_can_be_started_again(stage: Stage) -> None:
+    stage.write("model", "oops")
+    watch = stage.start()
+    failed(watch)
+    stage.write("model", MODEL)
+    watch.template_gone()
+    stage.begin(watch)
+    stage.facts(watch)
+
+
+def test_stopped_template_leaves_its_drivers_alone(stage: Stage) -> None:
+    watch = stage.start()
+    stage.facts(watch)
+    watch.template.stop()
+    watch.template_gone()
+    [driver] = watch.of(Spawned)
+    assert driver.process.reap() is None
+    assert not watch.of(Failed)
+
+
+@pytest.mark.parametrize("when", [0, 1, 2, 3, 4])
+def test_requests_are_refused_when_the_template_is_killed_meanwhile(
+    stage: Stage, when: int
+) -> None:
+    watch = stage.start()
+    watch.ready()
+    for number in range(8):
+        watch.order(str(number))
+    watch.drivers(when)
+    watch.template.processes[0].kill()
+    failed(watch)
+    served = [driver.name for driver in watch.of(Spawned)]
+    refused = [refusal.name for refusal in watch.of(Refused)]
+    assert sorted(served + refused) == [str(number) for number in range(8)]
+    assert len(served) >= when
+    watch.template_gone()
+    assert not any(driver.process.reap() for driver in watch.of(Spawned))
+    # That no process and no open file is left, the fixture sees.
+    stage.end()
+    wait_until_childless(stage.directory)
+
+
+def wait_until_childless(directory: Path) -> None:
+    """No process is left that works there: each template, and so each fork, had moved there."""
+    until = time.monotonic() + PATIENCE
+    while left := [
+        pid
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if at(pid) == str(directory)
+    ]:
+        assert time.monotonic() < until, f"{left} live on"
+        time.sleep(0.005)
+
+
+def at(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/cwd")
+    return ""
+
+
+FORK_FAILS = """
+import os
+mine, fork = os.getpid(), os.fork
+def failing():
+    if {when}:
+        raise BlockingIOError(11, os.strerror(11))
+    return fork()
+os.fork = failing
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (FORK_FAILS.format(when="True"), "fork: Resource temporarily unavailable"),
+        (FORK_FAILS.format(when="os.getpid() != mine"), "fork: Resource temporarily unavailable"),
+        ("import os\nos.setpgid = lambda *_: os._exit(9)\n", "the fork ended before it was ready"),
+    ],
+)
+def test_request_is_refused_when_no_fork_comes_about(stage: Stage, code: str, why: str) -> None:
+    stage.write("model", MODEL + code)
+    watch = stage.start()
+    watch.order("driver")
+    watch.until(lambda: watch.of(Refused), "it is refused")
+    assert watch.of(Refused) == [Refused("driver", why, 70)]
+    # Nor does it try for ever when nobody wants one.
+    watch.until(lambda: not watch.template.expected, "it is left at that")
+    assert watch.template.state == "ready"
+    assert len(watch.template.processes) == 1
+
+
+def test_order_that_is_too_long_is_refused(stage: Stage) -> None:
+    watch = stage.start()
+    watch.ready()
+    watch.order("driver", more="x" * LIMIT)
+    [refusal] = watch.of(Refused)
+    assert "too long" in refusal.why
+
+
+# With a driver's real work
+
+
+def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
+    stage.write(
+        "model",
+        "def process(document):\n"
+        "    if document.docid == 'poison' and not document.attempt:\n"
+        "        import os; os.kill(os.getpid(), 9)\n"
+        "    return document.read().upper()\n",
+    )
+    (stage.directory / "in").mkdir()
+    (stage.directory / "in/poison.ready").write_text("dear ada")
+    board = str(stage.directory / "board")
+    order = Order(
+        id="here-parse-1",
+        name="parse-1",
+        directory=str(stage.directory),
+        kind="call",
+        work="model:process",
+        inputs=(str(stage.directory / "in"),),
+        outputs=(str(stage.directory / "out"),),
+        options=Options(),
+        startup_timeout=60.0,
+        board=board,
+        log=str(stage.directory / "parse-1.log"),
+        log_size=1_000_000,
+        log_keep=1,
+        parent=os.getpid(),
+    )
+    watch = Watch(Template(load_of(stage.directory)))
+    stage.watches.append(watch)
+    stage.begin(watch)
+    watch.ready()
+    for name in ("first", "second"):
+        Board.create(board).close()
+        answer = watch.template.request(name, msgspec.json.encode(order))
+        watch.events += [answer] if answer else []
+        first = watch.drivers(1)[0]
+        if name == "first":
+            assert ended(watch, first.process) == Exit(signal=signal.SIGKILL)
+    watch.until((stage.directory / "out/poison.ready").exists, "it is through")
+    assert (stage.directory / "out/poison.ready").read_text() == "DEAR ADA"
+    second = watch.drivers(2)[1]
+    second.process.send(signal.SIGTERM)
+    assert ended(watch, second.process) == Exit(code=0)
+    assert "left, quit" in (stage.directory / "parse-1.log").read_text()

@@ -1,0 +1,503 @@
+"""A watchdog keeps real drivers alive: killed, hung, bloated, forked away, and told to leave."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.watchdogs import PATIENCE, Yard, until
+
+ONE = 'name = "one"\ncall = "stages:obey"'
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with Yard(tmp_path) as yard:
+        yield yard
+
+
+def working(yard: Yard, driver: str = "one-1") -> int:
+    """Wait until a driver has a document at hand; its process."""
+    until(lambda: yard.states().get(driver) == "busy")
+    return yard.pid(driver)
+
+
+# Pipelines
+
+
+def test_chain_takes_every_document_through_and_ends(yard: Yard) -> None:
+    yard.write(
+        'name = "one"\ncall = "stages:shout"',
+        'name = "two"\ncommand = ["tr", "A-Z", "a-z"]\ndrivers = 2',
+        'name = "three"\ncall = "stages:shout"\npublish = "{docid}.xml"',
+    )
+    for number in range(30):
+        yard.put(f"d{number}", f"text {number}")
+    code, said = yard.drain()
+    assert code == 0, said
+    assert "30 documents went through" in said
+    assert {name: yard.read(f"three/{name}") for name in yard.ls("three")} == {
+        f"d{number}.xml": f"TEXT {number}" for number in range(30)
+    }
+    assert [yard.ls(queue) for queue in ("input", "one", "two")] == [[], [], []]
+    assert yard.all_pids() == []
+
+
+def test_three_interchangeable_workers_on_one_queue(yard: Yard) -> None:
+    yard.write('name = "output"\ncall = "stages:shout"\ndrivers = 3\npublish = "{docid}.xml"')
+    for number in range(60):
+        yard.put(f"doc{number}")
+    assert yard.drain()[0] == 0
+    assert yard.ls("output") == sorted(f"doc{number}.xml" for number in range(60))
+    started = {one["driver"] for one in yard.events() if one["event"] == "started"}
+    assert started == {"output-1", "output-2", "output-3"}
+
+
+def test_four_queues_and_six_workers(yard: Yard) -> None:
+    yard.write(
+        'name = "values"\ncall = "stages:shout"\ndrivers = 1\nmemory = "600 MB"',
+        'name = "parse"\ncall = "stages:shout"\ndrivers = 3\nmemory = "2 GB"',
+        'name = "output"\ncall = "stages:shout"\ndrivers = 2\nmemory = "1 GB"\n'
+        'publish = "{docid}.xml"',
+        more='[host]\nmemory = "9 GB"',
+    )
+    for number in range(60):
+        yard.put(f"doc{number}")
+    assert yard.drain()[0] == 0
+    assert yard.ls("output") == sorted(f"doc{number}.xml" for number in range(60))
+    started = [one["stage"] for one in yard.events() if one["event"] == "started"]
+    assert sorted(started) == ["output"] * 2 + ["parse"] * 3 + ["values"]
+
+
+def test_done_goes_through_a_graph_that_parts_and_meets(yard: Yard) -> None:
+    both = """
+def both(document):
+    from queuedriver import Output
+    yield Output(document.read(), queue="left")
+    yield Output(document.read(), queue="right")
+"""
+    with (yard.root / "stages.py").open("a") as file:
+        file.write(both)
+    yard.write(
+        'name = "both"\ncall = "stages:both"\noutput = ["left", "right"]',
+        'name = "a"\ninput = "left"\noutput = "met"\ncall = "stages:shout"\n'
+        'publish = "{docid}.a.ready"',
+        'name = "b"\ninput = "right"\noutput = "met"\ncall = "stages:shout"\n'
+        'publish = "{docid}.b.ready"',
+        'name = "last"\ninput = "met"\noutput = "out"\ncall = "stages:shout"',
+    )
+    for docid in "xyz":
+        yard.put(docid)
+    code, said = yard.drain()
+    assert code == 0, said
+    assert yard.ls("out") == sorted(f"{one}.{way}.ready" for one in "xyz" for way in "ab")
+    assert os.path.exists(yard.root / "queues/out/done")
+
+
+def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("good")
+    yard.put("bad", "bad")
+    code, said = yard.drain()
+    assert code == 1
+    assert "1 document discarded, with the reason: " in said
+    assert yard.ls("one") == ["good.ready"]
+    assert list(yard.discarded("input")) == ["bad"]
+
+
+# Crashes
+
+
+def test_crashed_driver_is_replaced_and_its_document_offered_again(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a", "wait once")
+    watchdog = yard.run("--drain")
+    pid = working(yard)
+    os.kill(pid, signal.SIGKILL)
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("one") == ["a.ready"]
+    assert yard.count("restarted", "one-1") >= 1
+
+
+def test_poison_document_is_set_aside_before_it_brings_the_stage_down(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("poison", "crash")
+    for number in range(20):
+        yard.put(f"d{number}")
+    code, said = yard.drain()
+    assert code == 1
+    assert len(yard.ls("one")) == 20
+    reports = yard.discarded("input")
+    assert list(reports) == ["poison"]
+    assert [one["failure"]["cause"] for one in reports["poison"]["attempts"]] == ["crashed"] * 2
+    assert yard.count("crash-looped") == 0, said
+
+
+def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded(
+    yard: Yard,
+) -> None:
+    (yard.root / "broken.py").write_text(
+        "def process(document): pass\nimport sys\n"
+        "if 'watchdogd.hand' in ' '.join(sys.orig_argv): import os; os._exit(3)\n"
+    )
+    yard.write('name = "one"\ncall = "broken:process"\nmax_unhealthy = 2')
+    yard.put("a")
+    watchdog = yard.run()
+    until(lambda: yard.states().get("one-1") == "crash-looped")
+    status = yard.status()
+    assert status is not None
+    assert status.stages[0].state == "degraded"
+    assert "2 runs in a row finished nothing" in status.drivers[0].why
+    assert yard.ls("input") == ["a.ready"]
+    # Somebody mends it, and says so.
+    (yard.root / "broken.py").write_text("def process(document): return 'mended'\n")
+    assert yard.command("restart", "one").returncode == 0
+    until(lambda: yard.ls("one") == ["a.ready"])
+    watchdog.terminate()
+    assert watchdog.wait(PATIENCE) == 0
+
+
+def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
+    (yard.root / "broken.py").write_text(
+        "import sys\nif 'watchdogd.hand' in ' '.join(sys.orig_argv): import nowhere\n"
+        "def process(document): pass\n"
+    )
+    yard.write('name = "one"\ncall = "broken:process"', 'name = "two"\ncall = "stages:shout"')
+    yard.put("a")
+    code, said = yard.drain()
+    assert code == 78
+    assert "stage one: " in said
+    assert "nowhere" in said
+    assert yard.ls("input") == ["a.ready"]
+    assert yard.all_pids() == []
+
+
+# Hangs and memory
+
+
+@pytest.mark.parametrize("how", ["hang", "deaf"])
+def test_hung_driver_is_ended_and_its_stacks_are_in_the_report(yard: Yard, how: str) -> None:
+    # `auto` with a history would be the same to the watchdog: it is told a limit.
+    yard.write(f'{ONE}\ntimeout = "200 ms"\nhard_after = "300 ms"\nretries = 0')
+    yard.put("a", how)
+    yard.put("b")
+    code, said = yard.drain()
+    assert code == 1, said
+    assert yard.ls("one") == ["b.ready"]
+    failure = yard.discarded("input")["a"]["failure"]
+    if how == "hang":
+        # Its own soft limit interrupts a sleep.
+        assert failure["cause"] in ("timeout", "hung")
+    else:
+        assert failure["cause"] in ("timeout", "hung")
+
+
+def test_server_that_loads_for_long_costs_no_document_its_time(yard: Yard) -> None:
+    (yard.root / "server.py").write_text(
+        "import json, sys, time\ntime.sleep(3)\nprint(json.dumps({'ready': True}), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        "    open(asked['output'], 'w').write('served')\n"
+        "    print(json.dumps({'ok': True}), flush=True)\n"
+    )
+    yard.write(
+        'name = "one"\nserver = ["python3", "server.py"]\ntimeout = "1 s"\nhard_after = "500 ms"'
+    )
+    yard.put("a")
+    code, said = yard.drain()
+    assert (code, yard.ls("one")) == (0, ["a.ready"]), said
+    assert yard.count("hung") == 0
+
+
+def test_driver_that_takes_too_much_memory_is_ended_and_charged(yard: Yard) -> None:
+    yard.write(f'{ONE}\nmax_memory = "150 MB"\nretries = 0')
+    yard.put("a", "bloat")
+    yard.put("b")
+    code, said = yard.drain()
+    assert code == 1, said
+    assert yard.ls("one") == ["b.ready"]
+    assert yard.discarded("input")["a"]["failure"]["cause"] == "memory"
+    assert yard.count("killed", "one-1") == 1
+
+
+def test_driver_is_recycled_between_documents_and_nothing_is_counted(yard: Yard) -> None:
+    yard.write(f"{ONE}\nmax_documents = 3")
+    for number in range(10):
+        yard.put(f"d{number}")
+    code, said = yard.drain()
+    assert (code, len(yard.ls("one"))) == (0, 10), said
+    assert yard.count("recycled", "one-1") >= 2
+
+
+# No orphans
+
+
+def test_no_driver_survives_its_watchdog(yard: Yard) -> None:
+    yard.write(f"{ONE}\ndrivers = 3\ngrace = 0")
+    yard.put("a", "wait")
+    watchdog = yard.run()
+    until(lambda: "busy" in yard.states().values())
+    assert len(yard.driver_pids()) == 3
+    watchdog.kill()
+    until(lambda: yard.all_pids() == [])
+    assert yard.ls("input") == ["a.ready"]
+
+
+def test_what_a_document_left_running_ends_with_its_driver(yard: Yard) -> None:
+    yard.write(
+        'name = "one"\ncommand = ["sh", "-c", "setsid sleep 3600 & touch began; sleep 3600"]'
+    )
+    yard.put("a")
+    watchdog = yard.run()
+    pid = working(yard)
+    until((yard.root / "began").exists)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: yard.count("restarted", "one-1"))
+    working(yard)
+    watchdog.send_signal(signal.SIGQUIT)
+    watchdog.wait(PATIENCE)
+    until(lambda: yard.all_pids() == [])
+
+
+def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard) -> None:
+    yard.write(ONE)
+    first = yard.run()
+    until(lambda: yard.states().get("one-1") == "ready")
+    second = yard.run()
+    _, said = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 69
+    assert f"process {first.pid}" in said
+    assert first.poll() is None
+
+
+def test_new_watchdog_waits_for_the_drivers_of_a_killed_one(yard: Yard) -> None:
+    yard.write(f'{ONE}\ngrace = "1 h"')
+    yard.put("a", "wait")
+    first = yard.run()
+    old = working(yard)
+    first.kill()
+    first.wait()
+    yard.run("--drain")
+    until(lambda: yard.count("adopted", "one-1"))
+    assert yard.count("restarted", "one-1") == 0
+    (yard.root / "go").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(lambda: old not in yard.all_pids())
+
+
+def test_adopted_drivers_work_on_under_the_next_watchdog(yard: Yard) -> None:
+    yard.write(ONE, pipeline="adopt = true")
+    yard.put("a", "wait")
+    first = yard.run()
+    old = working(yard)
+    first.kill()
+    first.wait()
+    second = yard.run()
+    until(lambda: yard.count("adopted", "one-1"))
+    (yard.root / "go").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert yard.pid("one-1") == old
+    # It is ours now: when it dies, the next one starts.
+    os.kill(old, signal.SIGKILL)
+    until(lambda: yard.drivers()["one-1"].pid not in (0, old))
+    second.terminate()
+    assert second.wait(PATIENCE) == 0
+    until(lambda: yard.all_pids() == [])
+
+
+# Leaving
+
+
+def test_told_to_leave_it_lets_every_driver_finish_its_document(yard: Yard) -> None:
+    yard.write(f"{ONE}\ndrivers = 2")
+    yard.put("a", "wait")
+    yard.put("b", "wait")
+    watchdog = yard.run()
+    until(lambda: list(yard.states().values()) == ["busy", "busy"])
+    watchdog.terminate()
+    until(lambda: "draining" in yard.states().values())
+    (yard.root / "go").touch()
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("one") == ["a.ready", "b.ready"]
+    assert yard.all_pids() == []
+
+
+def test_told_twice_it_gives_the_documents_back_at_once(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a", "wait")
+    watchdog = yard.run()
+    working(yard)
+    watchdog.send_signal(signal.SIGINT)
+    until(lambda: "draining" in yard.states().values())
+    watchdog.send_signal(signal.SIGINT)
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("input") == ["a.ready"]
+    assert yard.all_pids() == []
+
+
+# Steering
+
+
+def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    assert yard.command("scale", "one=3").returncode == 0
+    until(lambda: list(yard.states().values()) == ["ready"] * 3)
+    assert yard.command("scale", "one=1").returncode == 0
+    until(lambda: len(yard.driver_pids()) == 1)
+    assert yard.states()["one-1"] == "ready"
+
+
+def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    assert yard.command("pause").returncode == 0
+    until((yard.root / "queues/input/PAUSE").exists)
+    yard.put("a")
+    until(lambda: yard.drivers()["one-1"].why == "paused")
+    assert yard.ls("input") == ["PAUSE", "a.ready"]
+    assert yard.command("resume").returncode == 0
+    until(lambda: yard.ls("one") == ["a.ready"])
+
+
+def test_restarted_driver_is_another_process(yard: Yard) -> None:
+    yard.write(f"{ONE}\ndrivers = 2")
+    yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    before = {name: one.pid for name, one in yard.drivers().items()}
+    assert yard.command("restart", "one-2").returncode == 0
+    until(lambda: yard.drivers()["one-2"].pid not in (0, before["one-2"]))
+    assert yard.drivers()["one-1"].pid == before["one-1"]
+
+
+def test_reload_touches_only_what_has_changed(yard: Yard) -> None:
+    two = 'name = "two"\ncall = "stages:shout"'
+    yard.write(ONE, two)
+    watchdog = yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    before = {name: one.pid for name, one in yard.drivers().items()}
+    three = 'name = "three"\ninput = "elsewhere"\ncall = "stages:shout"'
+    yard.write(f'{ONE}\ntimeout = "5 min"', two, three)
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.states().get("three-1") == "ready")
+    until(lambda: yard.drivers()["one-1"].pid not in (0, before["one-1"]))
+    assert yard.drivers()["two-1"].pid == before["two-1"]
+    yard.put("a", queue="elsewhere")
+    until(lambda: yard.ls("three") == ["a.ready"])
+
+
+def test_changed_settings_of_a_queue_reach_all_its_drivers(yard: Yard) -> None:
+    yard.write(f"{ONE}\ndrivers = 2")
+    watchdog = yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    yard.write(f'{ONE}\ndrivers = 2\nretries = 3\npublish = "{{docid}}.xml"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reloaded"))
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.xml"])
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+
+
+def test_bad_file_changes_nothing_and_status_says_so(yard: Yard) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    yard.write(f'{ONE}\ntimeout = "soon"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reload-refused"))
+    until(lambda: "timeout" in (one.reload_error if (one := yard.status()) else ""))
+    assert yard.pid("one-1") == pid
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.ready"])
+
+
+def test_quit_file_lets_the_watchdog_leave_and_a_new_one_forgets_it(yard: Yard) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    assert yard.command("stop").returncode == 0
+    assert watchdog.wait(PATIENCE) == 0
+    yard.put("a")
+    again = yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert again.poll() is None
+
+
+# The file system
+
+
+def test_silent_file_system_stops_restarts_and_limits_and_charges_nothing(yard: Yard) -> None:
+    yard.write(f'{ONE}\ntimeout = "3 s"\nhard_after = "2 s"')
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    eyes = next(pid for pid in yard.all_pids() if b"watchdogd.eyes" in _command_of(pid))
+    os.kill(eyes, signal.SIGSTOP)
+    until(lambda: yard.count("waiting-fs"))
+    os.kill(yard.driver_pids()[0], signal.SIGKILL)
+    until(lambda: yard.count("exited", "one-1"))
+    assert yard.driver_pids() == []
+    os.kill(eyes, signal.SIGCONT)
+    until(lambda: yard.count("fs-well"))
+    until(lambda: yard.count("restarted", "one-1"))
+    assert watchdog.poll() is None
+
+
+# Several hosts
+
+
+def test_host_that_dies_leaves_its_documents_to_the_others(yard: Yard) -> None:
+    yard.write(f'{ONE}\ngrace = "1 s"')
+    yard.put("a", "wait once")
+    first = yard.run()
+    working(yard)
+    pids = yard.all_pids()
+    yard.run(host="lily")
+    until(lambda: yard.states("lily") == {"one-1": "ready"})
+    ids = {yard.drivers(host)["one-1"].id for host in ("rose", "lily")}
+    assert ids == {"rose-one-1", "lily-one-1"}
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    first.wait(PATIENCE)
+    until(lambda: yard.ls("one") == ["a.ready"])
+
+
+# What it tells
+
+
+def test_events_run_a_command(yard: Yard) -> None:
+    out = yard.root / "events.txt"
+    yard.write(ONE, pipeline=f"on_event = ['sh', '-c', 'echo $0 >>{out}', '{{event}} {{driver}}']")
+    assert yard.drain()[0] == 0
+    until(lambda: out.exists() and "started one-1" in out.read_text().splitlines())
+
+
+def test_service_manager_is_told(yard: Yard) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
+        ours.bind(str(yard.root / "notify"))
+        ours.settimeout(PATIENCE)
+        yard.environ |= {"NOTIFY_SOCKET": str(yard.root / "notify"), "WATCHDOG_USEC": "1000000"}
+        yard.write(ONE)
+        watchdog = yard.run()
+        said: list[str] = []
+        ends_at = time.monotonic() + PATIENCE
+        while not ({"READY=1", "WATCHDOG=1"} <= set(said) and any("STATUS" in one for one in said)):
+            said += ours.recv(4096).decode().splitlines()
+            assert time.monotonic() < ends_at, said
+        watchdog.terminate()
+        while "STOPPING=1" not in said:
+            said += ours.recv(4096).decode().splitlines()
+    assert watchdog.wait(PATIENCE) == 0
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,136 @@
+"""What a process asks of the kernel for itself."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from watchdogd import kernel
+
+
+def run(code: str) -> str:
+    """What a process that runs this prints."""
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import os, signal\nfrom watchdogd import kernel\n{code}"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return ran.stdout.strip()
+
+
+def test_process_has_the_name_it_chose_as_far_as_it_fits() -> None:
+    show = "print(open('/proc/self/comm').read().strip())\n"
+    assert run("kernel.set_name('parse-2')\n" + show) == "parse-2"
+    assert run("kernel.set_name('a-name-of-many-bytes')\n" + show) == "a-name-of-many-"
+
+
+def test_process_whose_parent_has_died_does_not_go_on() -> None:
+    # Pid 0 is nobody's parent here.
+    with pytest.raises(SystemExit, match="process 0, which wanted this one, has died"):
+        kernel.die_with_parent(0)
+    kernel.outlive_parent()
+
+
+CHILD = """
+import os, signal, sys
+from watchdogd import kernel
+parent = os.getpid()
+if os.fork() == 0:
+    kernel.die_with_parent(parent)
+    {then}
+    print(os.getpid(), flush=True)
+    print(sys.stdin.readline(), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "answers"), [("pass", b""), ("kernel.outlive_parent()", b"well?")]
+)
+def test_child_dies_with_its_parent_unless_it_is_to_outlive_it(then: str, answers: bytes) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(then=then)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    with parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+        parent.wait()
+        # Whoever has a deadly signal waiting does not come to read this.
+        with contextlib.suppress(BrokenPipeError):
+            parent.stdin.write(b"well?\n")
+        assert parent.stdout.readline().strip() == answers
+        if answers:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_orphan_becomes_the_subreapers_child_and_knows_it() -> None:
+    found = run(
+        """
+kernel.become_subreaper()
+watchdog = os.getpid()
+if os.fork() == 0:
+    middle = os.getpid()
+    if os.fork() == 0:
+        kernel.await_orphanhood(middle)
+        print(os.getppid() == watchdog, flush=True)
+    os._exit(0)
+os.wait()
+os.wait()
+"""
+    )
+    assert found == "True"
+
+
+def test_who_has_another_parent_already_does_not_wait() -> None:
+    kernel.await_orphanhood(os.getpid())
+
+
+SMAPS = """\
+00400000-00c00000 rw-p 00000000 00:00 0                                  [heap]
+Size:               8192 kB
+Rss:                8192 kB
+00d00000-01300000 rw-p 00000000 00:00 0
+Rss:                4096 kB
+01400000-01600000 rw-p 00000000 00:00 0
+Rss:                1024 kB
+01600000-01a00000 r--p 00000000 00:00 0
+Rss:                4096 kB
+01a00000-01e00000 rw-p 00000000 fe:00 260386                     /usr/lib/large.so
+Rss:                4096 kB
+01e00000-02200000 rw-s 00000000 00:01 1024                       /dev/zero (deleted)
+Rss:                4096 kB
+02300000-02500000 rw-p 00000000 00:00 0
+Rss:                2048 kB
+"""
+
+
+def test_what_is_put_into_huge_pages_is_private_and_in_use() -> None:
+    mega = 1 << 20
+    found = list(kernel.filled(SMAPS.splitlines(), 2 * mega))
+    assert found == [(4 * mega, 8 * mega), (14 * mega, 4 * mega)]
+
+
+def test_memory_stays_what_it_was_in_huge_pages() -> None:
+    found = run(
+        """
+model = bytearray(os.urandom(1 << 20)) * 16
+copy = bytes(model)
+kernel.collapse_memory()
+print(model == copy)
+"""
+    )
+    assert found == "True"
+
+
+def test_refusal_of_the_kernel_is_an_error() -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        kernel._prctl(12345, 0)

@@ -1,0 +1,243 @@
+"""Watchdogs in processes of their own over pipelines of a test, and what one sees of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from watchdogd import control, places, report
+
+# Seconds: far more than anything here takes, on a machine that does other things too.
+PATIENCE = 60.0
+# What the stages of tests do to a document; each document says by its words what is to happen.
+STAGES = '''
+import os, signal, time
+from pathlib import Path
+
+from queuedriver import PermanentError
+
+HERE = Path(__file__).parent
+
+
+def shout(document):
+    return document.read().upper()
+
+
+def obey(document):
+    """Do what the document says, the first time only if it says `once`."""
+    words = document.read().decode().split()
+    if "once" in words and document.attempt:
+        words = []
+    match words:
+        case ["crash", *_]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case ["exit", *_]:
+            os._exit(3)
+        case ["hang", *_]:
+            (HERE / "hanging").touch()
+            time.sleep(3600)
+        case ["deaf", *_]:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            (HERE / "hanging").touch()
+            while True:
+                time.sleep(1)
+        case ["bloat", *_]:
+            bloated = bytearray(300_000_000)
+            time.sleep(3600)
+        case ["fork", *_]:
+            if not os.fork():
+                os.setsid()
+                time.sleep(3600)
+        case ["bad", *_]:
+            raise PermanentError("it says so itself")
+        case ["wait", *_]:
+            (HERE / "waiting").touch()
+            while not (HERE / "go").exists():
+                time.sleep(0.01)
+        case ["slow", seconds, *_]:
+            time.sleep(float(seconds))
+    return document.read()
+'''
+
+
+class Yard:
+    """A directory with a pipeline's file, its queues, and the watchdogs that were started on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.file = root / "pipeline.toml"
+        (root / "stages.py").write_text(STAGES)
+        self.environ = {
+            **os.environ,
+            "WATCHDOGD_STATE": str(root / "state"),
+            "XDG_RUNTIME_DIR": str(root / "run"),
+        }
+        (root / "run").mkdir()
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+        # Whatever a watchdog should have ended and has not.
+        for pid in self.all_pids():
+            os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.communicate()
+
+    # Files
+
+    def write(self, *stages: str, pipeline: str = "", more: str = "") -> None:
+        """The pipeline's file; each stage is the text of its table."""
+        head = f'[pipeline]\nname = "yard"\nroot = "queues"\ndurable = false\n{pipeline}\n'
+        tables = "".join(f"\n[[stage]]\n{stage}\n" for stage in stages)
+        self.file.write_text(f"{head}{tables}{more}\n")
+
+    def put(self, docid: str, text: str = "text", queue: str = "input") -> None:
+        directory = self.root / "queues" / queue
+        directory.mkdir(parents=True, exist_ok=True)
+        aside = directory / f".{docid}"
+        aside.write_text(text)
+        aside.rename(directory / f"{docid}.ready")
+
+    def ls(self, queue: str) -> list[str]:
+        """What is there to see, but for what is neither an item nor a result."""
+        try:
+            found = os.listdir(self.root / "queues" / queue)
+        except FileNotFoundError:
+            return []
+        return sorted(one for one in found if one[0] != "." and one not in ("discarded", "done"))
+
+    def read(self, path: str) -> str:
+        return (self.root / "queues" / path).read_text()
+
+    def discarded(self, queue: str) -> dict[str, Any]:
+        """The reports of what was discarded, by docid."""
+        directory = self.root / "queues" / queue / "discarded"
+        if not directory.is_dir():
+            return {}
+        return {
+            name.removesuffix(".report.json"): json.loads((directory / name).read_text())
+            for name in os.listdir(directory)
+            if name.endswith(".report.json") and name[0] != "."
+        }
+
+    # Watchdogs
+
+    def run(self, *arguments: str, host: str = "rose") -> subprocess.Popen[str]:
+        """A watchdog that goes on until it ends or the test does."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "watchdogd", "run", str(self.file), "--host", host, *arguments],
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.root,
+        )
+        self._started.append(process)
+        return process
+
+    def drain(self, *arguments: str) -> tuple[int, str]:
+        """A watchdog with --drain, to its end: its exit code, and what it said."""
+        process = self.run("--drain", *arguments)
+        _, said = process.communicate(timeout=PATIENCE)
+        return process.returncode, said
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "watchdogd", *words],
+            env=self.environ,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    # What there is to see
+
+    def status(self, host: str = "rose") -> report.HostReport | None:
+        """What the watchdog of a host published last."""
+        path = self.root / "queues" / control.CONTROL / "hosts" / f"{host}.json"
+        try:
+            return report.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def drivers(self, host: str = "rose") -> dict[str, report.DriverReport]:
+        status = self.status(host)
+        return {one.name: one for one in status.drivers} if status else {}
+
+    def states(self, host: str = "rose") -> dict[str, str]:
+        return {name: one.state for name, one in self.drivers(host).items()}
+
+    def pid(self, driver: str, host: str = "rose") -> int:
+        """The process of a driver that is there."""
+
+        def pid() -> int:
+            one = self.drivers(host).get(driver)
+            return one.pid if one is not None else 0
+
+        return until(pid)
+
+    def events(self, host: str = "rose") -> list[dict[str, Any]]:
+        local = Path(self.environ["WATCHDOGD_STATE"])
+        name = os.path.basename(places.local_directory("yard", str(self.root / "queues"), host))
+        try:
+            lines = (local / name / "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def count(self, event: str, driver: str = "", host: str = "rose") -> int:
+        """How often something has happened."""
+        return sum(
+            one["event"] == event and driver in ("", one.get("driver")) for one in self.events(host)
+        )
+
+    def all_pids(self) -> list[int]:
+        """Every process that has the yard in its environment."""
+        mark = f"WATCHDOGD_STATE={self.environ['WATCHDOGD_STATE']}".encode()
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdecimal():
+                continue
+            try:
+                environ = Path(f"/proc/{name}/environ").read_bytes()
+                state = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            except OSError:
+                continue
+            if mark in environ.split(b"\0") and state != b"Z":
+                found.append(int(name))
+        return found
+
+    def driver_pids(self) -> list[int]:
+        """Those of the drivers alone."""
+        return [pid for pid in self.all_pids() if b"watchdogd.hand" in _arguments(pid)]
+
+
+T = TypeVar("T")
+
+
+def until(fact: Callable[[], T]) -> T:
+    """Wait for a fact, and give it."""
+    ends_at = time.monotonic() + PATIENCE
+    while not (found := fact()):
+        assert time.monotonic() < ends_at, f"it did not come true within {PATIENCE:g} s"
+        time.sleep(0.02)
+    return found
+
+
+def _arguments(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []

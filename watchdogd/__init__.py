@@ -1,0 +1,1 @@
+"""Keeps drivers alive and chains stages into pipelines."""

@@ -1,0 +1,34 @@
+"""The command `watchdogd`: its commands, and where they are."""
+
+from queuedriver.cli.program import Command, Program
+
+__all__ = ["COMMANDS", "PROGRAM", "Command", "main", "run"]
+
+COMMANDS = {
+    "check": Command("check", "check", "Name every mistake of a pipeline's file; draw its stages."),
+    "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
+    "status": Command("look", "status", "Say how a pipeline is going."),
+    "top": Command("look", "top", "Show how it is going, as it goes."),
+    "logs": Command("logs", "logs", "Show what drivers print."),
+    "trace": Command("trace", "trace", "Tell of one document through all stages."),
+    "retry": Command("retry", "retry", "Let discarded documents be tried again."),
+    "scale": Command("steer", "scale", "Say how many drivers stages have."),
+    "pause": Command("steer", "pause", "Let nothing new be claimed, in a stage or in all."),
+    "resume": Command("steer", "resume", "Undo pause."),
+    "restart": Command("steer", "restart", "Start drivers anew."),
+    "reload": Command("steer", "reload", "Read the pipeline's file again."),
+    "stop": Command("steer", "stop", "Let the watchdogs of all hosts leave."),
+    "unit": Command("unit", "unit", "Print a systemd unit for a pipeline."),
+}
+
+PROGRAM = Program(
+    name="watchdogd",
+    package="watchdogd.cli",
+    commands=COMMANDS,
+    help="Pipelines of queues and drivers, and the watchdog that keeps the drivers alive.",
+    exit_codes="0 done, 1 some documents failed, 2 usage, 3 no watchdog runs, 4 unknown whether "
+    "one does, 66 not found, 69 no watchdog obeys or another one runs, 70 bug, 74 file system, "
+    "75 later, 77 permission, 78 configuration, 128+n signal n.",
+)
+main = PROGRAM.main
+run = PROGRAM.run

@@ -1,0 +1,72 @@
+"""What `run` shows a terminal: how far it is, what each stage has to do, when it will be done."""
+
+import shutil
+import sys
+
+from queuedriver.cli.render import shorten
+from queuedriver.units import format_duration
+from watchdogd.keeper import Keeper
+from watchdogd.supervisor import Supervisor
+
+_EVERY = 0.25
+_WIDTH = 24
+_CLEAR = "\r\033[K"
+
+
+class Bar:
+    """One line on stderr, drawn again and again; only for a terminal."""
+
+    def __init__(self) -> None:
+        self._draw_at = 0.0
+        self._drawn = False
+
+    def __call__(self, watchdog: Supervisor, now: float) -> None:
+        """A turn of the watchdog's loop was done."""
+        if now >= self._draw_at:
+            self._draw_at = now + _EVERY
+            columns = shutil.get_terminal_size().columns
+            self._write(_CLEAR + shorten(line_of(watchdog), columns - 1))
+            self._drawn = True
+
+    def clear(self) -> None:
+        """Make room for something that stays."""
+        if self._drawn:
+            self._write(_CLEAR)
+            self._drawn = False
+            self._draw_at = 0.0
+
+    def _write(self, text: str) -> None:
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def line_of(watchdog: Supervisor) -> str:
+    """The whole pipeline in one line."""
+    keepers = list(watchdog.stages.keepers.values())
+    loads = watchdog.stages.loads()
+    # A document that has three stages before it is three times to do.
+    left = sum(load.backlog + load.coming for load in loads)
+    done = sum(keeper.totals.documents for keeper in keepers)
+    share = done / (done + left) if done + left else 0.0
+    filled = round(share * _WIDTH)
+    parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
+    if watchdog.trouble:
+        parts.append(watchdog.trouble)
+    times = [
+        _time_left(load.backlog + load.coming, keeper)
+        for load, keeper in zip(loads, keepers, strict=True)
+    ]
+    known = [one for one in times if one is not None]
+    if left and known and len(known) == len(times):
+        parts.append(f"ETA {format_duration(max(known))}")
+    parts += [
+        f"{keeper.stage.name} {load.backlog:,} × {len(keeper.living)}"
+        for load, keeper in zip(loads, keepers, strict=True)
+    ]
+    return "  ".join(parts)
+
+
+def _time_left(documents: int, keeper: Keeper) -> float | None:
+    service, drivers = keeper.pace.service, len(keeper.living)
+    if not documents:
+        return 0.0
+    return documents * service / drivers if service is not None and drivers else None

@@ -1,0 +1,76 @@
+"""Which watchdogs there are on which hosts, by what each of them said last."""
+
+import os
+import time
+from typing import NamedTuple
+
+from queuedriver.filesystem import Directory
+from queuedriver.liveness import Identity, identify, process_ticks
+from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
+
+# A host's document may be long; longer is somebody else's file.
+_MAX_DOCUMENT = 16 << 20
+
+
+class SeenHost(NamedTuple):
+    """A watchdog, and what can be known of it from here."""
+
+    report: HostReport
+    standing: Standing
+    # Whether it runs, or ran, on this very host: its local directory is here.
+    here: bool
+
+    @property
+    def alive(self) -> bool:
+        return self.standing == "alive"
+
+
+class Hosts(NamedTuple):
+    """All watchdogs of one root, and which documents could not be read, and why."""
+
+    seen: tuple[SeenHost, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def alive(self) -> tuple[SeenHost, ...]:
+        return tuple(one for one in self.seen if one.alive)
+
+    def meant(self, host: str | None) -> "Hosts":
+        """Those of one host; all when none was named."""
+        if host is None:
+            return self
+        return self._replace(seen=tuple(one for one in self.seen if one.report.host == host))
+
+
+def read_hosts(root: str, now: float | None = None) -> Hosts:
+    """Read what the watchdogs of all hosts said. Where nothing ever ran there are none."""
+    now = time.time() if now is None else now
+    try:
+        directory = Directory.open(os.path.join(root, HOSTS))
+    except (FileNotFoundError, NotADirectoryError):
+        return Hosts()
+    seen = []
+    unreadable = []
+    me = identify(os.getpid())
+    try:
+        for name in sorted(directory.list()):
+            if not name.endswith(".json") or name.startswith("."):
+                continue
+            try:
+                seen.append(_seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now))
+            except FileNotFoundError:
+                continue
+            except (Alien, PermissionError) as error:
+                unreadable.append(f"{os.path.join(directory.path, name)}: {error}")
+    finally:
+        directory.close()
+    return Hosts(tuple(seen), tuple(unreadable))
+
+
+def _seen(report: HostReport, me: Identity, now: float) -> SeenHost:
+    them = report.identity
+    here = (them.boot, them.namespace) == (me.boot, me.namespace)
+    ticks = process_ticks(them.pid) if here else None
+    # After a reboot its directory is still here.
+    here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
+    return SeenHost(report, standing(report, me, ticks, now), here)

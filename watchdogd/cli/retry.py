@@ -1,0 +1,117 @@
+"""`retry`: let what was discarded be tried again, wherever in the pipeline that was."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from queuedriver import operator
+from queuedriver.cli.arguments import confirm, opened
+from queuedriver.cli.operate import answer, meant
+from queuedriver.cli.render import write_json
+from queuedriver.errors import NotFound
+from queuedriver.operator import Result
+from queuedriver.pipeline.model import Stage
+from queuedriver.units import format_count
+from watchdogd.cli.arguments import Chosen, PipelineFile, choose, nearest_first
+
+# Of several queues the one that did most for a document speaks for all.
+_RANK = ("done", "refused", "nothing to do", "missing")
+
+
+def retry(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STAGE] [DOCID... | -]",
+            help="A stage, else all; the documents, else all that were discarded. -: the docids "
+            "on stdin, one a line.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what came of each.")] = False,
+    pipeline: PipelineFile = None,
+) -> int:
+    """Let documents be tried again, as if they never had been.
+
+    A discarded document goes back into the queue in which it failed, and its report away; one that
+    has failed there, or is not due yet, waits as if it were new. The first word is a stage where
+    one is called so, and else a document.
+
+    Without documents: all that were discarded; needs --yes, or an answer on a terminal.
+    """
+    chosen = choose(pipeline)
+    words = list(what or ())
+    stage = chosen.pipeline.stage(words[0]) if words else None
+    stages = (stage,) if stage is not None else chosen.pipeline.stages
+    docids = words[1:] if stage is not None else words
+    if docids:
+        found = _retry(chosen, stages, meant(docids), stage)
+    else:
+        found = _retry_all(chosen, stages, stage, yes)
+    code = answer([result for _, result in found])
+    if as_json:
+        documents = [{"queue": queue, **result._asdict()} for queue, result in found]
+        write_json({"pipeline": chosen.pipeline.name, "documents": documents})
+    return code
+
+
+def _queues(chosen: Chosen, stages: Sequence[Stage]) -> list[str]:
+    return list(dict.fromkeys(chosen.pipeline.path(one) for it in stages for one in it.inputs))
+
+
+def _retry(
+    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None
+) -> list[tuple[str, Result]]:
+    """Those named, in whichever of the queues they are."""
+    best: dict[str, tuple[str, Result]] = {}
+    for path in _queues(chosen, stages):
+        for result in _retry_in(path, docids):
+            before = best.get(result.docid)
+            if before is None or _RANK.index(result.came) < _RANK.index(before[1].came):
+                best[result.docid] = (path, result)
+    where = f"stage {stage.name}" if stage is not None else f"any stage of {chosen.given}"
+    for docid in docids:
+        if docid not in best or best[docid][1].came == "missing":
+            words = f"no {docid!r} in {where}"
+            if stage is None:
+                words += f"; its stages are: {_stages(chosen, docid)}"
+            best[docid] = ("", Result(docid, "missing", words))
+    return [best[docid] for docid in docids]
+
+
+def _stages(chosen: Chosen, word: str) -> str:
+    return ", ".join(nearest_first(word, [one.name for one in chosen.pipeline.stages]))
+
+
+def _retry_in(path: str, docids: list[str]) -> list[Result]:
+    try:
+        with opened(path) as queue, operator.journal_of(queue) as journal:
+            return operator.retry(queue, docids, journal)
+    except NotFound:
+        # Nothing has made the queue yet.
+        return []
+
+
+def _retry_all(
+    chosen: Chosen, stages: Sequence[Stage], stage: Stage | None, yes: bool
+) -> list[tuple[str, Result]]:
+    """All that were discarded, once somebody said that it is meant."""
+    given_up: dict[str, list[str]] = {}
+    for path in _queues(chosen, stages):
+        try:
+            with opened(path) as queue:
+                given_up[path] = queue.discarded()
+        except NotFound:
+            continue
+    count = sum(len(docids) for docids in given_up.values())
+    if not count:
+        return []
+    where = f"of stage {stage.name}" if stage is not None else f"of all stages of {chosen.given}"
+    confirm(f"retry {format_count(count, 'discarded document')} {where}", yes)
+    return [
+        (path, result)
+        for path, docids in given_up.items()
+        if docids
+        for result in _retry_in(path, docids)
+    ]

@@ -1,0 +1,167 @@
+"""`run`: a watchdog, from its pipeline's file to its exit code."""
+
+import os
+import socket
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from queuedriver.cli.program import say
+from queuedriver.errors import NotPermitted
+from queuedriver.pipeline import read
+from queuedriver.pipeline.model import Pipeline
+from queuedriver.units import format_count
+from watchdogd import places
+from watchdogd.check import check_host
+from watchdogd.cli.arguments import pipeline_file
+from watchdogd.cli.bar import Bar
+from watchdogd.events import Event, EventLog, describe
+from watchdogd.herald import Herald
+from watchdogd.lock import only_one
+from watchdogd.lookout import Lookout
+from watchdogd.notify import own_notifier
+from watchdogd.process import spawn_for_helper
+from watchdogd.signals import Signals
+from watchdogd.snapshot import Brief
+from watchdogd.supervisor import Supervisor
+
+# What a person who sits before it wants to be told of while it runs.
+_LOUD = {
+    "crash-looped",
+    "trial",
+    "hung",
+    "killed",
+    "unkillable",
+    "reload-refused",
+    "waiting-fs",
+    "fs-well",
+    "degraded",
+    "note",
+}
+
+
+def run(
+    file: Annotated[
+        str | None, typer.Argument(metavar="PIPELINE", help="The pipeline's file.")
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Close the first queues; end when all is through.")
+    ] = False,
+    host: Annotated[
+        str | None, typer.Option(metavar="NAME", help="This host's name; else what it is called.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> int:
+    """Keep the drivers of a pipeline alive on this host, until told to leave.
+
+    \b
+    Signals:
+      TERM, INT   every driver finishes the document at hand, for at most its
+                  grace, and leaves, stages from the first to the last;
+                  a second one, or QUIT: documents are given back at once
+      HUP         read the pipeline's file again; a bad one changes nothing
+      USR2        write the watchdog's own stacks to stderr
+
+    \b
+    Exit codes:
+      0   it was asked to leave, or --drain: everything is through
+      1   --drain: everything is through, but documents were discarded
+      69  another watchdog keeps this pipeline on this host
+      77  not permitted          78  the file, or a stage, can never work
+    """
+    host = host or socket.gethostname()
+    pipeline = read(pipeline_file(file), host)
+    # All that could be said later is said now, before anything is started.
+    notes = check_host(pipeline, host).notes
+    if not quiet:
+        for note in notes:
+            say(note)
+    local = _make_local(pipeline, host)
+    with only_one(pipeline.root, host, pipeline.file, time.time()):
+        return _watch(pipeline, host, local, notes, drain=drain, quiet=quiet)
+
+
+def _make_local(pipeline: Pipeline, host: str) -> str:
+    local = places.local_directory(pipeline.name, pipeline.root, host)
+    try:
+        for name in ("logs", "boards"):
+            os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
+    except PermissionError as error:
+        raise NotPermitted(
+            f"{error.filename}: permission denied; set {places.STATE_VARIABLE} to a directory of "
+            "yours on a local disk"
+        ) from None
+    return local
+
+
+def _watch(
+    pipeline: Pipeline,
+    host: str,
+    local: str,
+    notes: tuple[str, ...],
+    *,
+    drain: bool,
+    quiet: bool,
+) -> int:
+    terminal = not quiet and sys.stderr is not None and sys.stderr.isatty()
+    bar = Bar() if terminal else None
+
+    def tell(event: Event) -> None:
+        if quiet or not _is_loud(event):
+            return
+        if bar is not None:
+            bar.clear()
+        say(describe(event))
+
+    # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
+    os.chdir("/")
+    spawn = spawn_for_helper
+    herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
+    brief = Brief(pipeline=pipeline, host=host, local=local)
+    lookout = Lookout(
+        brief,
+        spawn,
+        os.path.join(local, "eyes.log"),
+        lambda message: herald.say("note", message),
+    )
+    signals = Signals()
+    signals.install()
+    watchdog = Supervisor(
+        pipeline, host, local, lookout, herald, signals, own_notifier(), drain=drain
+    )
+    watchdog.known_at_start = notes
+    if bar is not None:
+        watchdog.watch = bar
+    try:
+        watchdog.run()
+    finally:
+        lookout.close()
+        herald.close()
+        signals.restore()
+        if bar is not None:
+            bar.clear()
+    return _close(watchdog, quiet=quiet)
+
+
+def _is_loud(event: Event) -> bool:
+    if event.event == "exited":
+        return bool(event.signal or event.exit_code)
+    return event.event in _LOUD
+
+
+def _close(watchdog: Supervisor, *, quiet: bool) -> int:
+    """The last words, and the exit code."""
+    pipeline = watchdog.pipeline
+    discarded = watchdog.discarded
+    if not quiet:
+        where = ", ".join(pipeline.path(name) for name in pipeline.results)
+        say(f"{format_count(watchdog.through, 'document')} went through: {where}")
+        for name, count in discarded.items():
+            place = os.path.join(pipeline.path(name), "discarded")
+            say(f"{format_count(count, 'document')} discarded, with the reason: {place}")
+    if (error := watchdog.hopeless) is not None:
+        say(error)
+        return 78
+    return 1 if discarded and watchdog.drain else 0

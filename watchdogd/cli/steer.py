@@ -1,0 +1,236 @@
+"""`scale`, `pause`, `resume`, `restart`, `reload`, `stop`: what the watchdogs are asked.
+
+Each makes files below `<root>/.watchdogd/`, or takes them away, and the watchdogs of all hosts
+obey; docs/control-files.rst has the same moves for a shell.
+"""
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+import typer
+
+from queuedriver.cli.program import say
+from queuedriver.errors import BadArgument, ConfigError, NotFound
+from queuedriver.units import format_count
+from watchdogd import control
+from watchdogd.cli.arguments import (
+    Chosen,
+    PipelineFile,
+    Target,
+    check_host,
+    choose,
+    stage_named,
+    target,
+)
+from watchdogd.cli.gathering import read_controls
+from watchdogd.cli.hosts import Hosts, read_hosts
+from watchdogd.cli.view import state_of
+
+_NOT_THERE = 69
+_CONFIG = 78
+# How often one looks whether what was asked has been done.
+_LOOK_EVERY = 0.2
+_NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
+
+_Stages = Annotated[
+    list[str] | None, typer.Argument(metavar="[STAGE]...", help="Only these; else the pipeline.")
+]
+_Host = Annotated[
+    str | None, typer.Option("--host", metavar="HOST", help="Only on this host; else on each.")
+]
+
+
+def scale(
+    numbers: Annotated[
+        list[str],
+        typer.Argument(metavar="STAGE=N...", help="How many drivers; auto: as the file says."),
+    ],
+    host: _Host = None,
+    pipeline: PipelineFile = None,
+) -> None:
+    """Say how many drivers stages have, on each host or on one.
+
+    It holds until it is said otherwise: STAGE=auto goes back to what the pipeline's file says.
+    Surplus drivers leave after the documents at hand.
+    """
+    chosen = _chosen(pipeline)
+    wanted: dict[str, int | None] = {}
+    for text in numbers:
+        found = _NUMBER.fullmatch(text)
+        if found is None:
+            raise BadArgument(f"{text!r} is not understood; right would be STAGE=4 or STAGE=auto")
+        stage = stage_named(chosen, found["stage"])
+        wanted[stage.name] = int(found["number"]) if found["number"] else None
+    if host is not None:
+        check_host(chosen, host)
+    control.scale(chosen.pipeline.root, wanted, host)
+    _warn(chosen, host, "it holds once one does")
+
+
+def pause(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
+    """Let the drivers of a stage, or of all stages, claim nothing new.
+
+    They finish the documents at hand, and wait until `resume`.
+    """
+    chosen = _chosen(pipeline)
+    if stage:
+        control.pause(chosen.pipeline.root, _queues(chosen, stage))
+    else:
+        control.pause(chosen.pipeline.root)
+        _warn(chosen, None, "drivers that run without one go on")
+
+
+def resume(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
+    """Undo `pause`.
+
+    A stage that was paused by itself is resumed by itself. That also undoes `queuedriver quit` on
+    the queues that it takes from.
+    """
+    chosen = _chosen(pipeline)
+    root = chosen.pipeline.root
+    if stage:
+        control.resume(root, _queues(chosen, stage))
+        if read_controls(root).paused:
+            say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
+        return
+    control.resume(root)
+    _warn(chosen, None, "what was paused goes on once one does")
+
+
+def restart(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."
+        ),
+    ] = None,
+    host: _Host = None,
+    pipeline: PipelineFile = None,
+) -> int:
+    """Start drivers anew, those of a stage one after the other.
+
+    Each finishes the document at hand. One that has crash-looped is tried again.
+    """
+    chosen = _chosen(pipeline)
+    targets = [target(chosen, one) for one in what or ()]
+    if not targets:
+        targets = [Target(stage) for stage in chosen.pipeline.stages]
+    if host is not None:
+        check_host(chosen, host)
+        targets = [one._replace(host=one.host or host) for one in targets]
+    for one in targets:
+        if _nobody(chosen, one.host or None):
+            return _NOT_THERE
+    for one in targets:
+        control.restart(chosen.pipeline.root, one.name, time.time_ns() // 1000, one.host)
+    return 0
+
+
+def reload(
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until all have; exit code 78: one refused.")
+    ] = False,
+    pipeline: PipelineFile = None,
+) -> int:
+    """Let the watchdogs read the pipeline's file again.
+
+    Only what has changed is touched, one driver after the other. A file with mistakes changes
+    nothing: they go on as before, and `status` says so.
+    """
+    chosen = _chosen(pipeline)
+    if chosen.error:
+        raise ConfigError(f"nothing is reloaded: {chosen.error}")
+    if _nobody(chosen, None):
+        return _NOT_THERE
+    request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
+    if not wait:
+        return 0
+    hosts = _wait(
+        chosen,
+        lambda hosts: [one for one in hosts.alive if request.serial not in one.report.served],
+        "read the file",
+    )
+    refused = [one.report for one in hosts.alive if one.report.reload_error]
+    for report in refused:
+        say(f"{report.host} goes on as before: {report.reload_error}")
+    return _CONFIG if refused else 0
+
+
+def stop(
+    now: Annotated[
+        bool, typer.Option("--now", help="Give the documents at hand back, uncounted.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until they have left.")] = False,
+    pipeline: PipelineFile = None,
+) -> int:
+    """Let the watchdogs of all hosts leave, with their drivers.
+
+    Drivers finish the documents at hand, for at most their stage's grace. On one host alone:
+    send its watchdog TERM.
+    """
+    chosen = _chosen(pipeline)
+    if _nobody(chosen, None):
+        return _NOT_THERE
+    before = {one.report.identity for one in chosen.hosts.alive}
+    control.stop(chosen.pipeline.root, now=now)
+    if wait:
+        _wait(
+            chosen,
+            lambda hosts: [one for one in hosts.alive if one.report.identity in before],
+            "leave",
+        )
+    return 0
+
+
+def _chosen(file: str | None) -> Chosen:
+    chosen = choose(file)
+    if not os.path.isdir(chosen.pipeline.root):
+        raise NotFound(
+            f"there is no {chosen.pipeline.root} yet, where its queues are to be; {chosen.start} "
+            "makes it"
+        )
+    return chosen
+
+
+def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
+    """What these stages take from; all of them are known, or nothing is changed."""
+    return [queue for name in stages for queue in stage_named(chosen, name).inputs]
+
+
+def _warn(chosen: Chosen, host: str | None, consequence: str) -> None:
+    """A word, when there is no watchdog that would obey."""
+    if not chosen.hosts.meant(host).alive:
+        say(f"{_none(chosen.hosts, host)}: {consequence}")
+
+
+def _nobody(chosen: Chosen, host: str | None) -> bool:
+    """Whether nobody is there to obey, for certain; said if so. A request that nobody serves must
+    not wait for whoever comes next."""
+    meant = chosen.hosts.meant(host)
+    if meant.alive:
+        return False
+    say(_none(chosen.hosts, host))
+    return state_of(meant) == "not running"
+
+
+def _none(hosts: Hosts, host: str | None) -> str:
+    silent = [one.report.host for one in hosts.meant(host).seen if one.standing == "silent"]
+    if silent:
+        return f"nothing is heard of the watchdog on {', '.join(silent)}"
+    return f"no watchdog runs{' on ' + host if host else ''}"
+
+
+def _wait(chosen: Chosen, left: Callable[[Hosts], list[object]], to: str) -> Hosts:
+    """Until nobody is left who has not done it."""
+    hosts = read_hosts(chosen.pipeline.root)
+    remaining = left(hosts)
+    if remaining:
+        say(f"waiting for {format_count(len(remaining), 'watchdog')} to {to}")
+    while remaining:
+        time.sleep(_LOOK_EVERY)
+        hosts = read_hosts(chosen.pipeline.root)
+        remaining = left(hosts)
+    return hosts

@@ -1,0 +1,143 @@
+"""`unit`: a systemd unit for a pipeline."""
+
+import os
+import pwd
+import re
+import shutil
+import sys
+from typing import Annotated
+
+import typer
+
+from queuedriver.cli.render import write
+from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.pipeline import read
+from queuedriver.pipeline.model import Pipeline
+from watchdogd.cli.arguments import PipelineArgument, PipelineFile, either, pipeline_file
+from watchdogd.places import STATE_VARIABLE
+
+# Where systemd looks for programs when nobody says otherwise.
+_USUAL_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+# How much longer than its slowest driver a watchdog may take to stop, in seconds.
+_BEYOND_GRACE = 30
+
+_UNIT = """\
+# Save it as /etc/systemd/system/{unit}.service, then:
+#   systemctl daemon-reload && systemctl enable --now {unit}
+
+[Unit]
+Description={description}
+RequiresMountsFor={root}
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+ExecStart={start}
+ExecReload=/bin/kill -HUP $MAINPID
+WorkingDirectory={directory}
+User={user}
+StateDirectory={state}
+Environment={environment}
+WatchdogSec=30
+Restart=on-failure
+RestartSec=2
+RestartSteps=5
+RestartMaxDelaySec=60
+RestartPreventExitStatus=2 78
+KillMode={kill_mode}
+TimeoutStopSec={patience}
+Delegate=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit(
+    pipeline: PipelineArgument = None,
+    option: PipelineFile = None,
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="USER", help="Who runs it; else you.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="As for watchdogd run.")
+    ] = None,
+) -> None:
+    """Print a systemd unit that keeps a pipeline running.
+
+    The watchdog is restarted if it fails or hangs, reloads on `systemctl reload`, and has time
+    enough to let its drivers finish. Needs systemd 254 for the growing delay between restarts.
+    """
+    found = read(os.path.abspath(pipeline_file(either(pipeline, option))), host)
+    write(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())
+
+
+def program() -> list[str]:
+    """How this very installation is started, wherever it is."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "watchdogd")
+    if os.access(beside, os.X_OK):
+        return [beside]
+    return [os.path.abspath(sys.executable), "-m", "watchdogd"]
+
+
+def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = None) -> str:
+    """The text of the unit."""
+    for path in (pipeline.file, pipeline.root, *words):
+        if "\n" in path or not path.isprintable():
+            raise BadArgument(f"{path!r} cannot stand in a unit; rename it")
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+", user):
+        raise BadArgument(f"{user!r} cannot be a user's name")
+    name = "watchdogd-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", pipeline.name).strip("-.")
+    state = f"/var/lib/{name}"
+    environment = [f"{STATE_VARIABLE}={state}"]
+    if extra := _further_path(pipeline):
+        environment.append("PATH=" + ":".join((*extra, *_USUAL_PATH)))
+    arguments = [*words, "run", pipeline.file, *(("--host", host) if host else ())]
+    grace = max((stage.grace for stage in pipeline.stages), default=0.0)
+    return _UNIT.format(
+        unit=name,
+        description=_escaped(f"Pipeline {pipeline.name} ({pipeline.file})"),
+        root=_quoted(pipeline.root),
+        start=" ".join(_quoted(word, dollar=True) for word in arguments),
+        # One path, not words: nothing is quoted here.
+        directory=_escaped(pipeline.directory),
+        user=user,
+        state=name,
+        environment=" ".join(_quoted(one) for one in environment),
+        kill_mode="process" if pipeline.adopt else "mixed",
+        patience=round(grace) + _BEYOND_GRACE,
+    )
+
+
+def _further_path(pipeline: Pipeline) -> list[str]:
+    """Where programs are that systemd would not find, although whoever asks for the unit does."""
+    found: dict[str, None] = {}
+    for stage in pipeline.stages:
+        if stage.kind == "call" or not stage.work:
+            continue
+        words = stage.work if isinstance(stage.work, tuple) else (stage.work,)
+        path = None if "/" in words[0] else shutil.which(words[0])
+        if path is None:
+            continue
+        directory = os.path.dirname(os.path.abspath(path))
+        if ":" in directory:
+            raise ConfigError(f"{directory!r} cannot be in PATH; give the whole path of {words[0]}")
+        if directory not in _USUAL_PATH:
+            found[directory] = None
+    return list(found)
+
+
+def _escaped(text: str) -> str:
+    """Without what systemd would replace."""
+    return text.replace("%", "%%")
+
+
+def _quoted(text: str, *, dollar: bool = False) -> str:
+    """One word of several. In a command line a dollar would name a variable."""
+    plain = _escaped(text)
+    if dollar:
+        plain = plain.replace("$", "$$")
+    if re.fullmatch(r"[A-Za-z0-9_./:=@%$+,-]+", plain):
+        return plain
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,267 @@
+"""The files by which anybody steers a pipeline, from any host: `<root>/.watchdogd/`.
+
+    PAUSE                        no stage claims anything new
+    QUIT                         finish what is at hand and leave; with `now` in it: at once
+    scale                        lines `stage=N`, `stage=N@host`, `stage=auto`
+    restart-<target>-<serial>    once; target: a stage, or a driver such as parse-2; `@host` after
+                                 it: there alone
+    reload-<serial>              once: read the pipeline's file again
+    hosts/<host>.json            what the watchdog of that host says of itself
+    logs/<host>/, events/        what it keeps on its host, copied here
+
+What the command line does is here too: each of its moves writes or removes one of these. A file
+that says nothing we know is no error: a note tells of it, and the others count.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Literal
+
+from queuedriver import names
+from queuedriver.errors import BadArgument, NotFound, is_trouble
+from queuedriver.filesystem import Directory
+from queuedriver.liveness import draw_salt
+from watchdogd.snapshot import Controls, Request
+
+CONTROL = ".watchdogd"
+PAUSE = names.PAUSE
+QUIT = names.QUIT
+SCALE = "scale"
+HOSTS = "hosts"
+LOGS = "logs"
+EVENTS = "events"
+OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS)
+# Random digits by which the root is known again.
+LANDMARK = "landmark"
+NOW = "now"
+AUTO = "auto"
+# What a PAUSE in a queue says that is there because the whole pipeline is paused.
+MARK = b"watchdogd\n"
+
+_OURS = {*OUR_DIRECTORIES, LANDMARK}
+# People write these files; more than so much is something else.
+_LIMIT = 64 << 10
+_MOST_FILES = 1000
+_MOST_NOTES = 10
+_MOST_DRIVERS = 9999
+
+# A serial is microseconds and a salt, as in an N; or what `date +%s` and `date +%s%N` print.
+_SERIAL = re.compile(r"[0-9a-f]{10,20}")
+_REQUEST = re.compile(
+    rf"(?s)(?:restart-(?P<target>[^@]+?)(?:@(?P<host>.+))?|reload)-(?P<serial>{_SERIAL.pattern})"
+)
+_SCALE = re.compile(
+    rf"\s*(?P<stage>[^=@\s]+)\s*=\s*(?P<number>[0-9]{{1,4}}|{AUTO})(?:@(?P<host>\S+))?\s*"
+)
+
+
+# Pure
+
+
+def parse_scale(text: str, host: str) -> tuple[dict[str, int | None], list[str]]:
+    """What the file says for this host, and what it says that cannot be understood. What names
+    the host outdoes what names none; of two alike the last counts."""
+    everywhere: dict[str, int | None] = {}
+    here: dict[str, int | None] = {}
+    notes = []
+    for written in text.splitlines():
+        line = written.partition("#")[0].strip()
+        if not line:
+            continue
+        found = _SCALE.fullmatch(line)
+        if found is None:
+            notes.append(
+                f"{CONTROL}/{SCALE}: {_visible(line)} is not understood; a line is stage=4, "
+                "stage=4@host or stage=auto"
+            )
+            continue
+        number = None if found["number"] == AUTO else int(found["number"])
+        if found["host"] is None:
+            everywhere[found["stage"]] = number
+        elif found["host"] == host:
+            here[found["stage"]] = number
+    return everywhere | here, notes
+
+
+def rescaled(text: str, wanted: Mapping[str, int | None], host: str | None = None) -> str:
+    """The file with other numbers in it; what it says of other stages and hosts stays."""
+    kept = [line for line in text.splitlines() if not _says(line, wanted, host)]
+    at = f"@{host}" if host else ""
+    for stage, number in wanted.items():
+        if number is not None:
+            kept.append(f"{stage}={number}{at}")
+        elif host:
+            # What is said for all hosts must not count here either.
+            kept.append(f"{stage}={AUTO}{at}")
+    return "".join(f"{line}\n" for line in kept)
+
+
+def _says(line: str, stages: Iterable[str], host: str | None) -> bool:
+    found = _SCALE.fullmatch(line.partition("#")[0].strip())
+    return found is not None and found["stage"] in stages and found["host"] == host
+
+
+def parse_request(name: str) -> tuple[Request, str] | None:
+    """What a file's name asks for, and of which host (empty: all); None when it asks nothing."""
+    found = _REQUEST.fullmatch(name)
+    if found is None or not name.isprintable():
+        return None
+    if found["target"] is None:
+        return Request("reload", "", found["serial"]), ""
+    return Request("restart", found["target"], found["serial"]), found["host"] or ""
+
+
+def request_name(request: Request, host: str = "") -> str:
+    """The inverse."""
+    at = f"@{host}" if host else ""
+    target = f"-{request.target}{at}" if request.target else ""
+    return f"{request.kind}{target}-{request.serial}"
+
+
+def form_serial(now_us: int, salt: str) -> str:
+    """The serial of a request; none is ever used twice."""
+    return f"{now_us:014x}{salt}"
+
+
+def host_file(host: str) -> str:
+    """A host's name as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", host).lstrip(".")[:100] or "host"
+
+
+def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
+    """How to leave."""
+    word = text.strip()
+    if word == NOW:
+        return "now", []
+    notes = [f"{CONTROL}/{QUIT}: {_visible(word)} is not understood; it may say {NOW}, or nothing"]
+    return "drain", notes if word else []
+
+
+def _why_nothing(name: str) -> str:
+    """What to say of a file that is none of these."""
+    shown = f"{CONTROL}/{_visible(name)}"
+    if name.startswith(("restart-", "reload")):
+        return f"{shown} has no serial; touch {shown.rstrip('-')}-$(date +%s)"
+    return f"{shown} is no control file"
+
+
+def _visible(text: str) -> str:
+    """What anybody may have written, fit for a terminal and for JSON."""
+    return text[:80].encode("unicode_escape").decode() if not text.isprintable() else text[:80]
+
+
+# Read
+
+
+def read(directory: Directory, host: str) -> Controls:
+    """All that is said in a control directory, as far as this host goes. An OSError is only of
+    the file system: what a single file says wrong is a note."""
+    listed = list(islice(directory.names(), _MOST_FILES + 1))
+    notes = []
+    if len(listed) > _MOST_FILES:
+        notes.append(f"{directory.path} has more than {_MOST_FILES} files; remove what is no use")
+    seen = {name for name in listed if name[0] != "." and name not in _OURS}
+    asked = {name: found for name in sorted(seen) if (found := parse_request(name))}
+    notes += [_why_nothing(name) for name in sorted(seen - asked.keys() - {PAUSE, QUIT, SCALE})]
+    leave: Literal["", "drain", "now"] = ""
+    if QUIT in seen and (text := _text(directory, QUIT, notes)) is not None:
+        leave, more = parse_quit(text)
+        notes += more
+    numbers: dict[str, int | None] = {}
+    if SCALE in seen and (text := _text(directory, SCALE, notes)) is not None:
+        numbers, more = parse_scale(text, host)
+        notes += more
+    return Controls(
+        paused=PAUSE in seen,
+        quit=leave,
+        scale=numbers,
+        requests=tuple(request for request, where in asked.values() if where in ("", host)),
+        notes=tuple(notes[:_MOST_NOTES]),
+    )
+
+
+def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
+    """A file that somebody wrote; None when there is none to be read."""
+    try:
+        return directory.read(name, _LIMIT).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if is_trouble(error) and error.errno != errno.ENXIO:
+            raise
+        notes.append(f"{CONTROL}/{name} cannot be read: {os.strerror(error.errno or 0)}")
+        return None
+
+
+# The moves of the command line
+
+
+def pause(root: str, queues: Sequence[str] = ()) -> None:
+    """Pause the whole pipeline, or a stage: the queues that it takes from."""
+    for path in queues or [CONTROL]:
+        with _opened(root, path) as directory:
+            directory.write_aside(PAUSE, b"", durable=True)
+
+
+def resume(root: str, queues: Sequence[str] = ()) -> None:
+    """Undo `pause`, and what `queuedriver quit` did to a stage's queues. What was paused with the
+    whole pipeline, the watchdogs resume with it."""
+    for path in queues or [CONTROL]:
+        with _opened(root, path) as directory:
+            directory.remove(PAUSE)
+            if queues:
+                directory.remove(QUIT)
+            directory.sync()
+
+
+def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) -> None:
+    """Say how many drivers stages are to have, on one host or on each; None: as the pipeline's
+    file says."""
+    for stage, number in wanted.items():
+        if number is not None and not 0 <= number <= _MOST_DRIVERS:
+            raise BadArgument(f"{stage}={number}: 0 to {_MOST_DRIVERS} drivers")
+    with _opened(root, CONTROL) as directory:
+        try:
+            text = directory.read(SCALE, _LIMIT).decode(errors="replace")
+        except FileNotFoundError:
+            text = ""
+        directory.write_aside(SCALE, rescaled(text, wanted, host).encode(), durable=True)
+
+
+def restart(root: str, target: str, now_us: int, host: str = "") -> Request:
+    """Ask that a stage's drivers, or one driver, be started anew, on one host or on each."""
+    return _ask(root, Request("restart", target, form_serial(now_us, draw_salt())), host)
+
+
+def reload(root: str, now_us: int) -> Request:
+    """Ask all watchdogs to read their pipeline's file again."""
+    return _ask(root, Request("reload", "", form_serial(now_us, draw_salt())))
+
+
+def stop(root: str, *, now: bool = False) -> None:
+    """Ask all watchdogs to leave: after the documents at hand, or at once."""
+    with _opened(root, CONTROL) as directory:
+        directory.write_aside(QUIT, f"{NOW}\n".encode() if now else b"", durable=True)
+
+
+def _ask(root: str, request: Request, host: str = "") -> Request:
+    with _opened(root, CONTROL) as directory:
+        directory.write_aside(request_name(request, host), b"", durable=True)
+    return request
+
+
+@contextmanager
+def _opened(root: str, name: str) -> Iterator[Directory]:
+    """A directory under the root; that of the control files is made."""
+    path = os.path.join(root, name)
+    if not os.path.isdir(root if name == CONTROL else path):
+        raise NotFound(f"no directory {path!r}; watchdogd run makes it. Is it mounted here?")
+    directory = Directory.open(path, create=True)
+    try:
+        yield directory
+    finally:
+        directory.close()

@@ -1,0 +1,252 @@
+"""The watchdog's eyes: the process that does all input and output below the root of a pipeline.
+
+    python -m watchdogd.eyes    a Brief and then Errands on stdin, Messages on stdout
+
+That file system may hang, and whoever touches it then hangs with it, out of reach even of SIGKILL.
+So it is this process that does, and nothing waits for it. It says every second that it lives; but
+not by a thread, which would say so of a process that hangs. Amid work a timer of the CPU time that
+it uses interrupts it, and who hangs uses none.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import msgspec
+
+from queuedriver.errors import QueueError, is_trouble
+from queuedriver.filesystem import Directory
+from queuedriver.liveness import NETWORK_BEAT, Observer
+from watchdogd import control, upkeep
+from watchdogd.groundwork import Ground, prepare
+from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.learned import hard_limit
+from watchdogd.lessons import Lessons
+from watchdogd.mirror import Mirror
+from watchdogd.pipes import Pipes
+from watchdogd.rescue import Beats, Rescuer
+from watchdogd.snapshot import Brief, Controls, Errands, Message, Snapshot, brief_of, errands_of
+from watchdogd.survey import View, look_at_all
+
+# A look each second; one that takes long, in ten times what it takes, but at least this often.
+_LOOK_EVERY = 1.0
+_REST = 10
+_LOOK_AT_LEAST = 30.0
+_SAY_EVERY = 1.2
+# CPU time between two looks at the clock, amid work: of a process that mostly waits for its disk
+# this may be a second.
+_TICK = 0.005
+# What else is done now and then, in seconds.
+_MIRROR_EVERY = 2.0
+_LEARN_EVERY = 60.0
+_EXPIRE_EVERY = 60.0
+# What was noted once is not noted again, unless it is forgotten among so many.
+_MOST_NOTED = 100
+
+
+class Eyes:
+    """One pipeline on one host."""
+
+    def __init__(self, brief: Brief, pipes: Pipes) -> None:
+        self.pipeline = brief.pipeline
+        self.host = brief.host
+        self._pipes = pipes
+        self._ground = Ground(brief.pipeline.root, brief.local, fresh=not brief.made)
+        self._made = brief.made
+        self._views: dict[str, View] = {}
+        self._lessons: dict[tuple[str, ...], Lessons] = {}
+        self._mirror = Mirror(brief.local, brief.host)
+        self._rescuer = Rescuer()
+        self._beats = Beats(Observer())
+        self._controls = Controls()
+        self._timeouts: dict[str, float | None] = {}
+        self._trouble = ""
+        self._noted: set[str] = set()
+        # What was asked for and is done as soon as the file system lets us.
+        self._asked = Errands()
+        self._look_at = 0.0
+        self._chores: dict[str, tuple[Callable[[], None], float]] = {
+            "expire": (self._expire, _EXPIRE_EVERY),
+            "mirror": (self._copy, _MIRROR_EVERY),
+            "learn": (self._learn, _LEARN_EVERY),
+            "beat": (self._beat, NETWORK_BEAT),
+        }
+        self._due = dict.fromkeys(self._chores, 0.0)
+
+    def run(self) -> None:
+        """Until the watchdog ends."""
+        while True:
+            if time.monotonic() >= self._look_at:
+                self._look()
+            for name, (chore, every) in self._chores.items():
+                if time.monotonic() >= self._due[name] and not self._trouble:
+                    self._try(chore)
+                    self._due[name] = time.monotonic() + every
+            self._pipes.say_alive()
+            for line in self._pipes.hear(self._wake_at - time.monotonic()):
+                self._obey(line)
+
+    @property
+    def _wake_at(self) -> float:
+        # Amid trouble the chores wait, however long they have been due.
+        chores = () if self._trouble else self._due.values()
+        return min(self._look_at, self._pipes.said_at + _SAY_EVERY, *chores)
+
+    def _try(self, work: Callable[[], None], *, looking: bool = False) -> None:
+        """Do it; what the file system says against it is trouble, until a look shows otherwise.
+        Whatever keeps us from looking is."""
+        try:
+            work()
+        except (OSError, QueueError) as error:
+            if looking or (isinstance(error, OSError) and is_trouble(error)):
+                self._trouble = _words(error)
+                self._look_at = min(self._look_at, time.monotonic() + _LOOK_EVERY)
+            else:
+                self._note(_words(error))
+
+    # Look
+
+    def _look(self) -> None:
+        """See all there is to see, and tell."""
+        began_at = time.monotonic()
+        was, self._trouble = self._trouble, ""
+        self._try(lambda: self._see(probe=bool(was)), looking=True)
+        took = time.monotonic() - began_at
+        self._look_at = began_at + took + min(max(_LOOK_EVERY, _REST * took), _LOOK_AT_LEAST)
+        snapshot = Snapshot(
+            queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
+            controls=self._controls,
+            trouble=self._trouble,
+            timeouts=self._timeouts,
+            took=took,
+        )
+        self._pipes.say(Message(snapshot=snapshot))
+
+    def _see(self, *, probe: bool) -> None:
+        self._ground.check()
+        if not self._views:
+            prepare(self.pipeline, self._made)
+            self._made = self.pipeline.queues
+            self._views = {name: View(self.pipeline.path(name)) for name in self._made}
+        with self._control_directory() as directory:
+            if probe:
+                directory.probe()
+            self._controls = control.read(directory, self.host)
+            upkeep.forget_controls(directory, self._asked.forget_controls)
+        upkeep.close(self.pipeline, self._asked.close)
+        self._asked = Errands()
+        seen = look_at_all(self._views)
+        if upkeep.spread_pause(self.pipeline, seen, paused=self._controls.paused):
+            seen = look_at_all(self._views)
+        # One closed queue may let the next be closed, but no more of them than there are.
+        for _ in self._views:
+            if not upkeep.cascade(self.pipeline, seen):
+                break
+            seen = look_at_all(self._views)
+
+    def _control_directory(self) -> closing[Directory]:
+        return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL)))
+
+    # Errands
+
+    def _obey(self, line: bytes) -> None:
+        errands = errands_of(line)
+        if errands is None:
+            self._note(f"an errand that was not understood: {line[:200]!r}")
+            return
+        if errands.pipeline is not None:
+            self.pipeline = errands.pipeline
+            self._views = {}
+        self._asked = msgspec.structs.replace(
+            self._asked,
+            close=self._asked.close + errands.close,
+            forget_controls=self._asked.forget_controls + errands.forget_controls,
+        )
+        if bytes(errands.publish) and not self._trouble:
+            self._try(lambda: self._publish(bytes(errands.publish)))
+        for queue in errands.recover:
+            if queue in self._views and not self._trouble:
+                self._try(lambda queue=queue: self._recover(queue))  # type: ignore[misc]
+        if errands.look and not self._trouble:
+            self._try(self._copy)
+        if errands.look or errands.close or errands.recover or errands.pipeline:
+            self._look()
+        if errands.farewell:
+            self._pipes.say(Message(farewell=True))
+
+    def _publish(self, document: bytes) -> None:
+        with self._control_directory() as directory:
+            upkeep.publish(directory, self.host, document)
+
+    def _recover(self, queue: str) -> None:
+        recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
+        if recovered.claims:
+            self._pipes.say(Message(recovered=(recovered,)))
+
+    # Chores
+
+    def _expire(self) -> None:
+        with self._control_directory() as directory:
+            upkeep.expire(directory)
+
+    def _copy(self) -> None:
+        with self._control_directory() as directory:
+            self._mirror.turn(directory)
+        for why in self._mirror.amiss.values():
+            self._note(why)
+
+    def _learn(self) -> None:
+        for stage in self.pipeline.stages:
+            if stage.timeout != "auto":
+                self._timeouts.pop(stage.name, None)
+                continue
+            paths = tuple(self.pipeline.path(queue) for queue in stage.inputs)
+            lessons = self._lessons.setdefault(paths, Lessons(paths))
+            lessons.learn()
+            self._timeouts[stage.name] = hard_limit(lessons.durations)
+
+    def _beat(self) -> None:
+        for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):
+            self._beats.beat(self.pipeline.path(queue))
+
+    def _note(self, why: str) -> None:
+        if why not in self._noted:
+            if len(self._noted) >= _MOST_NOTED:
+                self._noted.clear()
+            self._noted.add(why)
+            self._pipes.say(Message(note=why))
+
+
+def _words(error: OSError | QueueError) -> str:
+    """What is wrong, and what to do about it where that is known."""
+    if isinstance(error, QueueError) or not error.errno:
+        return str(error)
+    where = os.fsdecode(error.filename) if error.filename else ""
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"{where} is not there any more; is it mounted? If it was removed on purpose, start "
+            "watchdogd anew"
+        )
+    said = os.strerror(error.errno)
+    return f"{where}: {said}" if where else said
+
+
+def main() -> None:
+    pipes = Pipes()
+    brief = brief_of(pipes.hear_first())
+    if brief.parent:
+        die_with_parent(brief.parent, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        set_name("watchdogd-eyes")
+    pipes.say(Message(alive=True))
+    signal.signal(signal.SIGPROF, lambda _, __: pipes.say_alive())
+    signal.siginterrupt(signal.SIGPROF, False)  # noqa: FBT003 - the system's interface
+    signal.setitimer(signal.ITIMER_PROF, _TICK, _TICK)
+    Eyes(brief, pipes).run()
+
+
+if __name__ == "__main__":
+    main()

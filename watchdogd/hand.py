@@ -1,0 +1,148 @@
+"""A driver's process: `python -m watchdogd.hand` reads its order and drives until it leaves.
+
+It ties itself to its watchdog before anything else: a watchdog that is killed takes its drivers
+along, each of which finishes the document at hand within its grace. With adoption they live on.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+
+import msgspec
+
+from queuedriver.board import Board
+from queuedriver.driver import Driver, Left
+from queuedriver.errors import ConfigError, QueueError, is_trouble
+from queuedriver.liveness import process_ticks
+from queuedriver.options import Options
+from queuedriver.processors.base import Processor
+from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.logs import Rotator
+
+_BUG = 70
+_TROUBLE = 74
+_NOT_PERMITTED = 77
+# How soon a log that has grown too large is rotated.
+_ROTATE_EVERY = 2.0
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one driver process is told; paths are absolute."""
+
+    id: str
+    # What people call it: `parse-2`.
+    name: str
+    # Where the pipeline's file is: modules and relative commands are found there.
+    directory: str
+    kind: str
+    work: str | tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: Options
+    # How long a server may load.
+    startup_timeout: float
+    board: str
+    log: str
+    log_size: int
+    log_keep: int
+    # The watchdog's pid; 0: outlive it.
+    parent: int
+
+
+def main() -> None:
+    """The process that the watchdog starts for one driver."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    if order.parent:
+        die_with_parent(order.parent)
+    sys.exit(live(order))
+
+
+def live(order: Order, processor: Processor | None = None) -> int:
+    """All that a driver process does, from its first moment of its own to its exit code."""
+    set_name(order.name)
+    board = Board.open(order.board)
+    board.sign(os.getpid(), process_ticks(os.getpid()) or 0)
+    rotator = Rotator(order.log, order.log_size, order.log_keep)
+    rotator.take_over()
+    threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()
+    try:
+        left = _drive(order, board, processor)
+    except QueueError as error:
+        return _fail(board, str(error), error.exit_code)
+    except OSError as error:
+        trouble, denied = is_trouble(error), isinstance(error, PermissionError)
+        if not (trouble or denied):
+            traceback.print_exc()
+        code = _TROUBLE if trouble else _NOT_PERMITTED if denied else _BUG
+        return _fail(board, str(error), code)
+    except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
+        traceback.print_exc()
+        return _fail(board, f"a bug of ours: {type(error).__name__}: {error}", _BUG)
+    _say(f"left, {left.word}: {left.why}")
+    return left.exit_code
+
+
+def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
+    os.chdir(order.directory)
+    if order.directory not in sys.path:
+        sys.path.insert(0, order.directory)
+    processor = processor or load(order.kind, order.work, order.startup_timeout)
+    driver = Driver(
+        order.inputs,
+        processor,
+        order.outputs,
+        id=order.id,
+        options=order.options,
+        board=board,
+    )
+    return driver.run()
+
+
+def load(kind: str, work: str | tuple[str, ...], startup_timeout: float) -> Processor:
+    """The processor of a stage. Only what it needs is imported."""
+    if kind == "call" and isinstance(work, str):
+        from queuedriver.processors.call import load as load_call
+
+        return load_call(work)
+    words = [work] if isinstance(work, str) else list(work)
+    if kind == "command":
+        from queuedriver.processors.command import CommandProcessor
+
+        return CommandProcessor(words)
+    if kind == "server":
+        from queuedriver.processors.server import ServerProcessor
+
+        return ServerProcessor(words, start_timeout=startup_timeout)
+    raise ConfigError(f"no kind of processor is called {kind!r}; there are call, command, server")
+
+
+def _rotate(rotator: Rotator) -> None:
+    while True:
+        time.sleep(_ROTATE_EVERY)
+        with contextlib.suppress(OSError):
+            rotator.rotate_if_large()
+
+
+def _fail(board: Board, message: str, code: int) -> int:
+    # The driver's own last word stands: it knows better how far it came.
+    if not board.read().word:
+        board.left("failed", message, code)
+    _say(message)
+    return code
+
+
+def _say(message: str) -> None:
+    """A line of the log; nobody is hurt when it cannot be written."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{stamp} {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    # What the watchdog sends before the driver listens is a wish to leave at once.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    main()

@@ -1,0 +1,317 @@
+"""Keeps the drivers of one stage on this host: how many, which of them, and with what.
+
+A slot is wanted while its number is not above the count that the stage is to have. Drivers that are
+to be replaced leave one at a time, each when the one before works again.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+from queuedriver.board import Board
+from queuedriver.errors import ConfigError
+from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd import places
+from watchdogd.admission import memory_of
+from watchdogd.balance import Load
+from watchdogd.nursery import Born, Nursery, Stillborn
+from watchdogd.pace import Pace
+from watchdogd.past import policy_of
+from watchdogd.policy import degraded
+from watchdogd.process import Exit, Process
+from watchdogd.slot import Slot, Tell, Totals
+from watchdogd.snapshot import QueueSeen
+
+_LATER, _CONFIG = 75, 78
+# After a change that all drivers of a queue must agree on: longer than those of other hosts have.
+_SETTLING = 60.0
+# What of a stage is the watchdog's own business, and no driver's.
+_OURS = {
+    "drivers",
+    "memory",
+    "memory_per_driver",
+    "cpus",
+    "startup_timeout",
+    "max_unhealthy",
+    "trial_every",
+}
+# What all drivers of a queue must agree on (`Settings`).
+_AGREED = {"outputs", "publish", "existing", "retries", "retry_delay", "archive", "durable"}
+
+
+class Keeper:
+    """The drivers of one stage."""
+
+    def __init__(self, stage: Stage, pipeline: Pipeline, host: str, local: str, tell: Tell) -> None:
+        self.stage = stage
+        self.slots: list[Slot] = []
+        self.wanted = 0
+        # What an operator wants instead of what the file says.
+        self.scaled: int | None = None
+        self.paused = False
+        # Its inputs are done and drained.
+        self.done = False
+        self.degraded = False
+        self._pipeline = pipeline
+        self._host = host
+        self._local = local
+        self._tell = tell
+        self._work = True
+        self._looked_at = 0.0
+        self._learned: float | None = None
+        self._policy = policy_of(stage, None)
+        self.pace = Pace()
+        self._nursery = Nursery(stage, pipeline, local)
+        self._unsettled_until = 0.0
+        self._to_roll: list[Slot] = []
+        self._rolling: Slot | None = None
+
+    # How many
+
+    @property
+    def least(self) -> int:
+        return self.stage.drivers.min if self.scaled is None else self.scaled
+
+    @property
+    def most(self) -> int:
+        return self.stage.drivers.max if self.scaled is None else self.scaled
+
+    def want(self, count: int, why: str = "scale") -> None:
+        """So many drivers from now on; those above leave after the document at hand."""
+        self.wanted = count
+        self._make_slots(count)
+        for slot in self.slots:
+            slot.wanted = slot.number <= count
+            if not slot.wanted:
+                slot.unwanted_for = why
+
+    def _make_slots(self, count: int) -> None:
+        for number in range(len(self.slots) + 1, count + 1):
+            driver = places.driver_id(self._host, self.stage.name, number)
+            name = places.short_name(self.stage.name, number)
+            self.slots.append(Slot(self.stage.name, number, driver, name, self._tell))
+
+    @property
+    def living(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.process is not None]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing runs here any more that could be ended, nor is about to."""
+        living = any(slot.rest.state != "unkillable" for slot in self.living)
+        return not (living or self._nursery.pids or any(slot.coming for slot in self.slots))
+
+    # What the queues say
+
+    def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
+        """The latest look at the inputs, and what the stage's history says of a document."""
+        seen = [queues[name] for name in self.stage.inputs if name in queues]
+        self._looked_at = now
+        self.done = bool(seen) and all(one.done and one.drained for one in seen)
+        self.paused = any(one.paused for one in seen)
+        self._work = not (self.done or any(one.quit for one in seen))
+        if hard != self._learned:
+            self._learned = hard
+            self._policy = policy_of(self.stage, hard)
+
+    def _has_work(self, slot: Slot) -> bool:
+        # One that left as it was told may know more than the look before; one that crashed not.
+        told = slot.past.state == "stopped"
+        return self._work and not (told and slot.ended_at >= self._looked_at)
+
+    # Turn
+
+    def turn(self, now: float, elapsed: float, fs_ok: bool) -> float | None:
+        """Look at every driver, and do about it what the policy says; when to come back."""
+        self._roll()
+        nursery_due = self._nursery.due_at(now)
+        due = [] if nursery_due is None else [nursery_due]
+        for slot in self.slots:
+            if (took := slot.look(now, elapsed, fs_ok)) is not None:
+                self.pace.started(took)
+            until = slot.follow(self._policy, now, fs_ok, self._has_work(slot), self._start)
+            if until is not None:
+                due.append(until)
+        if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
+            self._reload_nursery(now)
+        states = [slot.rest.state for slot in self.slots if slot.wanted]
+        self.degraded = degraded(states)
+        totals = self.totals
+        spent = (totals.work + totals.overhead) / 1e9
+        self.pace.count(now, totals.documents + totals.failed, spent)
+        return min(due, default=None)
+
+    # Restart
+
+    def restart(self, slots: list[Slot] | None = None) -> None:
+        """Replace drivers, one at a time; those that were given up get another chance at once."""
+        for slot in self.slots if slots is None else slots:
+            slot.forget()
+            if slot.process is not None and slot not in self._to_roll:
+                self._to_roll.append(slot)
+
+    def _roll(self) -> None:
+        slot = self._rolling
+        if slot is not None and (slot.restarting or (slot.wanted and not _works(slot))):
+            return
+        self._rolling = None
+        while self._to_roll and self._rolling is None:
+            slot = self._to_roll.pop(0)
+            if slot.process is not None and slot.wanted:
+                slot.restarting = True
+                self._rolling = slot
+
+    # Start
+
+    def _start(self, slot: Slot) -> None:
+        now = time.monotonic()
+        outcome = self._nursery.start(slot.name, slot.driver, now)
+        if outcome is None:
+            slot.coming = True
+        else:
+            self._take(slot, outcome, now)
+
+    def _reload_nursery(self, now: float) -> None:
+        """Let go of what is loaded; the next start loads it anew."""
+        self._nursery.stop(now)
+        for slot in self.slots:
+            slot.coming = False
+
+    def _take(self, slot: Slot, outcome: Born | Stillborn, now: float) -> None:
+        if isinstance(outcome, Born):
+            slot.born(outcome.process, outcome.board, now, outcome.memory)
+        else:
+            slot.not_born(outcome.why, outcome.exit_code, self._policy, now)
+
+    # End
+
+    def reap(self, now: float) -> int:
+        """Take note of drivers that have come, and of those that have ended; how many have."""
+        count = 0
+        for outcome in self._nursery.receive(now):
+            slot = next(slot for slot in self.slots if slot.name == outcome.name)
+            self._take(slot, outcome, now)
+        for slot in self.slots:
+            if slot.process is None or (ended := slot.process.reap()) is None:
+                continue
+            if ended.code == _CONFIG and now < self._unsettled_until:
+                # Its settings differ from those that drivers of another host still have.
+                ended = Exit(code=_LATER)
+            slot.died(ended, self._policy, now)
+            count += 1
+        return count
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when a driver has ended."""
+        drivers = [slot.process.pidfd for slot in self.slots if slot.process is not None]
+        return drivers + self._nursery.fds
+
+    @property
+    def pids(self) -> set[int]:
+        drivers = {slot.process.pid for slot in self.slots if slot.process is not None}
+        return drivers | self._nursery.pids
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes that its drivers have in common."""
+        return self._nursery.shared_memory
+
+    # Those that lived before this watchdog did
+
+    def adopt_living(self, now: float) -> None:
+        """Drivers of an earlier watchdog that are still there. With adoption they are ours from now
+        on; else they leave, and their slots are theirs until they have."""
+        for number, path in self._boards():
+            try:
+                board = Board.open(path)
+            except (OSError, ConfigError):
+                continue
+            glimpse = board.read()
+            process = Process.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
+            if process is None:
+                board.close()
+                continue
+            self._make_slots(number)
+            self._adopt(self.slots[number - 1], process, board, now)
+
+    def _adopt(self, slot: Slot, process: Process, board: Board, now: float) -> None:
+        parent, memory, order = board.read_ordered()
+        # One that was to end with its watchdog has been told so by the kernel; a second signal
+        # would take the document at hand away from it.
+        slot.adopted(process, board, now, memory, leaving=bool(parent))
+        if parent or not self._pipeline.adopt:
+            slot.restarting = True
+            return
+        # How many there are to be is not known before the first look.
+        slot.wanted = True
+        self.wanted = max(self.wanted, slot.number)
+        if order != self._nursery.told(slot.name, slot.driver):
+            self._to_roll.append(slot)
+
+    def _boards(self) -> Iterator[tuple[int, str]]:
+        directory = os.path.join(self._local, "boards")
+        begins = places.driver_id(self._host, self.stage.name, 0).removesuffix("0")
+        for name in os.listdir(directory):
+            number = name.removeprefix(begins).removesuffix(".board")
+            if number.isdecimal() and name == f"{begins}{number}.board":
+                yield int(number), os.path.join(directory, name)
+
+    # Reload
+
+    def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
+        """What the file says of this stage now. Drivers are replaced only when that concerns them,
+        and all at once only when they must not differ in it."""
+        old, self.stage = self.stage, stage
+        self._pipeline = pipeline
+        self._policy = policy_of(stage, self._learned)
+        self._nursery.renew(stage, pipeline)
+        changed = {
+            key for key in Stage.__struct_fields__ if getattr(old, key) != getattr(stage, key)
+        } - _OURS
+        if changed:
+            self._reload_nursery(now)
+        if not changed:
+            # Those that were given up get another chance: what was mended may be elsewhere.
+            for slot in self.slots:
+                if slot.past.state == "crash-looped":
+                    slot.forget()
+        elif changed & _AGREED:
+            self._unsettled_until = now + old.grace + _SETTLING
+            for slot in self.slots:
+                slot.forget()
+                slot.restarting = slot.process is not None
+        else:
+            self.restart()
+
+    # Facts
+
+    def load(self, queues: Mapping[str, QueueSeen], coming: int) -> Load:
+        """What the balance is to know of this stage."""
+        stage = self.stage
+        first, more = memory_of(stage)
+        seen = [queues[name] for name in stage.inputs if name in queues]
+        idle = self.paused or self.done or any(one.quit for one in seen)
+        return Load(
+            stage=stage.name,
+            backlog=0 if idle else sum(one.waiting + one.working for one in seen),
+            coming=0 if idle else coming,
+            service=self.pace.service,
+            startup=self.pace.startup or 0.0,
+            now=self.wanted,
+            min=self.least,
+            max=self.most,
+            memory=first,
+            memory_more=more,
+            cpus=stage.cpus,
+        )
+
+    @property
+    def totals(self) -> Totals:
+        """Of all drivers of this stage on this host, since the watchdog runs."""
+        sums = [sum(one) for one in zip(*(slot.totals for slot in self.slots), strict=True)]
+        return Totals(*sums)
+
+
+def _works(slot: Slot) -> bool:
+    return slot.process is not None and bool(slot.glimpse.ready_at)

@@ -1,0 +1,89 @@
+"""Logs of bounded size: `<name>.log`, and before it `.1` (the latest) to `.keep`.
+
+A driver writes its log by its own stdout and stderr, whatever the program in it prints, so nobody
+stands between that could be slow or die. It is rotated by the driver itself: a rename moves the
+file away while everything goes on being written into it, then a new one is put under the same two
+descriptors. What a command still writes to its old copy of them goes into the old file.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_STDOUT, _STDERR = 1, 2
+
+
+def open_log(path: str, size: int, keep: int) -> int:
+    """A descriptor to append to; a log that has grown to its size is rotated first."""
+    try:
+        fd = os.open(path, _APPEND, 0o644)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            # A FIFO that nobody reads is no sign of a file system in trouble.
+            raise OSError(errno.EINVAL, "not a regular file", path) from None
+        raise
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if found.st_size >= size and rotate(path, keep):
+            os.close(fd)
+            fd = os.open(path, _APPEND, 0o644)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def rotate(path: str, keep: int) -> bool:
+    """Move a log out of the way, and those before it one further; whether that could be done."""
+    if keep < 1:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            return True
+        return False
+    for number in range(keep, 1, -1):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{path}.{number - 1}", f"{path}.{number}")
+    try:
+        os.replace(path, f"{path}.1")
+    except OSError:
+        # A log that cannot be rotated grows.
+        return False
+    return True
+
+
+class Rotator:
+    """The log of the process that this runs in."""
+
+    def __init__(self, path: str, size: int, keep: int) -> None:
+        self.path = path
+        self.size = size
+        self.keep = keep
+
+    def take_over(self) -> None:
+        """Let stdout and stderr be the log."""
+        self._put(open_log(self.path, self.size, self.keep))
+
+    def rotate_if_large(self) -> bool:
+        """Go on in a new file if the old one has grown too large, or was deleted or moved away."""
+        ours = os.fstat(_STDERR)
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+            same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        except FileNotFoundError:
+            same = False
+        if same and ours.st_size < self.size:
+            return False
+        # By its own size another file at our path is rotated too, or not: it may be of our next
+        # life, which must not lose what it has written.
+        self._put(open_log(self.path, self.size, self.keep))
+        return True
+
+    def _put(self, fd: int) -> None:
+        """Under both numbers at once for whoever writes meanwhile: dup2 leaves no gap."""
+        for number in (_STDOUT, _STDERR):
+            os.dup2(fd, number)
+        os.close(fd)

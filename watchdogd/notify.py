@@ -1,0 +1,83 @@
+"""What the service manager is told, by systemd's protocol: datagrams to `$NOTIFY_SOCKET`.
+
+Silently nothing where nobody asked to be told. Only the watchdog's own loop calls this, after a
+whole turn of it: a beat from a thread would say that a loop is well that hangs.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+
+_SOCKET = "NOTIFY_SOCKET"
+_INTERVAL = "WATCHDOG_USEC"
+_FOR = "WATCHDOG_PID"
+# A status line that is longer tells nobody more.
+_MOST = 500
+
+
+class Notifier:
+    """One end of a datagram socket; or nothing."""
+
+    def __init__(self, address: str = "", interval: float | None = None) -> None:
+        # Seconds within which the service manager wants to hear `beat`; None: it does not care.
+        self.interval = interval if address else None
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._socket: socket.socket | None = None
+        self._status = ""
+        if address.startswith(("/", "@")):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    @classmethod
+    def of(cls, environ: MutableMapping[str, str], pid: int) -> "Notifier":
+        """As the environment says; which is taken out of it, for our children must not speak."""
+        address = environ.pop(_SOCKET, "")
+        interval = environ.pop(_INTERVAL, "")
+        meant = environ.pop(_FOR, "") or str(pid)
+        wanted = interval.isdecimal() and int(interval) > 0 and meant == str(pid)
+        return cls(address, int(interval) / 1e6 if wanted else None)
+
+    def ready(self) -> None:
+        self._send("READY=1")
+
+    def status(self, words: str) -> None:
+        """One line for people; said again only when it has changed."""
+        words = " ".join(words.split())[:_MOST]
+        if words != self._status and self._send(f"STATUS={words}"):
+            self._status = words
+
+    def beat(self) -> None:
+        """The loop is well: at least twice in each interval."""
+        self._send("WATCHDOG=1")
+
+    def reloading(self, now: float | None = None) -> None:
+        """To be followed by `ready`. `now` is monotonic."""
+        now = time.monotonic() if now is None else now
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={int(now * 1e6)}")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1")
+
+    def extend(self, seconds: float) -> None:
+        """Starting or stopping will take so much longer."""
+        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, words: str) -> bool:
+        if self._socket is None:
+            return False
+        # A service manager that is not there, or has no time, is no trouble of the queues.
+        with contextlib.suppress(OSError):
+            self._socket.sendto(words.encode(errors="replace"), self._address)
+            return True
+        return False
+
+
+def own_notifier() -> Notifier:
+    """This process's."""
+    return Notifier.of(os.environ, os.getpid())

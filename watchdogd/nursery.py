@@ -1,0 +1,241 @@
+"""Where the drivers of one stage come from: each from a process that begins anew, or all as forks
+of one that has loaded what they share (`preload`)."""
+
+import errno
+import hashlib
+import os
+import sys
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.board import Board
+from queuedriver.errors import is_trouble
+from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd.hand import Order
+from watchdogd.logs import open_log
+from watchdogd.preload import Load
+from watchdogd.process import Process, spawn
+from watchdogd.template import Failed, Ready, Refused, Spawned, Template
+
+_CANNOT_START, _TROUBLE, _LATER = 70, 74, 75
+# What the host has too little of just now: that is no fault of the stage's.
+_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# For what was loaded to clean up, once nobody needs it any more.
+_LEAVING_TAKES = 10.0
+
+
+class Born(NamedTuple):
+    """A driver runs in this slot. `memory` is what it shares with others."""
+
+    name: str
+    process: Process
+    board: Board
+    memory: int = 0
+
+
+class Stillborn(NamedTuple):
+    """There is none, and why."""
+
+    name: str
+    why: str
+    exit_code: int
+
+
+class Nursery:
+    """Starts the drivers of one stage. Nothing here waits."""
+
+    def __init__(self, stage: Stage, pipeline: Pipeline, local: str) -> None:
+        self.stage = stage
+        # Bytes that all its drivers share.
+        self.shared_memory = 0
+        # How long the shared part took to load; and what a user had better know of it.
+        self.loaded_in = 0.0
+        self.note = ""
+        self._pipeline = pipeline
+        self._local = local
+        self._boards: dict[str, Board] = {}
+        self._template: Template | None = None
+        self._ends_at = 0.0
+        # Told to leave, and not gone yet; and when each is ended.
+        self._former: list[tuple[Template, float]] = []
+
+    # What it watches
+
+    @property
+    def fds(self) -> list[int]:
+        """When one of these is readable, `receive` has something to do."""
+        return [fd for template in self._templates for fd in template.fds]
+
+    @property
+    def pids(self) -> set[int]:
+        return {one.pid for template in self._templates for one in template.processes}
+
+    def due_at(self, now: float) -> float | None:
+        """When something will have taken too long to load, or to leave."""
+        due = [ends_at for _, ends_at in self._former]
+        if self._template is not None and self._template.state == "loading":
+            due.append(self._ends_at)
+        # What was ended, and is not gone yet, will be heard of.
+        return min((at for at in due if at > now), default=None)
+
+    @property
+    def _templates(self) -> list[Template]:
+        former = [template for template, _ in self._former]
+        return [*([self._template] if self._template else []), *former]
+
+    # Starts
+
+    def start(self, name: str, driver: str, now: float) -> Born | Stillborn | None:
+        """A driver for this slot; None: it comes later, by `receive`."""
+        try:
+            order = self._order(name, driver)
+            board = Board.create(order.board)
+            board.ordered(order.parent, 0, self.told(name, driver))
+            data = msgspec.json.encode(order)
+            if self.stage.preload:
+                return self._request(name, data, board, now)
+            return Born(name, self._spawn(name, data), board)
+        except OSError as error:
+            return Stillborn(name, f"it cannot be started: {error}", _code_of(error))
+
+    def told(self, name: str, driver: str) -> str:
+        """What a driver in this slot is told, in short: it differs when anything of that does."""
+        order = msgspec.structs.replace(self._order(name, driver), parent=0)
+        data = msgspec.json.encode((order, self.stage.env, self.stage.preload))
+        return hashlib.sha256(data).hexdigest()
+
+    def receive(self, now: float) -> list[Born | Stillborn]:
+        """What has come of earlier starts."""
+        for former, ends_at in self._former:
+            if now >= ends_at:
+                former.kill()
+            former.receive()
+        self._former = [one for one in self._former if one[0].processes]
+        template = self._template
+        if template is None:
+            return []
+        if template.state == "loading" and now >= self._ends_at:
+            template.kill()
+        found: list[Born | Stillborn] = []
+        for event in template.receive():
+            match event:
+                case Ready():
+                    self.shared_memory = event.pss
+                    self.loaded_in, self.note = event.loaded_in, event.note
+                case Spawned():
+                    found.append(self._born(event))
+                case Refused():
+                    found.append(self._refused(event))
+                case Failed():
+                    self.shared_memory = 0
+        return found
+
+    def renew(self, stage: Stage, pipeline: Pipeline) -> None:
+        """From now on drivers are of this stage, as the file has it now."""
+        self.stage, self._pipeline = stage, pipeline
+
+    def stop(self, now: float) -> None:
+        """What its drivers share is not needed any more, or is not what it was; starts that have
+        not come about never will."""
+        if self._template is not None:
+            self._template.stop()
+            self._former.append((self._template, now + _LEAVING_TAKES))
+            self._template = None
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
+        self.shared_memory = 0
+
+    # Anew
+
+    def _spawn(self, name: str, order: bytes) -> Process:
+        log = self._open_log(name)
+        try:
+            # The last word is for people who list processes.
+            argv = (sys.executable, "-P", "-m", "watchdogd.hand", name)
+            environ = {**os.environ, **self.stage.env}
+            return spawn(argv, environ, order=order, stdout=log, stderr=log)
+        finally:
+            os.close(log)
+
+    def _order(self, name: str, driver: str) -> Order:
+        """What a driver of this stage is told."""
+        stage, pipeline = self.stage, self._pipeline
+        return Order(
+            id=driver,
+            name=name,
+            directory=pipeline.directory,
+            kind=stage.kind,
+            work=stage.work,
+            inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
+            outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
+            options=stage.options(),
+            startup_timeout=stage.startup_timeout,
+            board=os.path.join(self._local, "boards", f"{driver}.board"),
+            log=self._log_path(name),
+            log_size=stage.log_size,
+            log_keep=stage.log_keep,
+            parent=0 if pipeline.adopt else os.getpid(),
+        )
+
+    def _log_path(self, name: str) -> str:
+        return os.path.join(self._local, "logs", f"{name}.log")
+
+    def _open_log(self, name: str) -> int:
+        return open_log(self._log_path(name), self.stage.log_size, self.stage.log_keep)
+
+    # Forked
+
+    def _request(
+        self, name: str, order: bytes, board: Board, now: float
+    ) -> Born | Stillborn | None:
+        template = self._ready_template(now)
+        self._boards[name] = board
+        match template.request(name, order):
+            case Spawned() as spawned:
+                return self._born(spawned)
+            case Refused() as refused:
+                return self._refused(refused)
+        return None
+
+    def _ready_template(self, now: float) -> Template:
+        """One that has loaded, or is about to. One that failed is tried again with each start,
+        which the policy makes rarer and rarer."""
+        template = self._template
+        if template is not None and template.state in ("failed", "stopped"):
+            self.stop(now)
+            template = None
+        if template is None:
+            stage = self.stage
+            load = Load(
+                stage=stage.name,
+                directory=self._pipeline.directory,
+                call=str(stage.work),
+                function=stage.preload if isinstance(stage.preload, str) else "",
+                watchdog=os.getpid(),
+            )
+            template = self._template = Template(load, stage.env)
+            log = self._open_log(f"{stage.name}-load")
+            try:
+                template.start(log)
+            finally:
+                os.close(log)
+            self._ends_at = now + stage.startup_timeout
+        return template
+
+    def _born(self, event: Spawned) -> Born:
+        board = self._boards.pop(event.name)
+        board.ordered(*board.read_ordered()._replace(memory=event.memory))
+        return Born(event.name, event.process, board, event.memory)
+
+    def _refused(self, event: Refused) -> Stillborn:
+        self._boards.pop(event.name).close()
+        return Stillborn(event.name, event.why, event.exit_code)
+
+
+def _code_of(error: OSError) -> int:
+    """Whether another try is of use, and how soon, as a driver's exit code would say it."""
+    if is_trouble(error):
+        return _TROUBLE
+    return _LATER if error.errno in _SCARCE else _CANNOT_START

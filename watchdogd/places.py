@@ -1,0 +1,67 @@
+"""Where a watchdog keeps what is its own, on this host; and what its drivers are called.
+
+Nothing here is below the root of a pipeline: a watchdog must go on while that does not answer.
+
+    <state>/<pipeline>-<hash>/    logs, events.jsonl, boards
+    <state>/<hash>.lock           one watchdog for each host and root
+"""
+
+import hashlib
+import os
+import re
+
+from queuedriver.liveness import host_id
+from queuedriver.names import MAX_DRIVER_ID
+
+STATE_VARIABLE = "WATCHDOGD_STATE"
+# A driver id is `<host>-<stage>-<slot>`: 10 for the host, 16 for the stage, 4 for the slot.
+MAX_STAGE = 16
+MAX_SLOT = 9999
+_MAX_HOST = MAX_DRIVER_ID - MAX_STAGE - len(str(MAX_SLOT)) - 2
+_TELLING = 4
+
+
+def state_directory() -> str:
+    """Where all watchdogs of this user keep their state on this host."""
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return os.path.abspath(chosen)
+    if os.getuid() == 0:
+        return "/var/lib/watchdogd"
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(base, "watchdogd")
+
+
+def local_directory(pipeline: str, root: str, host: str) -> str:
+    """What one watchdog keeps of one pipeline. The name tells people, the hash tells two apart."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", pipeline)[:40].strip(".") or "pipeline"
+    return os.path.join(state_directory(), f"{plain}-{_key(root, host)}")
+
+
+def lock_path(root: str, host: str) -> str:
+    """The file whose lock a watchdog holds. Not in the runtime directory: that of a login and that
+    of a service differ, and these two must meet."""
+    return os.path.join(state_directory(), f"{_key(root, host)}.lock")
+
+
+def _key(root: str, host: str) -> str:
+    return hashlib.sha256(f"{root}\0{host}".encode(errors="surrogateescape")).hexdigest()[:10]
+
+
+def driver_id(host: str, stage: str, slot: int) -> str:
+    """The id of one driver: no other stage, slot or host has the same."""
+    return f"{short_host(host)}-{short_name(stage, slot)}"
+
+
+def short_name(stage: str, slot: int) -> str:
+    """What people call a driver: `parse-2`."""
+    return f"{stage}-{slot}"
+
+
+def short_host(host: str) -> str:
+    """A host's name in a driver id. One that is too long keeps its beginning and a few digits that
+    tell it from others that begin alike."""
+    plain = host_id(host)
+    if len(plain) <= _MAX_HOST and plain == host:
+        return plain
+    digits = hashlib.sha256(host.encode(errors="surrogateescape")).hexdigest()[:_TELLING]
+    return f"{plain[: _MAX_HOST - _TELLING - 1].rstrip('_-')}_{digits}"

@@ -1,0 +1,196 @@
+"""The only place that starts processes, and the only one that ends them.
+
+A process is known by its pidfd: a pid alone is used again. Nothing here waits: the supervisor polls
+the pidfds and reaps what is ready.
+"""
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from queuedriver.liveness import process_ticks
+from watchdogd.logs import open_log
+
+# A child begins as if nobody had ever touched its signals.
+_SIGNALS = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
+_HELPER_LOG = 1_000_000
+_STUCK = (signal.SIGKILL, signal.SIGSTOP)
+
+
+class Exit(NamedTuple):
+    """How a process ended; both are None of one that was not our child."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"ended by {signal_name(self.signal)}"
+        return "ended" if self.code is None else f"exit code {self.code}"
+
+
+class Process:
+    """A process that runs, or has ended and is not reaped yet."""
+
+    def __init__(self, pid: int, pidfd: int, *, adopted: bool = False) -> None:
+        self.pid = pid
+        self.pidfd = pidfd
+        # Whether it is a stranger's child, or nobody's: then nobody tells us its exit status.
+        self.adopted = adopted
+
+    @classmethod
+    def adopt(cls, pid: int, ticks: int) -> "Process | None":
+        """A process that runs already and began at this moment; None when it does not."""
+        try:
+            process = cls(pid, os.pidfd_open(pid), adopted=True)
+        except OSError:
+            return None
+        # Only now: before, its pid might have become another's.
+        if process_ticks(pid) == ticks:
+            return process
+        process.close()
+        return None
+
+    def send(self, number: signal.Signals) -> bool:
+        """To it alone; whether it is still there."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """To it, and to its group once it leads one: until then that is our own."""
+        if not self.send(number):
+            return
+        try:
+            if os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def reap(self) -> Exit | None:
+        """How it ended; None while it runs. Afterwards its pid may be anybody's."""
+        if self.adopted:
+            return Exit() if _ended(self.pidfd) else None
+        try:
+            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            # Whoever started us ignores SIGCHLD, or it never was our child.
+            self.adopted = True
+            return self.reap()
+        if found is None:
+            return None
+        if found.si_code == os.CLD_EXITED:
+            return Exit(code=found.si_status)
+        return Exit(signal=found.si_status)
+
+    def close(self) -> None:
+        os.close(self.pidfd)
+
+
+def spawn(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    order: bytes = b"",
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    keep: Collection[int] = (),
+) -> Process:
+    """Start a program in a process group of its own. What it is to read first is `order`; what is
+    not given of the rest is /dev/null; `keep` are descriptors that it is to have as well."""
+    opened: list[int] = []
+    try:
+        if stdin is None:
+            stdin = _readable(order)
+            opened.append(stdin)
+        null = os.open(os.devnull, os.O_RDWR)
+        opened.append(null)
+        given = (stdin, null if stdout is None else stdout, null if stderr is None else stderr)
+        # None of them may be among 0 to 2, where one would be overwritten before it is copied.
+        moved = [_above(fd) for fd in given]
+        opened += moved
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(moved)]
+        # Onto itself: then it is not closed.
+        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in keep]
+        pid = os.posix_spawn(
+            argv[0],
+            list(argv),
+            dict(environ),
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=[],
+            setsigdef=[one for one in _SIGNALS if one not in _STUCK],
+        )
+    finally:
+        for fd in opened:
+            os.close(fd)
+    # It cannot be reaped by anybody else, so the pid is still its own.
+    try:
+        return Process(pid, os.pidfd_open(pid))
+    except OSError:
+        # Too many files are open: nobody could look after it.
+        os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def spawn_for_helper(
+    argv: Sequence[str], stdin: int, stdout: int, stderr_path: str
+) -> tuple[int, int]:
+    """The same for helpers and hooks, whose complaints are appended to a file: pid and pidfd."""
+    log = open_log(stderr_path, _HELPER_LOG, 1)
+    try:
+        # A program that a user names is looked for in PATH; by exec it would not be.
+        program = shutil.which(argv[0]) or argv[0]
+        environ = os.environ
+        process = spawn((program, *argv[1:]), environ, stdin=stdin, stdout=stdout, stderr=log)
+    finally:
+        os.close(log)
+    return process.pid, process.pidfd
+
+
+def reap_strangers(ours: Collection[int]) -> None:
+    """Orphans of our drivers become our children when their parents end: let their remains go."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid in ours:
+            # One of ours is reaped by its pidfd; until then it hides who is behind it.
+            return
+        os.waitid(os.P_PID, found.si_pid, os.WEXITED | os.WNOHANG)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _readable(data: bytes) -> int:
+    """A descriptor from which this can be read."""
+    fd = os.memfd_create("order", os.MFD_CLOEXEC)
+    os.write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _above(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -1,0 +1,300 @@
+"""One driver's place in a stage: what there is to see of it, and what is done to it.
+
+The policy decides; a slot gathers the facts for it, carries out what it says, and remembers.
+"""
+
+import math
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from queuedriver.board import Board, Glimpse
+from queuedriver.runtime import EndedFor, note_ending
+from queuedriver.tally import resident_memory
+from watchdogd.events import Kind
+from watchdogd.past import HUNG, MEMORY, START_UP, Life, Past, Policy, cause, remember
+from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide
+from watchdogd.process import Exit, Process, signal_name
+
+# What the recoverer is told of a driver that the watchdog ended; for any other reason the document
+# is not to blame.
+_CAUSES: dict[str, EndedFor] = {HUNG: "hung", MEMORY: "memory"}
+_SIGNALS = {
+    "leave": signal.SIGTERM,
+    "hurry": signal.SIGTERM,
+    "stacks": signal.SIGUSR2,
+    "terminate": signal.SIGTERM,
+    "kill": signal.SIGKILL,
+}
+_BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "")
+
+
+class Tell(Protocol):
+    """Tells of an event: its word, the slot, what there is to say, and other fields of it."""
+
+    def __call__(self, kind: Kind, slot: "Slot", message: str, **more: object) -> None: ...
+
+
+class Totals(NamedTuple):
+    """What came of all the lives of a slot; times in nanoseconds."""
+
+    documents: int = 0
+    failed: int = 0
+    discarded: int = 0
+    work: int = 0
+    wait: int = 0
+    block: int = 0
+    overhead: int = 0
+
+    def plus(self, glimpse: Glimpse) -> "Totals":
+        return Totals(*(one + getattr(glimpse, key) for key, one in self._asdict().items()))
+
+    def minus(self, glimpse: Glimpse) -> "Totals":
+        return Totals(*(one - getattr(glimpse, key) for key, one in self._asdict().items()))
+
+
+class Slot:
+    """A place that a driver lives in, one life after another."""
+
+    def __init__(self, stage: str, number: int, driver: str, name: str, tell: Tell) -> None:
+        self.stage = stage
+        self.number = number
+        self.driver = driver
+        self.name = name
+        # Whether there is to be a driver here; if not, why: scale, stop, unmanaged.
+        self.wanted = False
+        self.unwanted_for = "scale"
+        # To be replaced by a new one as soon as it has left.
+        self.restarting = False
+        # A start was asked of the stage's template, and has not come about yet.
+        self.coming = False
+        self.process: Process | None = None
+        self.glimpse = _BLANK
+        self.memory = 0
+        self.past = Past()
+        self.rest = Rest("stopped", "", None)
+        # Since when it has been in this state, on the monotonic clock.
+        self.since = time.monotonic()
+        self.started_at = 0.0
+        self.ended_at = 0.0
+        self.starts = 0
+        self.earlier = Totals()
+        # A dead driver's claims are still to be recovered: by the next one here, or by the eyes.
+        self.leftovers = False
+        self._tell = tell
+        self._asked: Asked | None = None
+        self._board: Board | None = None
+        self._memory_before = 0
+        self._left_at = 0.0
+        # For how long the file system stood still while the driver loaded, or had this document.
+        self._stall = 0.0
+        self._stalled: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def totals(self) -> Totals:
+        """Of all lives, this one too."""
+        return self.earlier.plus(self.glimpse) if self.process else self.earlier
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether only an operator can get a driver to live here again."""
+        return self.process is None and math.isinf(self.past.not_before)
+
+    # Look
+
+    def look(self, now: float, elapsed: float, fs_ok: bool) -> float | None:
+        """What the driver says of itself, and what it takes; `elapsed` is since the last look.
+        How long its start took, when it has become ready since."""
+        if self.process is None or self._board is None:
+            return None
+        before, self.glimpse = self.glimpse, self._board.read()
+        glimpse = self.glimpse
+        stage_of_life = (glimpse.ready_at, glimpse.began_at)
+        if stage_of_life != self._stalled:
+            self._stalled, self._stall = stage_of_life, 0.0
+        elif not fs_ok:
+            self._stall += elapsed
+        if glimpse.word and not self._left_at:
+            self._left_at = now
+        asked = self._asked
+        if asked and (asked.step, asked.why) == ("stacks", HUNG) and glimpse.began_at > asked.at:
+            # It has gone on by itself: what it was asked is no reason for anything any more.
+            self._asked = None
+        try:
+            self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            # It has ended, and its pidfd will say so; or it is a set-uid program.
+            pass
+        if not glimpse.ready_at or before.ready_at:
+            return None
+        took = glimpse.ready_at - self.started_at
+        self._tell("ready", self, f"after {took:.2f} s")
+        return took
+
+    def seen(self, fs_ok: bool, work: bool) -> Seen:
+        """The facts, as the policy wants them."""
+        glimpse = self.glimpse
+        return Seen(
+            wanted=self.wanted and not self.restarting,
+            alive=self.process is not None,
+            past=self.past,
+            started_at=self.started_at + (0.0 if glimpse.ready_at else self._stall),
+            ready_at=glimpse.ready_at,
+            began_at=glimpse.began_at + self._stall if glimpse.began_at else 0.0,
+            state=glimpse.state,
+            left_at=self._left_at,
+            memory=self.memory,
+            asked=self._asked,
+            fs_ok=fs_ok,
+            work=work,
+        )
+
+    # Act
+
+    def follow(
+        self, policy: Policy, now: float, fs_ok: bool, work: bool, start: Callable[["Slot"], None]
+    ) -> float | None:
+        """Do what the policy says; when it wants to be asked again at the latest."""
+        if self.coming:
+            # Wanted or not: it is asked to leave once it is here.
+            return None
+        action = decide(self.seen(fs_ok, work), policy, now)
+        if isinstance(action, Start):
+            if self.past.state == "crash-looped":
+                self._tell("trial", self, self.past.why)
+            self._show(Rest("starting", action.why, None), now)
+            start(self)
+            return None
+        if isinstance(action, Ask):
+            self.ask(action, now)
+            return now
+        if action.state == "unkillable" != self.rest.state:
+            self._tell("unkillable", self, action.why)
+        self._show(action, now)
+        return action.until
+
+    def ask(self, action: Ask, now: float) -> None:
+        """Ask something of the living driver. Why it dies is said before it does."""
+        process = self.process
+        if process is None:
+            return
+        self._asked = Asked(action.step, action.why, now)
+        if action.step in ("stacks", "kill"):
+            at_hand = f" with {self.glimpse.docid!r} at hand" if self.glimpse.docid else ""
+            if action.step == "kill" or action.why == HUNG:
+                self._tell(
+                    "hung" if action.step == "stacks" else "killed", self, action.why + at_hand
+                )
+            self._note_ending(action.why)
+        if action.step in ("terminate", "kill"):
+            process.signal_group(_SIGNALS[action.step])
+        else:
+            process.send(_SIGNALS[action.step])
+
+    def _note_ending(self, why: str) -> None:
+        cause_of_end = _CAUSES.get(why, "ended")
+        words = f"the watchdog ended the driver: {why}" if cause_of_end != "hung" else ""
+        note_ending(self.glimpse.dump, cause_of_end, words)
+
+    def _show(self, rest: Rest, now: float) -> None:
+        if rest.state != self.rest.state:
+            self.since = now
+        self.rest = rest
+
+    # Lives
+
+    def born(self, process: Process, board: Board, now: float, memory_before: int = 0) -> None:
+        """A driver lives here from now on."""
+        self.process, self._board = process, board
+        self.coming = False
+        self.glimpse = _BLANK
+        self.started_at = now
+        self.starts += 1
+        self._asked = None
+        self._left_at = self._stall = 0.0
+        self._stalled = (0.0, 0.0)
+        self.memory, self._memory_before = 0, memory_before
+        self._show(Rest("starting", "", None), now)
+        kind: Kind = "started" if self.starts == 1 else "restarted"
+        self._tell(kind, self, f"process {process.pid}", pid=process.pid)
+
+    def adopted(
+        self, process: Process, board: Board, now: float, memory_before: int, *, leaving: bool
+    ) -> None:
+        """A driver lives here since before this watchdog did; it may have been told to leave."""
+        self.process, self._board = process, board
+        self.glimpse = board.read()
+        self.started_at = self.glimpse.ready_at or now
+        self.starts += 1
+        self.earlier = Totals().minus(self.glimpse)
+        self._memory_before = memory_before
+        if leaving:
+            self._asked = Asked("leave", "its watchdog has died", now)
+        self._tell("adopted", self, f"process {process.pid}")
+
+    def not_born(self, why: str, exit_code: int, policy: Policy, now: float) -> None:
+        """A start that came to nothing."""
+        self.coming = False
+        self._remember(
+            Life(started_at=now, ended_at=now, exit_code=exit_code, word="failed", why=why), policy
+        )
+
+    def died(self, ended: Exit, policy: Policy, now: float) -> Life:
+        """Its process is gone: what kind of life that was."""
+        if self._board is not None:
+            self.glimpse = self._board.read()
+            self._board.close()
+        if self.process is not None:
+            self.process.close()
+        self.earlier = self.earlier.plus(self.glimpse)
+        life = self._life(ended, now)
+        self.leftovers = not life.word
+        self.process = self._board = self._asked = None
+        self.restarting = False
+        self.memory = 0
+        if life.word == "recycled":
+            self._tell("recycled", self, life.why)
+        else:
+            at_hand = f", with {self.glimpse.docid!r} at hand" if self.glimpse.docid else ""
+            words = f"{life.word}: {life.why}" if life.word else cause(life)
+            name = signal_name(ended.signal) if ended.signal is not None else None
+            self._tell("exited", self, words + at_hand, exit_code=ended.code, signal=name)
+        self._remember(life, policy)
+        return life
+
+    def _life(self, ended: Exit, now: float) -> Life:
+        glimpse, asked = self.glimpse, self._asked
+        code = ended.code
+        if code is None and ended.signal is None and glimpse.word:
+            # Adopted: nobody tells us how it ended, but it said so itself.
+            code = glimpse.exit_code
+        ended_for = ""
+        if self.restarting:
+            ended_for = "restart"
+        elif asked is not None:
+            by_us = asked.why in (HUNG, MEMORY, START_UP) or self.wanted
+            ended_for = asked.why if by_us else self.unwanted_for
+        return Life(
+            started_at=self.started_at,
+            ready_at=glimpse.ready_at,
+            ended_at=now,
+            documents=glimpse.documents,
+            claimed=glimpse.claimed,
+            word=glimpse.word,
+            why=glimpse.why if glimpse.word else "",
+            exit_code=code,
+            signal=ended.signal,
+            ended_for=ended_for,
+        )
+
+    def _remember(self, life: Life, policy: Policy) -> None:
+        before, self.past = self.past, remember(self.past, life, policy, random.uniform(-1, 1))
+        self.ended_at = life.ended_at
+        if self.past.state == "crash-looped" != before.state:
+            self._tell("crash-looped", self, self.past.why)
+
+    def forget(self) -> None:
+        """An operator says that what kept it from running is mended."""
+        self.past = Past()

@@ -1,0 +1,246 @@
+"""The stages of a pipeline on this host: who keeps each, and how many drivers it gets."""
+
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from itertools import chain
+from typing import Protocol
+
+from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd import places
+from watchdogd.balance import Load, Move, Room, initial, move
+from watchdogd.events import Kind
+from watchdogd.flow import coming
+from watchdogd.host import physical_memory
+from watchdogd.keeper import Keeper
+from watchdogd.policy import Ask
+from watchdogd.slot import Slot
+from watchdogd.snapshot import QueueSeen, Snapshot
+
+_REMEMBERED_MOVES = 10
+
+
+class Say(Protocol):
+    """Tells of an event."""
+
+    def __call__(
+        self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
+    ) -> None: ...
+
+
+class Stages:
+    """All drivers of this watchdog. Instants are monotonic, and arguments."""
+
+    def __init__(self, host: str, local: str, say: Say) -> None:
+        self.keepers: dict[str, Keeper] = {}
+        # The latest, with when they were, in seconds since the epoch.
+        self.moves: list[tuple[float, Move]] = []
+        self._host = host
+        self._local = local
+        self._say = say
+        self._pipeline: Pipeline | None = None
+        # Stages that the file no longer has, until their drivers have left.
+        self._parting: list[Keeper] = []
+        self._queues: Mapping[str, QueueSeen] = {}
+        self._moved_at = -math.inf
+        # Who gives a driver to whom, while it has not left.
+        self._giving: tuple[Keeper, str] | None = None
+
+    # All of them
+
+    @property
+    def everyone(self) -> list[Keeper]:
+        """Those that are on their way out, too."""
+        return [*self.keepers.values(), *self._parting]
+
+    @property
+    def slots(self) -> list[Slot]:
+        return list(chain.from_iterable(one.slots for one in self.keepers.values()))
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when a driver has come, or ended."""
+        return list(chain.from_iterable(one.fds for one in self.everyone))
+
+    @property
+    def pids(self) -> set[int]:
+        return set(chain.from_iterable(one.pids for one in self.everyone))
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing runs any more, nor is about to."""
+        return all(one.settled for one in self.everyone)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is through."""
+        return all(one.done for one in self.keepers.values())
+
+    @property
+    def grace(self) -> float:
+        """How long the documents at hand may take when all are told to leave."""
+        return max((one.stage.grace for one in self.everyone), default=0.0)
+
+    def reap(self, now: float) -> int:
+        """Take note of drivers that have come, and of those that have ended; how many have."""
+        return sum(one.reap(now) for one in self.everyone)
+
+    def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
+        """Look at every driver and do what is to be done; when to come back at the latest."""
+        due = [one.turn(now, elapsed, fs_ok) for one in self.everyone]
+        self._parting = [one for one in self._parting if not one.settled]
+        return min((at for at in due if at is not None), default=math.inf)
+
+    def learn(self, snapshot: Snapshot, now: float) -> None:
+        """The latest look at the queues."""
+        self._queues = snapshot.queues
+        for name, keeper in self.keepers.items():
+            keeper.learn(snapshot.queues, snapshot.timeouts.get(name), now)
+
+    def leave(self) -> None:
+        """From the first stage to the last, each driver finishes what it has at hand."""
+        for keeper in self.keepers.values():
+            keeper.want(0, "stop")
+
+    def hurry(self, now: float) -> None:
+        """What is at hand is given back at once."""
+        for keeper in self.everyone:
+            for slot in keeper.living:
+                slot.ask(Ask("hurry", "stop"), now)
+
+    def restart(self, target: str) -> None:
+        """Replace the drivers of a stage, one of them, or (empty) all."""
+        for name, keeper in self.keepers.items():
+            whole = target in ("", name)
+            keeper.restart([slot for slot in keeper.slots if whole or slot.name == target])
+
+    @property
+    def hopeless(self) -> str:
+        """Which stage can never go on by itself, and why; empty while there is none."""
+        for name, keeper in self.keepers.items():
+            wanted = [slot for slot in keeper.slots if slot.wanted]
+            if not keeper.done and wanted and all(slot.hopeless for slot in wanted):
+                return f"stage {name}: {wanted[0].past.why}"
+        return ""
+
+    @property
+    def abandoned(self) -> list[str]:
+        """Queues with claims that no driver here will recover, for none lives."""
+        return [
+            queue
+            for keeper in self.keepers.values()
+            if not keeper.living
+            for queue in keeper.stage.inputs
+            if (seen := self._queues.get(queue)) is not None and (seen.working or seen.written)
+        ]
+
+    # Which there are
+
+    def man(self, pipeline: Pipeline, now: float) -> None:
+        """A keeper for each stage that the pipeline has, and none for others."""
+        self._pipeline = pipeline
+        before, self.keepers = self.keepers, {}
+        for stage in pipeline.stages:
+            keeper = before.pop(stage.name, None)
+            if keeper is None:
+                keeper = Keeper(stage, pipeline, self._host, self._local, self._tell)
+                keeper.adopt_living(now)
+            else:
+                keeper.change(stage, pipeline, now)
+            self.keepers[stage.name] = keeper
+        for keeper in before.values():
+            keeper.want(0, "unmanaged")
+            self._parting.append(keeper)
+
+    def dismiss_strangers(self, now: float) -> None:
+        """Drivers of an earlier watchdog whose stages the file no longer has: they leave."""
+        if self._pipeline is None:
+            return
+        for name in _stages_with_boards(self._local, self._host) - self.keepers.keys():
+            # That it has drivers is all that is known of it.
+            stage = Stage(
+                name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
+            )
+            keeper = Keeper(stage, self._pipeline, self._host, self._local, self._tell)
+            keeper.adopt_living(now)
+            keeper.want(0, "unmanaged")
+            self._parting.append(keeper)
+
+    def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
+        self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
+
+    # How many drivers each has
+
+    def begin(self) -> None:
+        """As many drivers as there are to be before anything is known of the work."""
+        counts = initial(self.loads(), self.room)
+        for name, keeper in self.keepers.items():
+            keeper.want(min(max(counts[name], keeper.wanted, keeper.least), keeper.most))
+
+    def scale(self, wanted: Mapping[str, int | None]) -> None:
+        """What operators want instead of what the file says."""
+        for name, keeper in self.keepers.items():
+            if (scaled := wanted.get(name)) != keeper.scaled:
+                keeper.scaled = scaled
+                count = min(max(keeper.wanted, keeper.least), keeper.most)
+                self._say("scaled", f"from {keeper.wanted} to {count} drivers", stage=name)
+                keeper.want(count)
+
+    @property
+    def room(self) -> Room:
+        """What all drivers together may take."""
+        memory = physical_memory()
+        if self._pipeline is None:
+            return Room(memory=memory)
+        host = self._pipeline.host
+        return Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
+
+    def loads(self) -> list[Load]:
+        """What there is to do in each stage, and what a driver of it takes."""
+        if self._pipeline is None:
+            return []
+        upstream = coming(self._pipeline, self._queues)
+        return [one.load(self._queues, upstream[name]) for name, one in self.keepers.items()]
+
+    def balance(self, now: float) -> None:
+        """Move one driver to where the work is, if that is worth it."""
+        if self._pipeline is None or not self._given():
+            return
+        every = self._pipeline.host.rebalance_every
+        found = move(self.loads(), self.room, self._moved_at, now, every)
+        if found is None:
+            return
+        self._moved_at = now
+        self.moves = [*self.moves, (time.time(), found)][-_REMEMBERED_MOVES:]
+        if found.taken_from:
+            giver = self.keepers[found.taken_from]
+            giver.want(giver.wanted - 1)
+            self._giving = (giver, found.to) if found.to else None
+        elif found.to:
+            taker = self.keepers[found.to]
+            taker.want(taker.wanted + 1)
+        whence = f" from {found.taken_from}" if found.taken_from else ""
+        where = f" to {found.to}" if found.to else ""
+        self._say("moved", f"a driver{whence}{where}: {found.why}", stage=found.to or "")
+
+    def _given(self) -> bool:
+        """Whether the last move is complete: only when the one has left is there room for the
+        other."""
+        if self._giving is None:
+            return True
+        giver, to = self._giving
+        if len(giver.living) > giver.wanted:
+            return False
+        self._giving = None
+        if taker := self.keepers.get(to):
+            taker.want(min(taker.wanted + 1, taker.most))
+        return True
+
+
+def _stages_with_boards(local: str, host: str) -> set[str]:
+    """The stages that have, or had, drivers on this host."""
+    board = re.compile(rf"{re.escape(places.short_host(host))}-(.+)-[0-9]+\.board")
+    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, "boards")))
+    return {one[1] for one in found if one is not None}

@@ -1,0 +1,107 @@
+"""What a watchdog publishes of itself: the facts it has, as `report.py` has them for readers."""
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from queuedriver.liveness import identify
+from watchdogd.keeper import Keeper
+from watchdogd.report import DriverReport, HostReport, Move, StageReport
+from watchdogd.slot import Slot
+
+if TYPE_CHECKING:
+    from watchdogd.supervisor import Supervisor
+
+_NANOSECONDS = 1_000_000
+
+
+def driver_report(slot: Slot, now: float) -> DriverReport:
+    """One slot. `now` is monotonic; readers of other hosts get instants since the epoch."""
+    epoch = time.time() - now
+    glimpse, totals, rest = slot.glimpse, slot.totals, slot.rest
+    process = slot.process
+    until = rest.until if rest.until is not None and process is None else None
+    return DriverReport(
+        name=slot.name,
+        id=slot.driver,
+        stage=slot.stage,
+        state=rest.state,
+        why=rest.why or (glimpse.why if process is not None else ""),
+        pid=process.pid if process is not None else 0,
+        document=_visible(glimpse.docid) if process is not None else "",
+        since=epoch + (min(glimpse.began_at, now) if process and glimpse.began_at else slot.since),
+        until=epoch + until if until is not None else 0.0,
+        started_at=epoch + slot.started_at if process is not None else 0.0,
+        restarts=max(0, slot.starts - 1),
+        documents=totals.documents,
+        failed=totals.failed,
+        discarded=totals.discarded,
+        memory=slot.memory,
+        work=totals.work // _NANOSECONDS,
+        wait=totals.wait // _NANOSECONDS,
+        block=totals.block // _NANOSECONDS,
+        overhead=totals.overhead // _NANOSECONDS,
+    )
+
+
+def stage_report(keeper: Keeper) -> StageReport:
+    """One stage on this host."""
+    pace = keeper.pace
+    state, why = "", ""
+    if keeper.degraded:
+        looped = [slot for slot in keeper.slots if slot.past.state == "crash-looped"]
+        state, why = "degraded", looped[0].past.why if looped else ""
+    elif keeper.done:
+        state = "done"
+    elif keeper.paused:
+        state = "paused"
+    return StageReport(
+        name=keeper.stage.name,
+        inputs=keeper.stage.inputs,
+        outputs=keeper.stage.outputs,
+        wanted=keeper.wanted,
+        min=keeper.least,
+        max=keeper.most,
+        state=state,
+        why=why,
+        rate=pace.rate,
+        service=pace.service,
+        startup=pace.startup,
+        memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
+    )
+
+
+def host_report(watchdog: "Supervisor", now: float) -> HostReport:
+    """This watchdog at this moment."""
+    pipeline, room = watchdog.pipeline, watchdog.stages.room
+    keepers = watchdog.stages.keepers.values()
+    return HostReport(
+        host=watchdog.host,
+        pid=os.getpid(),
+        identity=identify(os.getpid()),
+        started_at=watchdog.started_at,
+        at=time.time(),
+        beat=watchdog.beat,
+        pipeline=pipeline.file,
+        name=pipeline.name,
+        root=pipeline.root,
+        local=watchdog.local,
+        adopt=pipeline.adopt,
+        state=watchdog.state,
+        trouble=watchdog.trouble,
+        reload_error=watchdog.reload_error,
+        served=watchdog.served,
+        notes=watchdog.notes,
+        memory=room.memory,
+        cpus=room.cpus,
+        stages=tuple(stage_report(keeper) for keeper in keepers),
+        drivers=tuple(driver_report(slot, now) for slot in watchdog.stages.slots),
+        moves=tuple(
+            Move(at=at, from_stage=one.taken_from or "", to_stage=one.to or "", why=one.why)
+            for at, one in watchdog.stages.moves
+        ),
+    )
+
+
+def _visible(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,417 @@
+"""The watchdog: one loop that keeps the drivers of a pipeline alive on this host. Read this first.
+
+    stages.py    all stages: how many drivers each gets
+    keeper.py    the drivers of one stage: started with what, replaced when
+    slot.py      one driver's place: what there is to see of it, what is done to it
+    policy.py    when a driver is started, asked to leave, ended; pure
+    balance.py   which stage gets the next driver; pure
+    lookout.py   the eyes: a process that does all input and output where the queues are
+    process.py   the only place that starts processes
+
+The loop sleeps in one poll over the pidfds of the drivers, the pipe of the eyes and that of the
+signals. It touches no file below the root of the pipeline and waits for nothing else, so that it
+goes on, and says so, while that file system hangs.
+"""
+
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from queuedriver.pipeline.model import Pipeline
+from queuedriver.units import format_count
+from watchdogd.control import QUIT
+from watchdogd.flow import through
+from watchdogd.herald import Herald
+from watchdogd.kernel import become_subreaper
+from watchdogd.lookout import Lookout
+from watchdogd.notify import Notifier
+from watchdogd.process import reap_strangers
+from watchdogd.report import State, encode
+from watchdogd.rereading import Rereading
+from watchdogd.signals import Signals
+from watchdogd.snapshot import Controls, Errands, QueueSeen, Request, Snapshot
+from watchdogd.stages import Stages
+from watchdogd.status import host_report
+
+# A look at everything at least so often, whatever is said to be due.
+_LONGEST_SLEEP = 5.0
+# How often this host's status is published while nothing changes, and while something does.
+_PUBLISH_EVERY = 2.0
+_PUBLISH_CHANGES_EVERY = 0.2
+# How often the eyes are asked to recover what dead drivers of idle slots left.
+_RECOVER_EVERY = 5.0
+# How long the end waits for the eyes to see it.
+_LAST_LOOK = 5.0
+# What leaving takes beyond the grace of the documents at hand.
+_MARGIN = 20.0
+
+
+class Supervisor:
+    """One pipeline on this host."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        lookout: Lookout,
+        herald: Herald,
+        signals: Signals,
+        notifier: Notifier,
+        *,
+        drain: bool = False,
+    ) -> None:
+        self.pipeline = pipeline
+        self.host = host
+        self.local = local
+        self.drain = drain
+        self._herald = herald
+        self.stages = Stages(host, local, herald.say)
+        self.snapshot: Snapshot | None = None
+        # What was in discarded/ of each queue when this began.
+        self.discarded_before: dict[str, int] = {}
+        self.reload_error = ""
+        self.started_at = time.time()
+        self._queues_before: Mapping[str, QueueSeen] = {}
+        self._lookout = lookout
+        self._signals = signals
+        self._notifier = notifier
+        # Told of each turn of the loop.
+        self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
+        self._rereading: Rereading | None = None
+        # The serials of those who asked for it.
+        self._reloads: list[str] = []
+        self._served: set[Request] | None = None
+        self._turned_at = time.monotonic()
+        self._publish_at = self._published_at = self._recover_at = 0.0
+        self._published: list[tuple[str, str]] = []
+        self._leaving = self._hurried = self._ended = False
+        self._was_ok: bool | None = None
+        # What the check of this host found that people should know.
+        self.known_at_start: tuple[str, ...] = ()
+        self._closed = self._may_quit = False
+        self.beat = 0
+
+        self.notes: tuple[str, ...] = ()
+        # The serials of the latest requests that were served.
+        self.served: tuple[str, ...] = ()
+        # Why a drain was given up.
+        self.hopeless: str | None = None
+        self._service_at = 0.0
+
+    # The loop
+
+    def run(self) -> None:
+        """Until it is told to leave, or (drain) everything is through."""
+        become_subreaper()
+        self._herald.say("watchdog-started", f"process {os.getpid()}")
+        self.stages.man(self.pipeline, time.monotonic())
+        self.stages.dismiss_strangers(time.monotonic())
+        while not self._over():
+            now = time.monotonic()
+            due = self._turn(now)
+            self.watch(self, now)
+            self._sleep(due)
+        self._end()
+
+    def _turn(self, now: float) -> float:
+        """Look at everything and act; when to come back at the latest."""
+        elapsed, self._turned_at = now - self._turned_at, now
+        self._lookout.tend(now)
+        self._listen(now)
+        self._reap(now)
+        self._obey(now)
+        fs_ok = self.fs_ok(now)
+        due = self.stages.turn(now, elapsed, fs_ok)
+        if not self._leaving:
+            if self.drain and (hopeless := self.stages.hopeless):
+                # There is no use in waiting for a stage that can never go on by itself.
+                self.hopeless = hopeless
+                self._leave("a stage that cannot go on")
+            elif fs_ok:
+                self.stages.balance(now)
+        self._recover(now)
+        self._publish(now)
+        return min(
+            due,
+            now + _LONGEST_SLEEP,
+            self._lookout.lost_at,
+            self._publish_at,
+            self._herald.tend(now),
+            self._beat_service(now),
+        )
+
+    def _sleep(self, due: float) -> None:
+        poll = select.poll()
+        fds = [self._signals.fd, self._lookout.fd, *self._herald.fds, *self.stages.fds]
+        fds += [self._rereading.fd] if self._rereading else []
+        for fd in fds:
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        poll.poll(max(0.0, due - time.monotonic()) * 1000)
+        self._signals.clear()
+
+    def fs_ok(self, now: float) -> bool:
+        """Whether the file system of the queues answers, and is well."""
+        snapshot = self.snapshot
+        return snapshot is not None and not snapshot.trouble and not self._lookout.lost(now)
+
+    def _reap(self, now: float) -> None:
+        if self.stages.reap(now):
+            # What they left, or that there is nothing left, is worth knowing now.
+            self._lookout.send(Errands(look=True))
+        reap_strangers(self.stages.pids | {self._lookout.pid} | self._herald.pids)
+
+    # What the eyes see
+
+    def _listen(self, now: float) -> None:
+        for message in self._lookout.receive(now):
+            if message.note:
+                self._herald.say("note", message=message.note)
+            for one in message.recovered:
+                for docid in one.discarded:
+                    self._herald.say("discarded", message=f"{docid!r} of {one.queue}")
+            if message.snapshot is not None:
+                self._take(message.snapshot, now)
+        ok = self.fs_ok(now)
+        if ok != self._was_ok and self.snapshot is not None:
+            if not ok:
+                self._herald.say("waiting-fs", self.trouble)
+            elif self._was_ok is not None:
+                self._herald.say("fs-well")
+            self._was_ok = ok
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the file system of the queues; empty while it is well."""
+        snapshot = self.snapshot
+        if self._lookout.lost(time.monotonic()):
+            return f"{self.pipeline.root} does not answer"
+        return snapshot.trouble if snapshot is not None else ""
+
+    def _take(self, snapshot: Snapshot, now: float) -> None:
+        first, self.snapshot = self.snapshot is None, snapshot
+        for name, queue in snapshot.queues.items():
+            before = self.discarded_before.setdefault(name, queue.discarded)
+            # What an operator takes out again was not discarded by this run either.
+            self.discarded_before[name] = min(before, queue.discarded)
+        controls = snapshot.controls
+        self._may_quit = self._may_quit or not controls.quit
+        if first and controls.quit:
+            # That this watchdog was started is the later wish.
+            self._lookout.send(Errands(forget_controls=(QUIT,)))
+        if self._served is None:
+            # What was asked for before this watchdog began is none of its business.
+            self._served = set(controls.requests)
+        self.stages.learn(snapshot, now)
+        if not self._leaving:
+            self.stages.scale(controls.scale)
+            if first:
+                self._queues_before = snapshot.queues
+                self.stages.begin()
+                self._notifier.ready()
+        if self.drain and not self._closed and not snapshot.trouble:
+            self._closed = self._lookout.send(Errands(close=self.pipeline.sources))
+
+    # What is asked of it
+
+    def _obey(self, now: float) -> None:
+        controls = self.snapshot.controls if self.snapshot is not None else Controls()
+        quit_file = controls.quit if self._may_quit else ""
+        if self._signals.leaving_at or quit_file:
+            self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
+        if self._signals.hurried or quit_file == "now":
+            self._hurry(now)
+        if self._signals.reload:
+            self._signals.reload = False
+            self._read_again(now)
+        if self._rereading is not None and (read := self._rereading.result(now)) is not None:
+            self._rereading = None
+            if read.pipeline is None:
+                self._refuse(read.error)
+            else:
+                self._reload(read.pipeline, now)
+            for serial in self._reloads:
+                self._served_one(serial)
+            self._reloads.clear()
+            self._publish_at = now
+        for request in controls.requests:
+            if self._served is not None and request not in self._served:
+                self._served.add(request)
+                self._serve(request, now)
+        if self._served is not None:
+            self._served &= set(controls.requests)
+
+    def _serve(self, request: Request, now: float) -> None:
+        if request.kind == "reload":
+            self._read_again(now, request.serial)
+            return
+        self.stages.restart(request.target)
+        self._served_one(request.serial)
+
+    def _served_one(self, serial: str) -> None:
+        """Whoever asked may be waiting to hear of it."""
+        self.served = (*self.served[-9:], serial)
+
+    def _leave(self, why: str) -> None:
+        """Stages from the first to the last: each driver finishes what it has at hand."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._notifier.stopping()
+        self._notifier.extend(self.stages.grace + _MARGIN)
+        self._herald.say("note", f"leaving because of {why}")
+        self.stages.leave()
+
+    def _hurry(self, now: float) -> None:
+        if self._hurried:
+            return
+        self._leave("a signal")
+        self._hurried = True
+        self.stages.hurry(now)
+
+    # Reload
+
+    def _read_again(self, now: float, serial: str = "") -> None:
+        if serial:
+            self._reloads.append(serial)
+        if self._rereading is None:
+            self._notifier.reloading(now)
+            self._rereading = Rereading(self.pipeline.file, self.host, now)
+
+    def _refuse(self, error: str) -> None:
+        self.reload_error = error
+        self._notifier.ready()
+        self._herald.say("reload-refused", message=error)
+
+    def _reload(self, pipeline: Pipeline, now: float) -> None:
+        """Only what has changed is touched."""
+        old = self.pipeline
+        for key in ("root", "name", "adopt"):
+            if getattr(pipeline, key) != getattr(old, key):
+                self._refuse(f"{key} has changed, which takes a restart of the watchdog")
+                return
+        self.reload_error = ""
+        self.pipeline = pipeline
+        self._lookout.send(Errands(pipeline=pipeline))
+        self._herald.configure(pipeline.on_event)
+        self.stages.man(pipeline, now)
+        if not self._leaving:
+            self.stages.begin()
+        self._notifier.ready()
+        self._herald.say("reloaded", message=pipeline.file)
+
+    # What it tells
+
+    @property
+    def state(self) -> State:
+        """In one word."""
+        if self._ended:
+            return "stopped"
+        if self._leaving:
+            return "stopping"
+        if self._was_ok is False:
+            return "waiting-fs"
+        return "draining" if self.drain else "running"
+
+    def _publish(self, now: float) -> None:
+        states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
+        if states != self._published:
+            # What has changed is soon to be seen; not each change by itself.
+            self._publish_at = min(self._publish_at, self._published_at + _PUBLISH_CHANGES_EVERY)
+        if now < self._publish_at:
+            return
+        self._published, self._published_at = states, now
+        self._publish_at = now + _PUBLISH_EVERY
+        controls = self.snapshot.controls if self.snapshot is not None else Controls()
+        self.notes = (*self.known_at_start, *controls.notes)
+        self._lookout.send(Errands(publish=msgspec.Raw(self._report(now))))
+
+    def _report(self, now: float) -> bytes:
+        self.beat += 1
+        return encode(host_report(self, now))
+
+    def _beat_service(self, now: float) -> float:
+        """Tell the service manager that a whole turn was done; when to tell it again."""
+        interval = self._notifier.interval
+        if now >= self._service_at:
+            self._service_at = now + (interval / 3 if interval else _LONGEST_SLEEP)
+            self._notifier.beat()
+            self._notifier.status(self._words())
+        return self._service_at
+
+    def _words(self) -> str:
+        """All of it in one line."""
+        living = sum(slot.process is not None for slot in self.stages.slots)
+        waiting = sum(one.waiting for one in self.snapshot.queues.values()) if self.snapshot else 0
+        return f"{self.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
+
+    # Claims that nobody else would recover
+
+    def _recover(self, now: float) -> None:
+        """What dead drivers left where no driver lives: the living see to it by themselves."""
+        if now < self._recover_at or not self.fs_ok(now):
+            return
+        self._recover_at = now + _RECOVER_EVERY
+        if left := self.stages.abandoned:
+            self._lookout.send(Errands(recover=tuple(left)))
+
+    # The end
+
+    def _over(self) -> bool:
+        if not self.stages.settled:
+            return False
+        return self._leaving or (self.drain and self._closed and self.stages.done)
+
+    @property
+    def through(self) -> int:
+        """How many documents have left the pipeline at its ends."""
+        queues = self.snapshot.queues if self.snapshot is not None else {}
+        if self.drain:
+            inputs = {name for stage in self.pipeline.stages for name in stage.inputs}
+            now = {name: one for name, one in queues.items() if name in inputs}
+            before = {name: one for name, one in self._queues_before.items() if name in inputs}
+            return through(before, now, sum(self.discarded.values()))
+        ends = set(self.pipeline.results)
+        keepers = self.stages.keepers.values()
+        return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """How many documents were discarded since this began, by queue; only where any were."""
+        queues = self.snapshot.queues if self.snapshot is not None else {}
+        more = {
+            name: one.discarded - self.discarded_before.get(name, 0) for name, one in queues.items()
+        }
+        return {name: count for name, count in more.items() if count > 0}
+
+    def _end(self) -> None:
+        """The last look, for whoever counts, and the last word."""
+        self._ended = True
+        self._herald.say("watchdog-stopped", f"process {os.getpid()}")
+        now = time.monotonic()
+        killed = any(slot.leftovers for slot in self.stages.slots)
+        queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
+        self._lookout.send(
+            Errands(
+                publish=msgspec.Raw(self._report(now)),
+                recover=queues if killed else (),
+                look=True,
+                farewell=True,
+            )
+        )
+        # Looks that were asked for before may be answered first.
+        ended = False
+        ends_at = now + _LAST_LOOK
+        while not ended and (now := time.monotonic()) < ends_at:
+            poll = select.poll()
+            if self._lookout.fd < 0:
+                break
+            poll.register(self._lookout.fd, select.POLLIN)
+            poll.poll((ends_at - now) * 1000)
+            for message in self._lookout.receive(time.monotonic()):
+                self.snapshot = message.snapshot or self.snapshot
+                ended = ended or message.farewell

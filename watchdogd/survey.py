@@ -1,0 +1,158 @@
+"""What is in each queue, counted by name, as cheaply as it can be known.
+
+A directory whose mtime has not moved since it was listed twice has not changed: then it is not
+listed again. That is trusted only once the mtime has stood still for longer than the coarsest of
+clocks that file systems stamp with, and not for ever: some file systems hardly stamp at all.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from queuedriver import names
+from queuedriver.filesystem import Directory
+from queuedriver.picking import Listing, look
+from queuedriver.plan import DRAINED_AFTER
+from queuedriver.queue import Controls, Queue
+from watchdogd.snapshot import QueueSeen
+
+# FAT stamps every two seconds, others each second or oftener.
+_COARSEST = 3.0
+_RECOUNT_EVERY = 30.0
+
+# Which directory, and when it last changed.
+_Mark = tuple[int, int, int]
+
+
+class View:
+    """One queue, and what is remembered of it from look to look. `now` is monotonic."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # None before the first look.
+        self.seen: QueueSeen | None = None
+        self._discarded = _Discarded()
+        self._mark: _Mark | None = None
+        self._marked_at = 0.0
+        self._listed_at = float("-inf")
+        self._next_due = 0
+        # The mark of the directory when it was seen empty, and since when.
+        self._empty: _Mark | None = None
+        self._empty_at = 0.0
+
+    def look(self, now: float, clock: float) -> QueueSeen:
+        """Count, unless nothing can have changed. `clock` is in seconds since the epoch."""
+        directory = Directory.open(self.path)
+        try:
+            mark = _mark(directory)
+            if mark != self._mark:
+                self._mark, self._marked_at = mark, now
+            elif self.seen is not None and self._is_known(now, clock):
+                return self.seen
+            listing = look(directory, clock)
+            after = _mark(directory)
+            self._see_empty(listing, mark, after, now)
+            self._listed_at, self._next_due = now, listing.next_due
+            controls = Queue(directory).controls()
+            self.seen = _seen(
+                listing, controls, self._discarded.count(directory, now), self._drained(after, now)
+            )
+        finally:
+            directory.close()
+        return self.seen
+
+    @property
+    def almost_drained(self) -> bool:
+        """Closed and seen empty, but only once yet."""
+        seen = self.seen
+        return seen is not None and seen.done and self._empty is not None and not seen.drained
+
+    def _is_known(self, now: float, clock: float) -> bool:
+        return (
+            self._listed_at - self._marked_at > _COARSEST
+            and now - self._listed_at < _RECOUNT_EVERY
+            and not 0 < self._next_due <= clock
+        )
+
+    def _see_empty(self, listing: Listing, before: _Mark, after: _Mark, now: float) -> None:
+        """One listing may miss what is being renamed: it takes two, with no change from before
+        the first to after the second."""
+        if listing.unfinished or before != after:
+            self._empty = None
+        elif self._empty != after:
+            self._empty, self._empty_at = after, now
+
+    def _drained(self, after: _Mark, now: float) -> bool:
+        return self._empty == after and now - self._empty_at >= DRAINED_AFTER
+
+
+class _Discarded:
+    """How many documents were given up; they only pile up, so they are counted rarely."""
+
+    def __init__(self) -> None:
+        self._mark: _Mark | None = None
+        self._marked_at = 0.0
+        self._counted_at = float("-inf")
+        self._number = 0
+
+    def count(self, queue: Directory, now: float) -> int:
+        try:
+            directory = queue.subdirectory(names.DISCARDED)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        try:
+            mark = _mark(directory)
+            if mark != self._mark:
+                self._mark, self._marked_at = mark, now
+            elif (
+                self._counted_at - self._marked_at > _COARSEST
+                and now - self._counted_at < _RECOUNT_EVERY
+            ):
+                return self._number
+            self._number = sum(
+                1
+                for name in directory.names()
+                if name[0] != "." and not name.endswith(names.REPORT)
+            )
+            self._counted_at = now
+        finally:
+            directory.close()
+        return self._number
+
+
+def look_at_all(
+    views: Mapping[str, View],
+    monotonic: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
+) -> dict[str, QueueSeen]:
+    """Look at each; and once more, a moment later, where that may show that a queue is drained,
+    because then somebody waits for it."""
+    seen = {name: view.look(monotonic(), clock()) for name, view in views.items()}
+    if again := [name for name, view in views.items() if view.almost_drained]:
+        pause(DRAINED_AFTER)
+        seen |= {name: views[name].look(monotonic(), clock()) for name in again}
+    return seen
+
+
+def _mark(directory: Directory) -> _Mark:
+    found = os.fstat(directory.fd)
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _seen(listing: Listing, controls: Controls, discarded: int, drained: bool) -> QueueSeen:
+    return QueueSeen(
+        ready=listing.ready,
+        failed=listing.failed,
+        later=listing.later,
+        due=listing.due,
+        working=listing.working,
+        written=listing.written,
+        writing=listing.writing,
+        discarded=discarded,
+        foreign=listing.foreign,
+        done=controls.done,
+        paused=controls.paused,
+        quit=controls.quit,
+        drained=drained,
+    )
