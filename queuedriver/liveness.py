@@ -105,13 +105,17 @@ class Observer:
     def judge(self, registration: Registration) -> Verdict:
         """Whether the driver that registered is there."""
         them = registration.identity
-        same = (them.boot, them.namespace) == (self.me.boot, self.me.namespace)
-        ticks = process_ticks(them.pid) if same else None
+        ticks = process_ticks(them.pid) if self.is_here(registration) else None
         key = f"{registration.id}-{registration.salt}"
         unchanged = self.unchanged_for(key, registration.beat)
         if self.lease is not None:
             registration = msgspec.structs.replace(registration, lease=self.lease)
         return judge(registration, self.me, ticks, unchanged)
+
+    def is_here(self, registration: Registration) -> bool:
+        """Whether its process can be seen from here, so that nobody has to wait for its silence."""
+        them = registration.identity
+        return (them.boot, them.namespace) == (self.me.boot, self.me.namespace)
 
     def unchanged_for(self, key: str, value: object) -> float:
         """For how long this has been the same, as far as this observer knows."""

@@ -120,7 +120,7 @@ class Recoverer:
             if verdict != "alive" and (key := (one.id, one.salt)) not in self._swept
         }
         # Whatever its commands and servers still write must stop before anything is published.
-        here = [one for one in dead.values() if _same_host(one, self._observer)]
+        here = [one for one in dead.values() if self._observer.is_here(one)]
         if here:
             kill_marked([f"{one.id}-{one.salt}" for one in here])
         recovered = 0
@@ -236,7 +236,7 @@ class Recoverer:
         kept = self._set_aside(whose)
         for key, gone in dead.items():
             self._swept.add(key)
-            if _same_host(gone, self._observer):
+            if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
             old = gone.beat_at < self._clock() - KEEP
             if old and gone.id not in kept and self._observer.judge(gone) != "alive":
@@ -294,8 +294,3 @@ def _move_aside(output: Directory, name: str) -> None:
         pass
     finally:
         orphans.close()
-
-
-def _same_host(registration: Registration, observer: Observer) -> bool:
-    them, me = registration.identity, observer.me
-    return (them.boot, them.namespace) == (me.boot, me.namespace)

@@ -39,6 +39,8 @@ from queuedriver.settings import Publication, Settings, check_publish, save
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
+# How often a holder of our id is looked at whose process cannot be seen from here.
+_SILENCE_LOOK = 0.5
 
 
 class Crew(NamedTuple):
@@ -132,6 +134,8 @@ def assemble(
     targets = open_targets(outputs, options.publish)
     archive = Directory.open(options.archive, create=True) if options.archive else None
     check_directories(queues, targets, archive)
+    if driver is not None:
+        _await_silence(queues, driver, observer)
     with contextlib.ExitStack() as locks:
         for queue in sorted(queues, key=lambda queue: queue.path):
             locks.enter_context(_lock(queue))
@@ -229,6 +233,25 @@ def _lock(queue: Queue) -> Iterator[None]:
             f"another driver has been starting on {queue.path} for {_LOCK_TIMEOUT:g} s (it holds "
             f"{path}); see whether it hangs"
         ) from None
+
+
+def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> None:
+    """Whoever has this id elsewhere may be dead: a container that was started anew, a host that was
+    replaced. Only its silence for a whole lease tells; its next beat tells that it is not so."""
+    for queue in queues:
+        first = _holder(queue, driver, observer)
+        holder = first
+        while holder is not None and not observer.is_here(holder):
+            if first is None or (holder.salt, holder.beat) != (first.salt, first.beat):
+                break
+            time.sleep(_SILENCE_LOOK)
+            holder = _holder(queue, driver, observer)
+
+
+def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
+    """Who alive goes by this id, as far as the observer knows."""
+    found = (one for one in queue.registrations() if one.id == driver)
+    return next((one for one in found if observer.judge(one) == "alive"), None)
 
 
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
