@@ -9,7 +9,20 @@ import sys
 import time
 from collections.abc import Callable
 
-from benchmarks import backlog, command, idle, many, measuring, places, single, start
+from benchmarks import (
+    backlog,
+    command,
+    idle,
+    many,
+    measuring,
+    overhead,
+    pipeline,
+    places,
+    preload,
+    restart,
+    single,
+    start,
+)
 from benchmarks.places import Place
 from benchmarks.scale import QUICK, Scale
 from benchmarks.table import Table
@@ -24,6 +37,11 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "idle": idle.measure,
     "command": command.measure,
     "start": start.measure,
+    "preload": preload.measure_crashes,
+    "sharing": preload.measure_memory,
+    "restart": restart.measure,
+    "overhead": overhead.measure,
+    "pipeline": pipeline.measure,
 }
 
 

@@ -18,6 +18,15 @@ class Scale:
     starts: int = 20
     commands: int = 2_000
     command_drivers: tuple[int, ...] = (2, 4)
+    template_crashes: int = 10
+    models: tuple[int, ...] = (1 << 26, 1 << 30, 4 << 30)  # bytes loaded
+    shared_model: int = 1 << 30
+    sharers: int = 8
+    crashes: int = 4  # in each of so many rounds
+    crash_rounds: int = 3
+    overhead_seconds: float = 30.0
+    overhead_rounds: int = 1
+    pipeline_documents: int = 20_000
 
 
 QUICK = Scale(
@@ -34,4 +43,12 @@ QUICK = Scale(
     starts=5,
     commands=200,
     command_drivers=(2,),
+    template_crashes=5,
+    models=(1 << 26,),
+    shared_model=1 << 26,
+    sharers=4,
+    crashes=2,
+    crash_rounds=1,
+    overhead_seconds=5.0,
+    pipeline_documents=2_000,
 )

@@ -121,7 +121,9 @@ class Driver:
             mint = names.Mint(crew.driver, crew.salt)
             _mints.add(mint)
             turn = Turn(self.processor, limits, mint, held, self._tally, beats, options.batch)
-            pressure = BackPressure(options, crew.targets, observer)
+            pressure = BackPressure(
+                options, crew.targets, observer, lambda: max(lane.sharers for lane in crew.lanes)
+            )
             loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
             return self._drive(crew, loop, limits, waker, beats)
 

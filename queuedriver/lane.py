@@ -151,6 +151,11 @@ class Lane:
         self._given -= 1
         self.picker.lost()
 
+    @property
+    def sharers(self) -> int:
+        """How many drivers take from this queue, as of the latest pass."""
+        return self._shared.of
+
     def wake(self) -> None:
         self._rest_until = 0.0
 

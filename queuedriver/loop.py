@@ -25,6 +25,9 @@ from queuedriver.wake import Waker
 # How often the control files are looked at while there is work: a look at each before every short
 # document would cost a tenth of it.
 _GLANCE_EVERY = 0.1
+# After work, so long until the queue is watched: to start watching and to stop costs some hundred
+# short documents, and where one is handed over all the time the next ones come by themselves.
+_NAP = 0.005
 # How often a driver looks for dead ones while it is busy, and while it waits.
 _RECOVER_BUSY = 5.0
 _RECOVER_IDLE = 1.0
@@ -65,6 +68,8 @@ class Loop:
         self._leaving, self._leaving_why = "", ""
         self._trouble, self._troubles = "", 0
         self._idle_turns = 0
+        # Whether hints were asked for, be there any or not.
+        self._watching = False
         self._glance_at = 0.0
         self._recover_at = 0.0
         self._list_at = time.monotonic() + _RECOVER_LISTED
@@ -95,7 +100,7 @@ class Loop:
         if not (leaving or self._trouble or self._paused):
             if self._candidate is None:
                 self._candidate = self._next(now)
-            if self._candidate is not None and not self._pressure.limited:
+            if self._candidate is not None and self._pressure.has_room(self._turn.published):
                 return _GO
         return self._facts(now, leaving, why)
 
@@ -103,7 +108,7 @@ class Loop:
         listings = [lane.picker.listing for lane in self._lanes]
         waiting = [listing for listing in listings if listing.unfinished]
         candidate = self._candidate is not None
-        full = self._pressure.full() if candidate else ""
+        full = self._pressure.full(self._turn.published) if candidate else ""
         return Seen(
             candidate=candidate,
             unfinished=sum(listing.unfinished for listing in waiting),
@@ -160,9 +165,8 @@ class Loop:
     def _work(self) -> None:
         candidate, self._candidate = self._candidate, None
         assert candidate is not None  # noqa: S101 - plan says Work only when there is one
-        if self._idle_turns:
-            self._waker.disarm()
-            self._idle_turns = 0
+        self._watch_no_more()
+        self._idle_turns = 0
         self.state = "busy"
         self._candidate = self._turn.work(self._lane, candidate)
         self._troubles = 0
@@ -170,7 +174,8 @@ class Loop:
             self._glance_at = 0.0
 
     def _pause(self, decision: Wait | Block) -> None:
-        """Sleep. The first time only watch, for what came before that was not hinted."""
+        """Sleep: first for a moment, then with a watch on the inputs, for which one looks once more
+        when it has begun: what came before was not hinted. Room in the outputs is not hinted."""
         blocked = type(decision) is Block
         if not self._trouble:
             self._say("blocked" if blocked else "ready", decision.why)
@@ -180,17 +185,18 @@ class Loop:
             if not self._trouble and lane.queue.directory.gone():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
                 raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
-        if not (self._idle_turns or self._trouble):
+        rested = self._idle_turns or self._trouble
+        if rested and not (blocked or self._watching or self._trouble):
+            self._watching = True
             self._waker.arm()
-            self._idle_turns = 1
             return
-        woken = self._waker.wait(decision.seconds)
+        woken = self._waker.wait(decision.seconds if rested else min(decision.seconds, _NAP))
         self._tally.paused(blocked)
         if woken == "signal":
             self._limits.clear()
         if woken == "hint":
             # Hints may come faster than looks: none are wanted until there is nothing to do again.
-            self._waker.disarm()
+            self._watch_no_more()
         self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
         self._glance_at = 0.0
         if self._trouble:
@@ -199,6 +205,11 @@ class Loop:
         for lane in self._lanes:
             lane.wake()
         self._recover_seen()
+
+    def _watch_no_more(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._waker.disarm()
 
     def _say(self, state: str, why: str) -> None:
         self.state, self.why = state, why
@@ -248,3 +259,5 @@ class Loop:
             return
         self._trouble = ""
         self._idle_turns = 0
+        # What is watched may be what was mounted before.
+        self._watch_no_more()

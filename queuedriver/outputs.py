@@ -190,8 +190,9 @@ class Outputs:
 
     def _cannot(self, error: OSError) -> OSError:
         """Our own writing failed. But for a name or a size that will never do, that is never the
-        document's fault: a directory that was removed or made read-only is nobody's."""
-        if error.errno in _OF_THE_OUTPUT:
+        document's fault: a directory that was removed or made read-only is nobody's. Nor is it the
+        file system's when this process has too many files open."""
+        if error.errno in _OF_THE_OUTPUT or error.errno == errno.EMFILE:
             return error
         return trouble(error, f"writing an output of {self._docid!r}")
 

@@ -19,6 +19,9 @@ from queuedriver.filesystem import Directory
 _MAX_STACKS = 1 << 20
 # What begins a line of `note_ending`.
 _ENDED = "ended from outside, "
+# What heads the stacks that a driver's own hard limit wrote. Others were asked for, by somebody who
+# wanted to know, and the driver went on.
+_LATE = "Timeout ("
 # How faulthandler names the driver's own thread, and a call of ours to the file system.
 _LOOP = os.path.join("queuedriver", "loop.py")
 _FILES = os.path.join("queuedriver", "filesystem.py")
@@ -72,6 +75,13 @@ def note_ending(name: str, cause: EndedFor, message: str) -> None:
             os.close(fd)
 
 
+def unnote_ending(name: str) -> None:
+    """A driver that was about to be ended has gone on: nothing of it will be held against it."""
+    if _is_ours(name):
+        with suppress(FileNotFoundError):
+            os.truncate(os.path.join(runtime_directory(), name), 0)
+
+
 def read_ending(name: str) -> Ending | None:
     """How a driver of this host was ended; None when it ended by itself."""
     text = read_stacks(name)
@@ -80,6 +90,8 @@ def read_ending(name: str) -> Ending | None:
     lines = text.splitlines()
     said = [line.removeprefix(_ENDED) for line in lines if line.startswith(_ENDED)]
     stacks = "\n".join(line for line in lines if not line.startswith(_ENDED)).strip() or None
+    if not (said or any(line.startswith(_LATE) for line in lines)):
+        return None
     # The first reason stands: what came later only saw to it.
     cause, _, message = said[0].partition(": ") if said else ("hung", "", "")
     if cause not in ("hung", "memory", "ended"):

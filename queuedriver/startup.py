@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 from filelock import FileLock, Timeout
 
 from queuedriver import names
@@ -328,11 +327,8 @@ def _check_landmarks(queue: Queue, settings: Settings, targets: Sequence[Target]
 
 
 def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
-    old, new = msgspec.to_builtins(have), msgspec.to_builtins(want)
-    keys = [key for key in Settings.__struct_fields__ if old.get(key) != new.get(key)]
-    words = ", ".join(
-        f"{key} = {getattr(have, key)!r} (not {getattr(want, key)!r})" for key in keys
-    )
+    found = ((key, getattr(have, key), getattr(want, key)) for key in Settings.__struct_fields__)
+    words = ", ".join(f"{key} = {old!r} (not {new!r})" for key, old, new in found if old != new)
     return f"{queue.path}: {who} {words}; all drivers of a queue must agree: use the same options"
 
 

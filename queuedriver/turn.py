@@ -1,5 +1,6 @@
 """One turn of work: claim, process, and complete or set back."""
 
+import errno
 import resource
 import time
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ class Turn:
         self._tally = tally
         self._beats = beats
         self._batch = batch
+        # How many outputs have become visible.
+        self.published = 0
         # What could not be given back, or removed, while the file system was not well.
         self._litter: list[tuple[Lane, Job]] = []
 
@@ -125,6 +128,7 @@ class Turn:
 
     def _completed(self, lane: Lane, completion: Completion, work: int) -> None:
         claim, published = completion.claim, completion.published
+        self.published += len(published)
         event = "published" if published else "revoked" if completion.revoked else "finished"
         lane.journal.note(
             event,
@@ -253,6 +257,10 @@ class Turn:
 
     def _abandon(self, lane: Lane, job: Job, error: OSError | ConfigError) -> None:
         """Something is not well: give the document back, now or when all is well again."""
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            # No disk is to blame, but what the processor has left open. That ends this driver, and
+            # whoever recovers the claim charges the document for it.
+            return
         try:
             self._let_go(lane, job, f"not its fault: {error}")
         except OSError:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,44 @@ class Disk:
 
     def close(self) -> None:
         self._shell.communicate()
+
+
+# Answers the kernel's greeting (FUSE_INIT, with a version it knows), and nothing ever after.
+_SILENT = """
+import ctypes, os, struct, sys
+fd = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+if ctypes.CDLL(None).mount(b"silent", sys.argv[1].encode(), b"fuse", 0, options):
+    sys.exit(1)
+print(flush=True)
+while True:
+    _, number, unique = struct.unpack_from("<IIQ", os.read(fd, 1 << 20))
+    if number == 26:
+        welcome = struct.pack("<IIIIHHI", 7, 31, 65536, 0, 0, 0, 65536).ljust(64, b"\\0")
+        os.write(fd, struct.pack("<IiQ", 16 + len(welcome), 0, unique) + welcome)
+"""
+
+
+class Silent:
+    """A file system that never answers: who looks at it is out of reach even of SIGKILL, until it
+    is closed. In a mount namespace of its own."""
+
+    def __init__(self, where: Path) -> None:
+        where.mkdir()
+        if os.geteuid() or shutil.which("unshare") is None or not os.path.exists("/dev/fuse"):
+            pytest.skip("a file system that does not answer takes root, unshare(1) and /dev/fuse")
+        self._server = subprocess.Popen(
+            ["unshare", "--mount", sys.executable, "-c", _SILENT, str(where)],
+            stdout=subprocess.PIPE,
+        )
+        assert self._server.stdout is not None
+        if not self._server.stdout.readline():
+            self.close()
+            pytest.skip("nothing can be mounted here, not even in a namespace of its own")
+        # Seen from outside of the namespace.
+        self.path = Path(f"/proc/{self._server.pid}/root{where}")
+
+    def close(self) -> None:
+        """Those who wait are told that it is gone."""
+        self._server.kill()
+        self._server.communicate()

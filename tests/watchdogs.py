@@ -56,7 +56,8 @@ def obey(document):
         case ["bad", *_]:
             raise PermanentError("it says so itself")
         case ["wait", *_]:
-            (HERE / "waiting").touch()
+            with (HERE / "begun").open("a") as file:
+                print(document.docid, file=file)
             while not (HERE / "go").exists():
                 time.sleep(0.01)
         case ["slow", seconds, *_]:
@@ -114,6 +115,10 @@ class Yard:
         except FileNotFoundError:
             return []
         return sorted(one for one in found if one[0] != "." and one not in ("discarded", "done"))
+
+    def begun(self) -> list[str]:
+        """The documents that wait, or have waited, once for each time that one was begun."""
+        return (self.root / "begun").read_text().split()
 
     def read(self, path: str) -> str:
         return (self.root / "queues" / path).read_text()
@@ -205,7 +210,7 @@ class Yard:
 
     def all_pids(self) -> list[int]:
         """Every process that has the yard in its environment."""
-        mark = f"WATCHDOGD_STATE={self.environ['WATCHDOGD_STATE']}".encode()
+        mark = os.fsencode(f"WATCHDOGD_STATE={self.environ['WATCHDOGD_STATE']}")
         found = []
         for name in os.listdir("/proc"):
             if not name.isdecimal():

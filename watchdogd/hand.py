@@ -20,6 +20,7 @@ from queuedriver.errors import ConfigError, QueueError, is_trouble
 from queuedriver.liveness import process_ticks
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
+from queuedriver.tally import resident_memory
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.logs import Rotator
 
@@ -90,13 +91,18 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     os.chdir(order.directory)
     if order.directory not in sys.path:
         sys.path.insert(0, order.directory)
+    options = order.options
+    if processor is not None and options.max_memory:
+        # What it shares with the others is not of its making.
+        largest = options.max_memory + resident_memory()
+        options = msgspec.structs.replace(options, max_memory=largest)
     processor = processor or load(order.kind, order.work, order.startup_timeout)
     driver = Driver(
         order.inputs,
         processor,
         order.outputs,
         id=order.id,
-        options=order.options,
+        options=options,
         board=board,
     )
     return driver.run()

@@ -4,21 +4,21 @@ A slot is wanted while its number is not above the count that the stage is to ha
 to be replaced leave one at a time, each when the one before works again.
 """
 
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from queuedriver.board import Board
-from queuedriver.errors import ConfigError
+from queuedriver.board import Ordered
 from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd import places
 from watchdogd.admission import memory_of
+from watchdogd.adoption import find
 from watchdogd.balance import Load
+from watchdogd.events import Kind
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.past import policy_of
 from watchdogd.policy import degraded
-from watchdogd.process import Exit, Process
+from watchdogd.process import Exit
 from watchdogd.slot import Slot, Tell, Totals
 from watchdogd.snapshot import QueueSeen
 
@@ -46,12 +46,12 @@ class Keeper:
         self.stage = stage
         self.slots: list[Slot] = []
         self.wanted = 0
-        # What an operator wants instead of what the file says.
+        # What an operator asked for, and gets, instead of what the file says.
+        self.asked: int | None = None
         self.scaled: int | None = None
         self.paused = False
         # Its inputs are done and drained.
         self.done = False
-        self.degraded = False
         self._pipeline = pipeline
         self._host = host
         self._local = local
@@ -96,10 +96,19 @@ class Keeper:
         return [slot for slot in self.slots if slot.process is not None]
 
     @property
+    def unattended(self) -> bool:
+        """Whether what a dead driver left waits for nobody: the living look for it between their
+        documents, which may take hours."""
+        return not self.living or any(
+            slot.leftovers and slot.process is None for slot in self.slots
+        )
+
+    @property
     def settled(self) -> bool:
         """Whether nothing runs here any more that could be ended, nor is about to."""
         living = any(slot.rest.state != "unkillable" for slot in self.living)
-        return not (living or self._nursery.pids or any(slot.coming for slot in self.slots))
+        coming = any(slot.coming for slot in self.slots)
+        return not (living or coming) and self._nursery.settled
 
     # What the queues say
 
@@ -107,7 +116,9 @@ class Keeper:
         """The latest look at the inputs, and what the stage's history says of a document."""
         seen = [queues[name] for name in self.stage.inputs if name in queues]
         self._looked_at = now
-        self.done = bool(seen) and all(one.done and one.drained for one in seen)
+        # A look from before a reload does not know of every queue.
+        all_seen = len(seen) == len(self.stage.inputs) > 0
+        self.done = all_seen and all(one.done and one.drained for one in seen)
         self.paused = any(one.paused for one in seen)
         self._work = not (self.done or any(one.quit for one in seen))
         if hard != self._learned:
@@ -134,8 +145,6 @@ class Keeper:
                 due.append(until)
         if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
             self._reload_nursery(now)
-        states = [slot.rest.state for slot in self.slots if slot.wanted]
-        self.degraded = degraded(states)
         totals = self.totals
         spent = (totals.work + totals.overhead) / 1e9
         self.pace.count(now, totals.documents + totals.failed, spent)
@@ -144,7 +153,10 @@ class Keeper:
     # Restart
 
     def restart(self, slots: list[Slot] | None = None) -> None:
-        """Replace drivers, one at a time; those that were given up get another chance at once."""
+        """Replace drivers, one at a time; those that were given up get another chance at once. With
+        all of them (None) what they share is loaded anew."""
+        if slots is None:
+            self._reload_nursery(time.monotonic())
         for slot in self.slots if slots is None else slots:
             slot.forget()
             if slot.process is not None and slot not in self._to_roll:
@@ -222,47 +234,33 @@ class Keeper:
     def adopt_living(self, now: float) -> None:
         """Drivers of an earlier watchdog that are still there. With adoption they are ours from now
         on; else they leave, and their slots are theirs until they have."""
-        for number, path in self._boards():
-            try:
-                board = Board.open(path)
-            except (OSError, ConfigError):
-                continue
-            glimpse = board.read()
-            process = Process.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
-            if process is None:
-                board.close()
-                continue
+        for number, process, board in find(self._local, self._host, self.stage.name):
             self._make_slots(number)
-            self._adopt(self.slots[number - 1], process, board, now)
+            slot = self.slots[number - 1]
+            slot.adopted(process, board, now)
+            self._place(slot, board.read_ordered())
 
-    def _adopt(self, slot: Slot, process: Process, board: Board, now: float) -> None:
-        parent, memory, order = board.read_ordered()
-        # One that was to end with its watchdog has been told so by the kernel; a second signal
-        # would take the document at hand away from it.
-        slot.adopted(process, board, now, memory, leaving=bool(parent))
-        if parent or not self._pipeline.adopt:
+    def _place(self, slot: Slot, ordered: Ordered) -> None:
+        if ordered.parent or not self._pipeline.adopt:
             slot.restarting = True
             return
         # How many there are to be is not known before the first look.
         slot.wanted = True
         self.wanted = max(self.wanted, slot.number)
-        if order != self._nursery.told(slot.name, slot.driver):
+        if ordered.order != self._nursery.told(slot.name, slot.driver):
             self._to_roll.append(slot)
 
-    def _boards(self) -> Iterator[tuple[int, str]]:
-        directory = os.path.join(self._local, "boards")
-        begins = places.driver_id(self._host, self.stage.name, 0).removesuffix("0")
-        for name in os.listdir(directory):
-            number = name.removeprefix(begins).removesuffix(".board")
-            if number.isdecimal() and name == f"{begins}{number}.board":
-                yield int(number), os.path.join(directory, name)
-
     # Reload
+
+    def unsettle(self, until: float) -> None:
+        """Until then its queues may have drivers with other settings, which are about to leave."""
+        self._unsettled_until = max(self._unsettled_until, until + _SETTLING)
 
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
         """What the file says of this stage now. Drivers are replaced only when that concerns them,
         and all at once only when they must not differ in it."""
         old, self.stage = self.stage, stage
+        self.done = self.done and old.inputs == stage.inputs
         self._pipeline = pipeline
         self._policy = policy_of(stage, self._learned)
         self._nursery.renew(stage, pipeline)
@@ -277,14 +275,36 @@ class Keeper:
                 if slot.past.state == "crash-looped":
                     slot.forget()
         elif changed & _AGREED:
-            self._unsettled_until = now + old.grace + _SETTLING
+            self.unsettle(now + old.grace)
             for slot in self.slots:
                 slot.forget()
                 slot.restarting = slot.process is not None
         else:
-            self.restart()
+            self.restart(list(self.slots))
 
     # Facts
+
+    @property
+    def degraded(self) -> str:
+        """Why so few drivers are left that people should know; empty while it is well."""
+        wanted = [slot for slot in self.slots if slot.wanted]
+        if not degraded([slot.rest.state for slot in wanted]):
+            return ""
+        return next(slot.rest.why for slot in wanted if slot.rest.state == "crash-looped")
+
+    @property
+    def news(self) -> list[tuple[Kind, str]]:
+        """What people should be told of the stage itself, once."""
+        found: list[tuple[Kind, str]] = []
+        if why := self.degraded:
+            found.append(("degraded", why))
+        if self.paused:
+            found.append(("paused", ""))
+        if self.done:
+            found.append(("drained", ""))
+        if self._nursery.note:
+            found.append(("note", self._nursery.note))
+        return found
 
     def load(self, queues: Mapping[str, QueueSeen], coming: int) -> Load:
         """What the balance is to know of this stage."""

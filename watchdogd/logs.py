@@ -8,8 +8,13 @@ descriptors. What a command still writes to its old copy of them goes into the o
 
 import contextlib
 import errno
+import io
 import os
 import stat
+import sys
+from typing import TextIO
+
+from queuedriver.errors import is_trouble
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _STDOUT, _STDERR = 1, 2
@@ -55,6 +60,27 @@ def rotate(path: str, keep: int) -> bool:
     return True
 
 
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+class _Lossy(io.FileIO):
+    """What a full disk has no room for is lost."""
+
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError as error:
+            if not is_trouble(error):
+                raise
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+
+
+def _lossy_text(fd: int) -> TextIO:
+    writer = io.BufferedWriter(_Lossy(fd, "w", closefd=False))
+    return io.TextIOWrapper(writer, errors="backslashreplace", line_buffering=True)
+
+
 class Rotator:
     """The log of the process that this runs in."""
 
@@ -62,17 +88,26 @@ class Rotator:
         self.path = path
         self.size = size
         self.keep = keep
+        # The file that we put there.
+        self._ours = (0, 0)
 
     def take_over(self) -> None:
-        """Let stdout and stderr be the log."""
-        self._put(open_log(self.path, self.size, self.keep))
+        """Let stdout and stderr be the log. No document is to fail by a line that a processor
+        prints while the log's disk is full; and no line is to be lost when a driver is killed."""
+        with contextlib.suppress(OSError):
+            self._put(open_log(self.path, self.size, self.keep))
+        self._ours = _identity(os.fstat(_STDERR))
+        sys.stdout, sys.stderr = _lossy_text(_STDOUT), _lossy_text(_STDERR)
 
     def rotate_if_large(self) -> bool:
         """Go on in a new file if the old one has grown too large, or was deleted or moved away."""
         ours = os.fstat(_STDERR)
+        if _identity(ours) != self._ours:
+            # A processor closed it, and it is another file's number now: perhaps a document's.
+            return False
         try:
             there = os.stat(self.path, follow_symlinks=False)
-            same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+            same = _identity(there) == self._ours
         except FileNotFoundError:
             same = False
         if same and ours.st_size < self.size:
@@ -87,3 +122,4 @@ class Rotator:
         for number in (_STDOUT, _STDERR):
             os.dup2(fd, number)
         os.close(fd)
+        self._ours = _identity(os.fstat(_STDERR))

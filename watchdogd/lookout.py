@@ -84,9 +84,12 @@ class Lookout:
         self._may_start_at = now + RESTART_EVERY
         if self._too_many_left():
             return False
-        theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
-        self.fd, theirs_out = os.pipe2(os.O_CLOEXEC)
+        theirs: list[int] = []
         try:
+            theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
+            theirs.append(theirs_in)
+            self.fd, theirs_out = os.pipe2(os.O_CLOEXEC)
+            theirs.append(theirs_out)
             _enlarge(self._out)
             os.set_blocking(self._out, False)
             os.set_blocking(self.fd, False)
@@ -96,8 +99,8 @@ class Lookout:
             self._close()
             return False
         finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
+            for fd in theirs:
+                os.close(fd)
         self.heard_at = self._asked_at = now
         self._lost = False
         self._patience = PATIENCE_AT_START

@@ -21,8 +21,9 @@ from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 _CANNOT_START, _TROUBLE, _LATER = 70, 74, 75
 # What the host has too little of just now: that is no fault of the stage's.
 _SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-# For what was loaded to clean up, once nobody needs it any more.
+# For what was loaded to clean up, once nobody needs it any more; and to end when it was killed.
 _LEAVING_TAKES = 10.0
+_KILL_TAKES = 10.0
 
 
 class Born(NamedTuple):
@@ -59,6 +60,7 @@ class Nursery:
         self._ends_at = 0.0
         # Told to leave, and not gone yet; and when each is ended.
         self._former: list[tuple[Template, float]] = []
+        self._looked_at = 0.0
 
     # What it watches
 
@@ -70,6 +72,13 @@ class Nursery:
     @property
     def pids(self) -> set[int]:
         return {one.pid for template in self._templates for one in template.processes}
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is loaded any more, but for what not even SIGKILL ends."""
+        return self._template is None and all(
+            self._looked_at >= ends_at + _KILL_TAKES for _, ends_at in self._former
+        )
 
     def due_at(self, now: float) -> float | None:
         """When something will have taken too long to load, or to leave."""
@@ -107,6 +116,7 @@ class Nursery:
 
     def receive(self, now: float) -> list[Born | Stillborn]:
         """What has come of earlier starts."""
+        self._looked_at = now
         for former, ends_at in self._former:
             if now >= ends_at:
                 former.kill()

@@ -75,6 +75,7 @@ class Forked(CallProcessor):
         self._hooks = hooks
 
     def start(self, marker: str) -> None:
+        super().start(marker)
         for hook in self._hooks:
             hook()
 

@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from queuedriver.liveness import process_ticks
@@ -81,7 +82,13 @@ class Process:
         if self.adopted:
             return Exit() if _ended(self.pidfd) else None
         try:
-            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
+            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                # What it leaves of its group ends with it. Until it is reaped, the group's number
+                # is nobody else's.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
             # Whoever started us ignores SIGCHLD, or it never was our child.
             self.adopted = True

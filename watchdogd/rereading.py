@@ -1,16 +1,19 @@
 """Reads the pipeline's file again, in a process of its own: the file may be where the queues are,
 on a file system that does not answer, and the loop must not wait.
 
-`python -m watchdogd.rereading FILE HOST` prints the pipeline, or what is wrong with the file.
+`python -m watchdogd.rereading FILE HOST PARENT` prints the pipeline, or what is wrong with the
+file.
 """
 
 import os
+import signal
 import sys
 
 import msgspec
 
 from queuedriver.errors import QueueError
 from queuedriver.pipeline.model import Pipeline
+from watchdogd.kernel import die_with_parent
 from watchdogd.process import Process, spawn
 
 # Longer than any reading takes where the file can be read.
@@ -34,15 +37,14 @@ class Rereading:
         self._data = b""
         self.fd, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.fd, False)
-        argv = (sys.executable, "-P", "-m", "watchdogd.rereading", file, host)
+        argv = (sys.executable, "-P", "-m", "watchdogd.rereading", file, host, str(os.getpid()))
         try:
             self._process: Process = spawn(argv, os.environ, stdout=theirs)
+        except OSError:
+            os.close(self.fd)
+            raise
         finally:
             os.close(theirs)
-
-    @property
-    def ends_at(self) -> float:
-        return self._ends_at
 
     def result(self, now: float) -> Read | None:
         """What the file says; None while that is not known."""
@@ -60,6 +62,10 @@ class Rereading:
             return self._end(msgspec.json.decode(self._data, type=Read))
         except msgspec.DecodeError:
             return self._end(Read(error=f"{self._file} cannot be read: its reader crashed"))
+
+    def abandon(self) -> None:
+        """What it says is not wanted any more."""
+        self._end(Read())
 
     def _end(self, read: Read) -> Read:
         os.close(self.fd)
@@ -85,4 +91,5 @@ def main(file: str, host: str) -> Read:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]), signal.SIGKILL)
     sys.stdout.buffer.write(msgspec.json.encode(main(sys.argv[1], sys.argv[2])))

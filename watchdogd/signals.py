@@ -4,6 +4,8 @@ TERM, INT    leave: every driver finishes the document at hand; again: at once
 QUIT         leave at once
 HUP          read the pipeline's file again
 CHLD         a child has ended
+USR1         nothing; it would end a process that does not expect it
+USR2         write the stacks of the watchdog itself to stderr
 """
 
 import faulthandler
@@ -41,6 +43,8 @@ class Signals:
             (signal.SIGQUIT, self._hurry),
             (signal.SIGHUP, self._read_again),
             (signal.SIGCHLD, self._wake),
+            # Asks others to open their logs anew; ours are opened for each line.
+            (signal.SIGUSR1, self._wake),
         ):
             self._before[number] = signal.signal(number, handler)
         # Of the watchdog itself, for whoever wants to know what it waits for.

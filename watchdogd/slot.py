@@ -8,13 +8,15 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from queuedriver.board import Board, Glimpse
-from queuedriver.runtime import EndedFor, note_ending
+from queuedriver.errors import QueueError
+from queuedriver.runtime import EndedFor, note_ending, unnote_ending
 from queuedriver.tally import resident_memory
 from watchdogd.events import Kind
-from watchdogd.past import HUNG, MEMORY, START_UP, Life, Past, Policy, cause, remember
+from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember
 from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide
 from watchdogd.process import Exit, Process, signal_name
 
@@ -28,6 +30,10 @@ _SIGNALS = {
     "terminate": signal.SIGTERM,
     "kill": signal.SIGKILL,
 }
+# Nobody looked for so long: then this host, or all of us, stood still, and no document is to blame.
+_STOPPED = 10.0
+# From the first wish to the second; nearer together the driver takes them for one.
+_SECOND_WISH = 0.2
 _BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "")
 
 
@@ -114,7 +120,7 @@ class Slot:
         stage_of_life = (glimpse.ready_at, glimpse.began_at)
         if stage_of_life != self._stalled:
             self._stalled, self._stall = stage_of_life, 0.0
-        elif not fs_ok:
+        elif not fs_ok or elapsed > _STOPPED:
             self._stall += elapsed
         if glimpse.word and not self._left_at:
             self._left_at = now
@@ -122,10 +128,13 @@ class Slot:
         if asked and (asked.step, asked.why) == ("stacks", HUNG) and glimpse.began_at > asked.at:
             # It has gone on by itself: what it was asked is no reason for anything any more.
             self._asked = None
+            with suppress(OSError, QueueError):
+                unnote_ending(glimpse.dump)
         try:
             self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            # It has ended, and its pidfd will say so; or it is a set-uid program.
+        except OSError:
+            # It has ended, and its pidfd will say so; or it is a set-uid program, or we have too
+            # many files open.
             pass
         if not glimpse.ready_at or before.ready_at:
             return None
@@ -193,10 +202,24 @@ class Slot:
         else:
             process.send(_SIGNALS[action.step])
 
+    def hurry(self, now: float) -> float:
+        """What it has at hand is to be given back: a second wish, once it has had the first. When
+        to come back for that."""
+        asked = self._asked
+        if asked is None or asked.step != "leave":
+            return math.inf
+        second_at = asked.at + _SECOND_WISH
+        if now < second_at:
+            return second_at
+        self.ask(Ask("hurry", "stop"), now)
+        return now
+
     def _note_ending(self, why: str) -> None:
         cause_of_end = _CAUSES.get(why, "ended")
         words = f"the watchdog ended the driver: {why}" if cause_of_end != "hung" else ""
-        note_ending(self.glimpse.dump, cause_of_end, words)
+        # Where the runtime directory is full, it will pass for a crash.
+        with suppress(OSError, QueueError):
+            note_ending(self.glimpse.dump, cause_of_end, words)
 
     def _show(self, rest: Rest, now: float) -> None:
         if rest.state != self.rest.state:
@@ -220,23 +243,25 @@ class Slot:
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)
 
-    def adopted(
-        self, process: Process, board: Board, now: float, memory_before: int, *, leaving: bool
-    ) -> None:
-        """A driver lives here since before this watchdog did; it may have been told to leave."""
+    def adopted(self, process: Process, board: Board, now: float) -> None:
+        """A driver lives here since before this watchdog did."""
         self.process, self._board = process, board
         self.glimpse = board.read()
         self.started_at = self.glimpse.ready_at or now
         self.starts += 1
         self.earlier = Totals().minus(self.glimpse)
-        self._memory_before = memory_before
-        if leaving:
+        ordered = board.read_ordered()
+        self._memory_before = ordered.memory
+        if ordered.parent:
+            # The kernel has told it that its watchdog died; a second signal would take the document
+            # at hand away from it.
             self._asked = Asked("leave", "its watchdog has died", now)
         self._tell("adopted", self, f"process {process.pid}")
 
     def not_born(self, why: str, exit_code: int, policy: Policy, now: float) -> None:
         """A start that came to nothing."""
         self.coming = False
+        self._tell("exited", self, f"it did not start: {why}", exit_code=exit_code)
         self._remember(
             Life(started_at=now, ended_at=now, exit_code=exit_code, word="failed", why=why), policy
         )
@@ -250,7 +275,8 @@ class Slot:
             self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
-        self.leftovers = not life.word
+        # Who was never ready has not looked at what the one before left.
+        self.leftovers = not life.word or (self.leftovers and not life.ready_at)
         self.process = self._board = self._asked = None
         self.restarting = False
         self.memory = 0
@@ -274,8 +300,9 @@ class Slot:
         if self.restarting:
             ended_for = "restart"
         elif asked is not None:
-            by_us = asked.why in (HUNG, MEMORY, START_UP) or self.wanted
-            ended_for = asked.why if by_us else self.unwanted_for
+            # Told to leave, and wanted again before it had: that is held against nobody.
+            at_fault = asked.why in (HUNG, MEMORY, START_UP) or (asked.why == LATE and self.wanted)
+            ended_for = asked.why if at_fault else self.unwanted_for
         return Life(
             started_at=self.started_at,
             ready_at=glimpse.ready_at,

@@ -28,6 +28,7 @@ from watchdogd import kernel
 
 # Bytes of one message: half of what a socket holds by default, and far more than an order has.
 LIMIT = 100_000
+_BUG, _LATER = 70, 75
 # What draws random numbers from a state that a fork would share. `random` itself knows of forks.
 _SEEDS = (("numpy.random", "seed"), ("torch", "seed"))
 
@@ -40,9 +41,10 @@ class Parked(msgspec.Struct, frozen=True, tag="parked"):
 
 
 class NotForked(msgspec.Struct, frozen=True, tag="not-forked"):
-    """There is no spare this time."""
+    """There is no spare this time. The exit code says whether another try is of use."""
 
     why: str
+    exit_code: int
 
 
 class _Kin(msgspec.Struct):
@@ -70,7 +72,7 @@ def make_spare(control: socket.socket, stage: str, watchdog: int) -> bytes | Non
     with ours:
         # Nothing comes once both the middle and the spare have ended without a word.
         message, fds, _, _ = socket.recv_fds(ours, LIMIT, 2, socket.MSG_CMSG_CLOEXEC)
-    nothing = msgspec.json.encode(NotForked("the fork ended before it was ready"))
+    nothing = msgspec.json.encode(NotForked("the fork ended before it was ready", _BUG))
     # Without a watchdog, the next look at the socket says so.
     with contextlib.suppress(BrokenPipeError):
         socket.send_fds(control, [message or nothing], fds)
@@ -80,7 +82,7 @@ def make_spare(control: socket.socket, stage: str, watchdog: int) -> bytes | Non
 
 
 def _not_forked(error: OSError) -> bytes:
-    return msgspec.json.encode(NotForked(f"fork: {error.strerror}"))
+    return msgspec.json.encode(NotForked(f"fork: {error.strerror}", _LATER))
 
 
 def _fork_away(theirs: socket.socket) -> int:

@@ -1,21 +1,18 @@
 """The stages of a pipeline on this host: who keeps each, and how many drivers it gets."""
 
 import math
-import os
-import re
 import time
 from collections.abc import Mapping
 from itertools import chain
 from typing import Protocol
 
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd import places
-from watchdogd.balance import Load, Move, Room, initial, move
+from watchdogd.adoption import stages_with_boards
+from watchdogd.balance import Load, Move, Room, fits, initial, move
 from watchdogd.events import Kind
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper
-from watchdogd.policy import Ask
 from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 
@@ -47,6 +44,8 @@ class Stages:
         self._moved_at = -math.inf
         # Who gives a driver to whom, while it has not left.
         self._giving: tuple[Keeper, str] | None = None
+        # What was told of each stage.
+        self._told: dict[str, list[tuple[Kind, str]]] = {}
 
     # All of them
 
@@ -91,7 +90,19 @@ class Stages:
         """Look at every driver and do what is to be done; when to come back at the latest."""
         due = [one.turn(now, elapsed, fs_ok) for one in self.everyone]
         self._parting = [one for one in self._parting if not one.settled]
+        self._tell_changes()
         return min((at for at in due if at is not None), default=math.inf)
+
+    def _tell_changes(self) -> None:
+        """What a stage is now, and was not when it was last told."""
+        told, self._told = self._told, {name: one.news for name, one in self.keepers.items()}
+        for name, news in self._told.items():
+            before = {kind for kind, _ in told.get(name, ())}
+            for kind, message in news:
+                if kind not in before:
+                    self._say(kind, message, stage=name)
+            if "paused" in before - {kind for kind, _ in news}:
+                self._say("resumed", stage=name)
 
     def learn(self, snapshot: Snapshot, now: float) -> None:
         """The latest look at the queues."""
@@ -104,17 +115,21 @@ class Stages:
         for keeper in self.keepers.values():
             keeper.want(0, "stop")
 
-    def hurry(self, now: float) -> None:
-        """What is at hand is given back at once."""
-        for keeper in self.everyone:
-            for slot in keeper.living:
-                slot.ask(Ask("hurry", "stop"), now)
+    def hurry(self, now: float) -> float:
+        """What is at hand is given back at once; when to come back for those that need time."""
+        slots = chain.from_iterable(one.living for one in self.everyone)
+        return min((slot.hurry(now) for slot in slots), default=math.inf)
 
-    def restart(self, target: str) -> None:
-        """Replace the drivers of a stage, one of them, or (empty) all."""
+    def restart(self, target: str) -> bool:
+        """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
+        known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
-            keeper.restart([slot for slot in keeper.slots if whole or slot.name == target])
+            slots = [slot for slot in keeper.slots if slot.name == target]
+            if whole or slots:
+                keeper.restart(None if whole else slots)
+                known = True
+        return known
 
     @property
     def hopeless(self) -> str:
@@ -127,11 +142,11 @@ class Stages:
 
     @property
     def abandoned(self) -> list[str]:
-        """Queues with claims that no driver here will recover, for none lives."""
+        """Queues with claims that no driver here may recover soon."""
         return [
             queue
             for keeper in self.keepers.values()
-            if not keeper.living
+            if keeper.unattended
             for queue in keeper.stage.inputs
             if (seen := self._queues.get(queue)) is not None and (seen.working or seen.written)
         ]
@@ -141,12 +156,17 @@ class Stages:
     def man(self, pipeline: Pipeline, now: float) -> None:
         """A keeper for each stage that the pipeline has, and none for others."""
         self._pipeline = pipeline
+        grace = self.grace
         before, self.keepers = self.keepers, {}
+        is_reload = bool(before)
         for stage in pipeline.stages:
             keeper = before.pop(stage.name, None)
             if keeper is None:
                 keeper = Keeper(stage, pipeline, self._host, self._local, self._tell)
                 keeper.adopt_living(now)
+                if is_reload:
+                    # It may take over the queues of one that is parting, here or on other hosts.
+                    keeper.unsettle(now + grace)
             else:
                 keeper.change(stage, pipeline, now)
             self.keepers[stage.name] = keeper
@@ -158,7 +178,7 @@ class Stages:
         """Drivers of an earlier watchdog whose stages the file no longer has: they leave."""
         if self._pipeline is None:
             return
-        for name in _stages_with_boards(self._local, self._host) - self.keepers.keys():
+        for name in stages_with_boards(self._local, self._host) - self.keepers.keys():
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
@@ -167,6 +187,9 @@ class Stages:
             keeper.adopt_living(now)
             keeper.want(0, "unmanaged")
             self._parting.append(keeper)
+            if keeper.living:
+                for other in self.keepers.values():
+                    other.unsettle(now + stage.grace)
 
     def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
         self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
@@ -181,12 +204,26 @@ class Stages:
 
     def scale(self, wanted: Mapping[str, int | None]) -> None:
         """What operators want instead of what the file says."""
-        for name, keeper in self.keepers.items():
-            if (scaled := wanted.get(name)) != keeper.scaled:
-                keeper.scaled = scaled
-                count = min(max(keeper.wanted, keeper.least), keeper.most)
-                self._say("scaled", f"from {keeper.wanted} to {count} drivers", stage=name)
-                keeper.want(count)
+        changed = [
+            name for name, keeper in self.keepers.items() if wanted.get(name) != keeper.asked
+        ]
+        # What one gives up, another may have.
+        for name in sorted(changed, key=lambda name: wanted.get(name) or 0):
+            keeper = self.keepers[name]
+            keeper.asked = asked = wanted.get(name)
+            keeper.scaled = asked if asked is None else self._fitting(name, asked)
+            count = min(max(keeper.wanted, keeper.least), keeper.most)
+            more = f"; there is no room for {asked}" if keeper.scaled != asked else ""
+            self._say("scaled", f"from {keeper.wanted} to {count} drivers{more}", stage=name)
+            keeper.want(count)
+
+    def _fitting(self, name: str, count: int) -> int:
+        """How many of so many drivers there is room for, beside those that others have."""
+        loads, room = self.loads(), self.room
+        split = {load.stage: max(load.now, load.min) for load in loads}
+        while count > 1 and not fits(loads, room, {**split, name: count}):
+            count -= 1
+        return count
 
     @property
     def room(self) -> Room:
@@ -237,10 +274,3 @@ class Stages:
         if taker := self.keepers.get(to):
             taker.want(min(taker.wanted + 1, taker.most))
         return True
-
-
-def _stages_with_boards(local: str, host: str) -> set[str]:
-    """The stages that have, or had, drivers on this host."""
-    board = re.compile(rf"{re.escape(places.short_host(host))}-(.+)-[0-9]+\.board")
-    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, "boards")))
-    return {one[1] for one in found if one is not None}

@@ -47,10 +47,9 @@ def driver_report(slot: Slot, now: float) -> DriverReport:
 def stage_report(keeper: Keeper) -> StageReport:
     """One stage on this host."""
     pace = keeper.pace
-    state, why = "", ""
-    if keeper.degraded:
-        looped = [slot for slot in keeper.slots if slot.past.state == "crash-looped"]
-        state, why = "degraded", looped[0].past.why if looped else ""
+    state, why = "", keeper.degraded
+    if why:
+        state = "degraded"
     elif keeper.done:
         state = "done"
     elif keeper.paused:

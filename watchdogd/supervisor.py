@@ -16,7 +16,7 @@ goes on, and says so, while that file system hangs.
 import os
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -30,9 +30,10 @@ from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
 from watchdogd.process import reap_strangers
 from watchdogd.report import State, encode
-from watchdogd.rereading import Rereading
+from watchdogd.rereading import Read, Rereading
+from watchdogd.sight import Sight
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Controls, Errands, QueueSeen, Request, Snapshot
+from watchdogd.snapshot import Errands, Request, Snapshot
 from watchdogd.stages import Stages
 from watchdogd.status import host_report
 
@@ -45,8 +46,9 @@ _PUBLISH_CHANGES_EVERY = 0.2
 _RECOVER_EVERY = 5.0
 # How long the end waits for the eyes to see it.
 _LAST_LOOK = 5.0
-# What leaving takes beyond the grace of the documents at hand.
-_MARGIN = 20.0
+# What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
+# time, and then there is the last look.
+_MARGIN = 30.0
 
 
 class Supervisor:
@@ -70,12 +72,9 @@ class Supervisor:
         self.drain = drain
         self._herald = herald
         self.stages = Stages(host, local, herald.say)
-        self.snapshot: Snapshot | None = None
-        # What was in discarded/ of each queue when this began.
-        self.discarded_before: dict[str, int] = {}
+        self.sight = Sight()
         self.reload_error = ""
         self.started_at = time.time()
-        self._queues_before: Mapping[str, QueueSeen] = {}
         self._lookout = lookout
         self._signals = signals
         self._notifier = notifier
@@ -92,7 +91,7 @@ class Supervisor:
         self._was_ok: bool | None = None
         # What the check of this host found that people should know.
         self.known_at_start: tuple[str, ...] = ()
-        self._closed = self._may_quit = False
+        self._may_quit = self._is_ready = False
         self.beat = 0
 
         self.notes: tuple[str, ...] = ()
@@ -133,6 +132,8 @@ class Supervisor:
                 self._leave("a stage that cannot go on")
             elif fs_ok:
                 self.stages.balance(now)
+        elif self._hurried:
+            due = min(due, self.stages.hurry(now))
         self._recover(now)
         self._publish(now)
         return min(
@@ -156,8 +157,7 @@ class Supervisor:
 
     def fs_ok(self, now: float) -> bool:
         """Whether the file system of the queues answers, and is well."""
-        snapshot = self.snapshot
-        return snapshot is not None and not snapshot.trouble and not self._lookout.lost(now)
+        return self.sight.known and not self.sight.trouble and not self._lookout.lost(now)
 
     def _reap(self, now: float) -> None:
         if self.stages.reap(now):
@@ -172,12 +172,18 @@ class Supervisor:
             if message.note:
                 self._herald.say("note", message=message.note)
             for one in message.recovered:
-                for docid in one.discarded:
-                    self._herald.say("discarded", message=f"{docid!r} of {one.queue}")
+                what = f"{format_count(one.claims, 'claim')} of {one.queue}"
+                gone = "".join(f"; {docid!r} is discarded" for docid in one.discarded)
+                self._herald.say("recovered", what + gone, queue=one.queue, count=one.claims)
             if message.snapshot is not None:
                 self._take(message.snapshot, now)
         ok = self.fs_ok(now)
-        if ok != self._was_ok and self.snapshot is not None:
+        answered = self.sight.heard or self._lookout.lost(now)
+        if answered and not self._is_ready:
+            # A service that waits for its file system has been started all the same.
+            self._is_ready = True
+            self._notifier.ready()
+        if ok != self._was_ok and answered:
             if not ok:
                 self._herald.say("waiting-fs", self.trouble)
             elif self._was_ok is not None:
@@ -187,18 +193,18 @@ class Supervisor:
     @property
     def trouble(self) -> str:
         """What is wrong with the file system of the queues; empty while it is well."""
-        snapshot = self.snapshot
         if self._lookout.lost(time.monotonic()):
             return f"{self.pipeline.root} does not answer"
-        return snapshot.trouble if snapshot is not None else ""
+        return self.sight.trouble
 
     def _take(self, snapshot: Snapshot, now: float) -> None:
-        first, self.snapshot = self.snapshot is None, snapshot
-        for name, queue in snapshot.queues.items():
-            before = self.discarded_before.setdefault(name, queue.discarded)
-            # What an operator takes out again was not discarded by this run either.
-            self.discarded_before[name] = min(before, queue.discarded)
-        controls = snapshot.controls
+        first = not self.sight.known
+        for queue, count in self.sight.take(snapshot).items():
+            what = f"{format_count(count, 'document')} of {queue}"
+            self._herald.say("discarded", what, queue=queue, count=count)
+        if not self.sight.known:
+            return
+        controls = self.sight.controls
         self._may_quit = self._may_quit or not controls.quit
         if first and controls.quit:
             # That this watchdog was started is the later wish.
@@ -206,38 +212,34 @@ class Supervisor:
         if self._served is None:
             # What was asked for before this watchdog began is none of its business.
             self._served = set(controls.requests)
-        self.stages.learn(snapshot, now)
+        self.stages.learn(self.sight.snapshot, now)
         if not self._leaving:
             self.stages.scale(controls.scale)
             if first:
-                self._queues_before = snapshot.queues
                 self.stages.begin()
-                self._notifier.ready()
-        if self.drain and not self._closed and not snapshot.trouble:
-            self._closed = self._lookout.send(Errands(close=self.pipeline.sources))
+        queues = self.sight.queues
+        still_open = [
+            one for one in self.pipeline.sources if one in queues and not queues[one].done
+        ]
+        if self.drain and still_open and not snapshot.trouble:
+            # Again with each look: eyes that were asked before may have ended before they did it.
+            self._lookout.send(Errands(close=tuple(still_open)))
 
     # What is asked of it
 
     def _obey(self, now: float) -> None:
-        controls = self.snapshot.controls if self.snapshot is not None else Controls()
+        controls = self.sight.controls
         quit_file = controls.quit if self._may_quit else ""
         if self._signals.leaving_at or quit_file:
             self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
         if self._signals.hurried or quit_file == "now":
-            self._hurry(now)
+            self._hurried = True
         if self._signals.reload:
             self._signals.reload = False
             self._read_again(now)
         if self._rereading is not None and (read := self._rereading.result(now)) is not None:
             self._rereading = None
-            if read.pipeline is None:
-                self._refuse(read.error)
-            else:
-                self._reload(read.pipeline, now)
-            for serial in self._reloads:
-                self._served_one(serial)
-            self._reloads.clear()
-            self._publish_at = now
+            self._have_read(read, now)
         for request in controls.requests:
             if self._served is not None and request not in self._served:
                 self._served.add(request)
@@ -249,7 +251,8 @@ class Supervisor:
         if request.kind == "reload":
             self._read_again(now, request.serial)
             return
-        self.stages.restart(request.target)
+        if not self.stages.restart(request.target):
+            self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
         self._served_one(request.serial)
 
     def _served_one(self, serial: str) -> None:
@@ -263,24 +266,33 @@ class Supervisor:
         self._leaving = True
         self._notifier.stopping()
         self._notifier.extend(self.stages.grace + _MARGIN)
-        self._herald.say("note", f"leaving because of {why}")
+        self._herald.say("note", f"leaving because of {why}; a second signal hurries the documents")
         self.stages.leave()
-
-    def _hurry(self, now: float) -> None:
-        if self._hurried:
-            return
-        self._leave("a signal")
-        self._hurried = True
-        self.stages.hurry(now)
 
     # Reload
 
     def _read_again(self, now: float, serial: str = "") -> None:
         if serial:
             self._reloads.append(serial)
-        if self._rereading is None:
-            self._notifier.reloading(now)
+        if self._rereading is not None:
+            # It may have read what has changed since.
+            self._rereading.abandon()
+            self._rereading = None
+        self._notifier.reloading(now)
+        try:
             self._rereading = Rereading(self.pipeline.file, self.host, now)
+        except OSError as error:
+            self._have_read(Read(error=f"{self.pipeline.file} cannot be read: {error}"), now)
+
+    def _have_read(self, read: Read, now: float) -> None:
+        if read.pipeline is None:
+            self._refuse(read.error)
+        else:
+            self._reload(read.pipeline, now)
+        for serial in self._reloads:
+            self._served_one(serial)
+        self._reloads.clear()
+        self._publish_at = now
 
     def _refuse(self, error: str) -> None:
         self.reload_error = error
@@ -326,9 +338,9 @@ class Supervisor:
             return
         self._published, self._published_at = states, now
         self._publish_at = now + _PUBLISH_EVERY
-        controls = self.snapshot.controls if self.snapshot is not None else Controls()
-        self.notes = (*self.known_at_start, *controls.notes)
-        self._lookout.send(Errands(publish=msgspec.Raw(self._report(now))))
+        self.notes = (*self.known_at_start, *self.sight.controls.notes)
+        if not self._lookout.lost(now):
+            self._lookout.send(Errands(publish=msgspec.Raw(self._report(now))))
 
     def _report(self, now: float) -> bytes:
         self.beat += 1
@@ -346,7 +358,7 @@ class Supervisor:
     def _words(self) -> str:
         """All of it in one line."""
         living = sum(slot.process is not None for slot in self.stages.slots)
-        waiting = sum(one.waiting for one in self.snapshot.queues.values()) if self.snapshot else 0
+        waiting = sum(one.waiting for one in self.sight.queues.values())
         return f"{self.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
 
     # Claims that nobody else would recover
@@ -364,17 +376,18 @@ class Supervisor:
     def _over(self) -> bool:
         if not self.stages.settled:
             return False
-        return self._leaving or (self.drain and self._closed and self.stages.done)
+        return self._leaving or (self.drain and self.stages.done)
 
     @property
     def through(self) -> int:
         """How many documents have left the pipeline at its ends."""
-        queues = self.snapshot.queues if self.snapshot is not None else {}
         if self.drain:
             inputs = {name for stage in self.pipeline.stages for name in stage.inputs}
-            now = {name: one for name, one in queues.items() if name in inputs}
-            before = {name: one for name, one in self._queues_before.items() if name in inputs}
-            return through(before, now, sum(self.discarded.values()))
+            then, now = (
+                {name: one for name, one in queues.items() if name in inputs}
+                for queues in (self.sight.queues_at_first, self.sight.queues)
+            )
+            return through(then, now, sum(self.discarded.values()))
         ends = set(self.pipeline.results)
         keepers = self.stages.keepers.values()
         return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
@@ -382,11 +395,7 @@ class Supervisor:
     @property
     def discarded(self) -> dict[str, int]:
         """How many documents were discarded since this began, by queue; only where any were."""
-        queues = self.snapshot.queues if self.snapshot is not None else {}
-        more = {
-            name: one.discarded - self.discarded_before.get(name, 0) for name, one in queues.items()
-        }
-        return {name: count for name, count in more.items() if count > 0}
+        return self.sight.discarded
 
     def _end(self) -> None:
         """The last look, for whoever counts, and the last word."""
@@ -413,5 +422,6 @@ class Supervisor:
             poll.register(self._lookout.fd, select.POLLIN)
             poll.poll((ends_at - now) * 1000)
             for message in self._lookout.receive(time.monotonic()):
-                self.snapshot = message.snapshot or self.snapshot
+                if message.snapshot is not None:
+                    self.sight.take(message.snapshot)
                 ended = ended or message.farewell

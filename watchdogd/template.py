@@ -37,7 +37,7 @@ _FORK = b"fork"
 _FDS = 2
 # Spares that died in a row, unused: something ends them, and it is not for us to feed it.
 _MAX_WASTED = 3
-_CANNOT_FORK = 70
+_CANNOT_FORK, _LATER = 70, 75
 _MESSAGE = msgspec.json.Decoder(Loaded | Unfit | Parked | NotForked)
 
 State = Literal["stopped", "loading", "ready", "failed"]
@@ -130,7 +130,11 @@ class Template:
             # The last word is for people who list processes.
             argv = (*self._command, self._load.stage)
             environ = {**os.environ, **self._env}
-            self._process = spawn(argv, environ, stdin=theirs.fileno(), stdout=log, stderr=log)
+            try:
+                self._process = spawn(argv, environ, stdin=theirs.fileno(), stdout=log, stderr=log)
+            except OSError:
+                ours.close()
+                raise
         ours.settimeout(0.0)
         self._control = ours
         self.state, self.why = "loading", ""
@@ -230,17 +234,17 @@ class Template:
                 # Without its socket it leaves.
                 for fd in fds:
                     os.close(fd)
-                self._not_forked("the watchdog has too many files open", events)
-            case NotForked(why):
-                self._not_forked(why, events)
+                self._not_forked("the watchdog has too many files open", _LATER, events)
+            case NotForked(why, exit_code):
+                self._not_forked(why, exit_code, events)
 
-    def _not_forked(self, why: str, events: list[Event]) -> None:
+    def _not_forked(self, why: str, exit_code: int, events: list[Event]) -> None:
         self.expected -= 1
         # Not again before somebody wants a driver.
         self._wasted = _MAX_WASTED
         if self._requests:
             name, _ = self._requests.pop(0)
-            events.append(Refused(name, why, _CANNOT_FORK))
+            events.append(Refused(name, why, exit_code))
 
     def _serve(self, events: list[Event]) -> None:
         """Give the spares to those who wait."""

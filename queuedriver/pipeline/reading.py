@@ -61,8 +61,14 @@ def read(path: str | os.PathLike[str], host: str | None = None) -> Pipeline:
 
 def study(path: str | os.PathLike[str], host: str | None = None) -> Study:
     """The same, with the places of everything in the file."""
-    shown = os.fspath(path)
-    return parse(load(path), shown, os.path.abspath(path), host)
+    shown, absolute = os.fspath(path), os.path.abspath(path)
+    try:
+        absolute.encode()
+    except UnicodeEncodeError:
+        # What names it, settings and registrations, is JSON.
+        problem = f"is in {os.path.dirname(absolute)!r}, a name that is not UTF-8"
+        raise _unreadable(ascii(shown), problem, "move it, or rename that") from None
+    return parse(load(path), shown, absolute, host)
 
 
 def load(path: str | os.PathLike[str]) -> str:

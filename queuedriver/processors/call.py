@@ -17,6 +17,7 @@ from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
 from queuedriver.limits import Limits
 from queuedriver.outcome import Failure
 from queuedriver.outputs import Outputs
+from queuedriver.processors.base import MARKER
 
 ENTRY_POINTS = "queuedriver.processors"
 
@@ -29,10 +30,11 @@ class CallProcessor:
         self.name = name or getattr(function, "__qualname__", None) or repr(function)
 
     def start(self, marker: str) -> None:
-        pass
+        # For the programs that the function runs.
+        os.environ[MARKER] = marker
 
     def stop(self) -> None:
-        pass
+        os.environ.pop(MARKER, None)
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         outputs.take(limits.run(self.function, document), limits)

@@ -300,7 +300,10 @@ def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
 def test_no_driver_survives_its_watchdog(stage: Stage) -> None:
     drivers, others = killed_watchdog(stage, 1)
     assert (len(drivers), len(others)) == (8, 2)
-    wait_until_gone(drivers + others)
+    try:
+        wait_until_gone(drivers + others)
+    finally:
+        kill_what_is_left(drivers + others)
 
 
 def test_drivers_to_be_adopted_survive_their_watchdog_and_nothing_else_does(stage: Stage) -> None:
@@ -309,8 +312,7 @@ def test_drivers_to_be_adopted_survive_their_watchdog_and_nothing_else_does(stag
         wait_until_gone(others)
         assert not any(gone(pid) for pid in drivers)
     finally:
-        for pid in drivers:
-            os.kill(pid, signal.SIGKILL)
+        kill_what_is_left(drivers + others)
     wait_until_gone(drivers)
 
 
@@ -324,7 +326,10 @@ def test_template_that_loads_does_not_survive_its_watchdog(stage: Stage) -> None
     with watchdog:
         loading = int(there.read_text())
         watchdog.kill()
-    wait_until_gone([loading])
+    try:
+        wait_until_gone([loading])
+    finally:
+        kill_what_is_left([loading])
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -332,6 +337,12 @@ def wait_until_gone(pids: list[int]) -> None:
     while not all(gone(pid) for pid in pids):
         assert time.monotonic() < until, f"{[pid for pid in pids if not gone(pid)]} live on"
         time.sleep(0.005)
+
+
+def kill_what_is_left(pids: list[int]) -> None:
+    for pid in pids:
+        if not gone(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 # The spare
@@ -484,6 +495,15 @@ def test_template_that_loads_can_be_stopped(stage: Stage) -> None:
     assert watch.template.state == "stopped"
 
 
+def test_template_that_cannot_be_started_is_as_it_was(stage: Stage) -> None:
+    # That nothing is left open, the fixture sees.
+    with pytest.raises(FileNotFoundError):
+        stage.start(command=("/nowhere/python3",))
+    [watch] = stage.watches
+    assert watch.template.state == "stopped"
+    assert watch.template.fds == []
+
+
 def test_template_that_failed_can_be_started_again(stage: Stage) -> None:
     stage.write("model", "oops")
     watch = stage.start()
@@ -553,22 +573,29 @@ def failing():
     return fork()
 os.fork = failing
 """
+NO_PROCESSES = "fork: Resource temporarily unavailable"
 
 
 @pytest.mark.parametrize(
-    ("code", "why"),
+    ("code", "why", "exit_code"),
     [
-        (FORK_FAILS.format(when="True"), "fork: Resource temporarily unavailable"),
-        (FORK_FAILS.format(when="os.getpid() != mine"), "fork: Resource temporarily unavailable"),
-        ("import os\nos.setpgid = lambda *_: os._exit(9)\n", "the fork ended before it was ready"),
+        (FORK_FAILS.format(when="True"), NO_PROCESSES, 75),
+        (FORK_FAILS.format(when="os.getpid() != mine"), NO_PROCESSES, 75),
+        (
+            "import os\nos.setpgid = lambda *_: os._exit(9)\n",
+            "the fork ended before it was ready",
+            70,
+        ),
     ],
 )
-def test_request_is_refused_when_no_fork_comes_about(stage: Stage, code: str, why: str) -> None:
+def test_request_is_refused_when_no_fork_comes_about(
+    stage: Stage, code: str, why: str, exit_code: int
+) -> None:
     stage.write("model", MODEL + code)
     watch = stage.start()
     watch.order("driver")
     watch.until(lambda: watch.of(Refused), "it is refused")
-    assert watch.of(Refused) == [Refused("driver", why, 70)]
+    assert watch.of(Refused) == [Refused("driver", why, exit_code)]
     # Nor does it try for ever when nobody wants one.
     watch.until(lambda: not watch.template.expected, "it is left at that")
     assert watch.template.state == "ready"

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,9 @@ def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> 
     code, said = yard.drain()
     assert code == 1
     assert "1 document discarded, with the reason: " in said
+    told = [one for one in yard.events() if one["event"] == "discarded"]
+    assert [(one["queue"], one["count"]) for one in told] == [("input", 1)]
+    assert yard.count("drained") == 1
     assert yard.ls("one") == ["good.ready"]
     assert list(yard.discarded("input")) == ["bad"]
 
@@ -151,6 +155,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
     status = yard.status()
     assert status is not None
     assert status.stages[0].state == "degraded"
+    assert yard.count("degraded") == 1
     assert "2 runs in a row finished nothing" in status.drivers[0].why
     assert yard.ls("input") == ["a.ready"]
     # Somebody mends it, and says so.
@@ -224,6 +229,18 @@ def test_driver_that_takes_too_much_memory_is_ended_and_charged(yard: Yard) -> N
     assert yard.count("killed", "one-1") == 1
 
 
+def test_what_drivers_share_is_not_held_against_one_of_them(yard: Yard) -> None:
+    (yard.root / "model.py").write_text(
+        "MODEL = bytes(range(256)) * 400_000\n\ndef process(document): return MODEL[:9]\n"
+    )
+    yard.write('name = "one"\ncall = "model:process"\npreload = true\nmax_memory = "50 MB"')
+    for number in range(5):
+        yard.put(f"d{number}")
+    code, said = yard.drain()
+    assert (code, len(yard.ls("one"))) == (0, 5), said
+    assert (yard.count("recycled"), yard.count("killed")) == (0, 0)
+
+
 def test_driver_is_recycled_between_documents_and_nothing_is_counted(yard: Yard) -> None:
     yard.write(f"{ONE}\nmax_documents = 3")
     for number in range(10):
@@ -274,39 +291,63 @@ def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard) -> None:
     assert first.poll() is None
 
 
-def test_new_watchdog_waits_for_the_drivers_of_a_killed_one(yard: Yard) -> None:
+def replace(yard: Yard, first: subprocess.Popen[str], *more: str) -> subprocess.Popen[str]:
+    """Kill a watchdog, start the next, and wait until that one has looked around."""
+    first.kill()
+    first.communicate()
+    second = yard.run(*more)
+    until(lambda: (one := yard.status()) is not None and one.pid == second.pid and one.beat > 1)
+    return second
+
+
+def test_new_watchdog_lets_the_drivers_of_a_killed_one_finish(yard: Yard) -> None:
     yard.write(f'{ONE}\ngrace = "1 h"')
     yard.put("a", "wait")
     first = yard.run()
     old = working(yard)
-    first.kill()
-    first.wait()
-    yard.run("--drain")
-    until(lambda: yard.count("adopted", "one-1"))
+    second = replace(yard, first, "--drain")
+    assert yard.count("adopted", "one-1") == 1
+    assert yard.drivers()["one-1"].pid == old
+    assert yard.states() == {"one-1": "draining"}
     assert yard.count("restarted", "one-1") == 0
     (yard.root / "go").touch()
-    until(lambda: yard.ls("one") == ["a.ready"])
-    until(lambda: old not in yard.all_pids())
+    assert second.wait(PATIENCE) == 0
+    assert (yard.ls("one"), yard.begun()) == (["a.ready"], ["a"])
+    assert old not in yard.all_pids()
 
 
 def test_adopted_drivers_work_on_under_the_next_watchdog(yard: Yard) -> None:
-    yard.write(ONE, pipeline="adopt = true")
+    yard.write(f"{ONE}\ndrivers = {{ min = 1, max = 3 }}", pipeline="adopt = true")
     yard.put("a", "wait")
     first = yard.run()
     old = working(yard)
-    first.kill()
-    first.wait()
-    second = yard.run()
-    until(lambda: yard.count("adopted", "one-1"))
+    second = replace(yard, first)
     (yard.root / "go").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
+    yard.put("b")
+    until(lambda: yard.ls("one") == ["a.ready", "b.ready"])
     assert yard.pid("one-1") == old
+    assert yard.begun() == ["a"]
+    assert yard.count("exited") == 0
     # It is ours now: when it dies, the next one starts.
     os.kill(old, signal.SIGKILL)
     until(lambda: yard.drivers()["one-1"].pid not in (0, old))
     second.terminate()
     assert second.wait(PATIENCE) == 0
     until(lambda: yard.all_pids() == [])
+
+
+def test_adopted_driver_that_was_told_other_things_is_replaced(yard: Yard) -> None:
+    yard.write(ONE, 'name = "two"\ncall = "stages:shout"', pipeline="adopt = true")
+    first = yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    one, two = (yard.pid(name) for name in ("one-1", "two-1"))
+    # Neither stays as it was told: one gets another limit, and two is not there any more.
+    yard.write(f'{ONE}\ntimeout = "5 min"', pipeline="adopt = true")
+    replace(yard, first)
+    until(lambda: yard.count("restarted", "one-1"))
+    until(lambda: not {one, two} & set(yard.all_pids()))
+    assert yard.count("killed") == 0
 
 
 # Leaving
@@ -339,6 +380,25 @@ def test_told_twice_it_gives_the_documents_back_at_once(yard: Yard) -> None:
     assert yard.all_pids() == []
 
 
+@pytest.mark.parametrize("by", ["signal", "command"])
+def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -> None:
+    yard.write(ONE)
+    yard.put("a", "wait")
+    watchdog = yard.run("--drain")
+    working(yard)
+    if by == "signal":
+        watchdog.send_signal(signal.SIGQUIT)
+    else:
+        yard.command("stop", "--now")
+    # Not everything is through.
+    assert watchdog.wait(PATIENCE) == 75
+    assert yard.ls("input") == ["a.ready"]
+    assert yard.count("killed") == 0
+    assert [one["message"] for one in yard.events() if one["event"] == "exited"] == [
+        "quit: it was asked to"
+    ]
+
+
 # Steering
 
 
@@ -364,6 +424,7 @@ def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
     assert yard.ls("input") == ["PAUSE", "a.ready"]
     assert yard.command("resume").returncode == 0
     until(lambda: yard.ls("one") == ["a.ready"])
+    assert (yard.count("paused"), yard.count("resumed")) == (1, 1)
 
 
 def test_restarted_driver_is_another_process(yard: Yard) -> None:
@@ -374,6 +435,21 @@ def test_restarted_driver_is_another_process(yard: Yard) -> None:
     assert yard.command("restart", "one-2").returncode == 0
     until(lambda: yard.drivers()["one-2"].pid not in (0, before["one-2"]))
     assert yard.drivers()["one-1"].pid == before["one-1"]
+
+
+def test_restarted_stage_loads_anew_what_its_drivers_share(yard: Yard) -> None:
+    module = yard.root / "model.py"
+    module.write_text("def process(document): return 'old'\n")
+    yard.write('name = "one"\ncall = "model:process"\npreload = true')
+    yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    module.write_text("def process(document): return 'new, and longer'\n")
+    before = yard.pid("one-1")
+    assert yard.command("restart", "one").returncode == 0
+    until(lambda: yard.drivers()["one-1"].pid not in (0, before))
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert yard.read("one/a.ready") == "new, and longer"
 
 
 def test_reload_touches_only_what_has_changed(yard: Yard) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.liveness import process_ticks
 from tests.drivers import FORKS, PATIENCE
 from watchdogd.kernel import become_subreaper
 from watchdogd.process import Exit, Process, reap_strangers, signal_name, spawn, spawn_for_helper
@@ -131,7 +132,11 @@ def test_adopted_process_tells_that_it_ended_but_not_how(
         "    time.sleep(3600)\n"
     )
     ended(run(started, code))
-    process = Process.adopt(int(until(tmp_path / "child")))
+    pid = int(until(tmp_path / "child"))
+    ticks = process_ticks(pid) or 0
+    # Another that has its pid by now.
+    assert Process.adopt(pid, ticks + 1) is None
+    process = Process.adopt(pid, ticks)
     assert process is not None
     started.append(process)
     assert process.reap() is None
@@ -142,7 +147,7 @@ def test_adopted_process_tells_that_it_ended_but_not_how(
 def test_nobody_is_adopted_who_is_not_there(started: list[Process]) -> None:
     process = run(started, "")
     ended(process)
-    assert Process.adopt(process.pid) is None
+    assert Process.adopt(process.pid, 0) is None
 
 
 def _reap_an_orphan() -> None:

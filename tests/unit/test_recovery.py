@@ -158,7 +158,7 @@ def test_the_second_crash_is_the_last(bench: "Bench", nobody: Identity) -> None:
     assert bench.read("in/discarded/doc") == b"doc"
 
 
-@pytest.mark.parametrize("stacks", [b"", b"Thread 1:\n  in process\n"])
+@pytest.mark.parametrize("stacks", [b"", b"Timeout (0:00:40)!\nThread 1:\n  in process\n"])
 def test_a_driver_that_its_hard_limit_ended_left_its_stacks(
     bench: "Bench", nobody: Identity, monkeypatch: pytest.MonkeyPatch, stacks: bytes
 ) -> None:

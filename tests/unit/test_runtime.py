@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.runtime import Ending, note_ending, read_ending, stacks_file, waited_for_files
+from queuedriver.runtime import (
+    Ending,
+    note_ending,
+    read_ending,
+    stacks_file,
+    unnote_ending,
+    waited_for_files,
+)
 
 _BEAT = """Timeout (0:00:40)!
 Thread 0x00007f00 (most recent call first):
@@ -58,9 +65,25 @@ def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
     assert read_ending(name_of(dump)) is None
 
 
-def test_stacks_alone_say_that_the_driver_hung(dump: FileIO) -> None:
+def test_stacks_of_its_own_hard_limit_say_that_the_driver_hung(dump: FileIO) -> None:
+    dump.write(b"Timeout (0:00:40)!\nThread 1:\n  in process\n")
+    expected = Ending("hung", "", "Timeout (0:00:40)!\nThread 1:\n  in process")
+    assert read_ending(name_of(dump)) == expected
+
+
+def test_stacks_that_somebody_only_wanted_to_see_blame_nobody(dump: FileIO) -> None:
+    dump.write(b"Current thread 0x1 (most recent call first):\n  in process\n")
+    assert read_ending(name_of(dump)) is None
+
+
+def test_driver_that_went_on_after_all_is_not_said_to_have_hung(dump: FileIO) -> None:
+    note_ending(name_of(dump), "hung", "")
     dump.write(b"Thread 1:\n  in process\n")
-    assert read_ending(name_of(dump)) == Ending("hung", "", "Thread 1:\n  in process")
+    unnote_ending(name_of(dump))
+    assert read_ending(name_of(dump)) is None
+    # What it writes later is at the beginning again.
+    dump.write(b"Timeout (0:00:40)!\n")
+    assert read_ending(name_of(dump)) == Ending("hung", "", "Timeout (0:00:40)!")
 
 
 def test_whoever_ends_a_driver_can_say_why_and_the_first_reason_stands(dump: FileIO) -> None:

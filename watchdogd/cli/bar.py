@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from contextlib import suppress
 
 from queuedriver.cli.render import shorten
 from queuedriver.units import format_duration
@@ -36,7 +37,9 @@ class Bar:
             self._draw_at = 0.0
 
     def _write(self, text: str) -> None:
-        print(text, end="", file=sys.stderr, flush=True)
+        # A terminal that was closed is no reason to end.
+        with suppress(OSError, ValueError):
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def line_of(watchdog: Supervisor) -> str:

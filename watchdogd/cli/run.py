@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from queuedriver.cli.program import say
-from queuedriver.errors import NotPermitted
+from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
+from queuedriver.queue import check_path
 from queuedriver.units import format_count
 from watchdogd import places
 from watchdogd.check import check_host
@@ -69,9 +70,12 @@ def run(
       0   it was asked to leave, or --drain: everything is through
       1   --drain: everything is through, but documents were discarded
       69  another watchdog keeps this pipeline on this host
+      75  --drain: it was asked to leave before everything was through
       77  not permitted          78  the file, or a stage, can never work
     """
     host = host or socket.gethostname()
+    if not host.isprintable():
+        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     pipeline = read(pipeline_file(file), host)
     # All that could be said later is said now, before anything is started.
     notes = check_host(pipeline, host).notes
@@ -85,6 +89,7 @@ def run(
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
     local = places.local_directory(pipeline.name, pipeline.root, host)
+    check_path(local)
     try:
         for name in ("logs", "boards"):
             os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
@@ -164,4 +169,8 @@ def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     if (error := watchdog.hopeless) is not None:
         say(error)
         return 78
+    if watchdog.drain and not watchdog.stages.done:
+        if not quiet:
+            say("it was asked to leave before everything was through; run it again for the rest")
+        return 75
     return 1 if discarded and watchdog.drain else 0

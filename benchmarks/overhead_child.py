@@ -1,0 +1,7 @@
+"""What the drivers of benchmarks/overhead.py do: next to nothing."""
+
+from queuedriver.document import Document
+
+
+def process(document: Document) -> bytes:
+    return document.read()

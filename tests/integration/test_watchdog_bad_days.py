@@ -1,0 +1,383 @@
+"""What befalls hosts, disks and programs costs a watchdog time, and nothing else."""
+
+import os
+import resource
+import shutil
+import signal
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.disks import Disk, Silent
+from tests.watchdogs import PATIENCE, Yard, until
+
+ONE = 'name = "one"\ncall = "stages:obey"'
+TWO = 'name = "two"\ncall = "stages:obey"'
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with Yard(tmp_path) as yard:
+        yield yard
+
+
+def place(yard: Yard, directory: Path) -> None:
+    """Let the queues be there."""
+    directory.mkdir()
+    (yard.root / "queues").symlink_to(directory)
+
+
+def more(yard: Yard, stages: str) -> None:
+    """Further functions for stages to call."""
+    with (yard.root / "stages.py").open("a") as file:
+        file.write(textwrap.dedent(stages))
+
+
+def eyes(yard: Yard) -> list[int]:
+    return [
+        pid
+        for pid in yard.all_pids()
+        if b"watchdogd.eyes" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+# Disks
+
+
+def test_full_disk_of_the_queues_costs_no_document(yard: Yard) -> None:
+    with closing(Disk(yard.root / "disk", "size=2m")) as disk:
+        place(yard, disk.path / "queues")
+        more(
+            yard,
+            """
+            def double(document):
+                time.sleep(0.02)
+                return document.read() * 2
+            """,
+        )
+        yard.write(
+            'name = "one"\ncall = "stages:double"',
+            'name = "two"\ncall = "stages:double"\ndrivers = 2',
+            'name = "three"\ncommand = ["cat"]',
+        )
+        for number in range(60):
+            yard.put(f"d{number}", "x" * 500)
+        watchdog = yard.run("--drain")
+        until(lambda: len(yard.ls("three")) > 2)
+        disk.fill()
+        until(lambda: yard.count("waiting-fs"))
+        disk.empty()
+        _, said = watchdog.communicate(timeout=PATIENCE)
+        assert watchdog.returncode == 0, said
+        assert len(yard.ls("three")) == 60
+        assert yard.read("three/d7.ready") == "x" * 2000
+        assert yard.count("crash-looped") == 0
+        # Before the disk goes.
+        yard.__exit__()
+
+
+def test_full_disks_of_this_host_cost_no_document(yard: Yard) -> None:
+    """Those of logs, boards and events, and that of stacks."""
+    with (
+        closing(Disk(yard.root / "state-disk", "size=1m")) as state,
+        closing(Disk(yard.root / "runtime-disk", "size=1m")) as runtime,
+    ):
+        yard.environ |= {
+            "WATCHDOGD_STATE": str(state.path / "state"),
+            "XDG_RUNTIME_DIR": str(runtime.path),
+        }
+        more(
+            yard,
+            """
+            def talk(document):
+                print("word " * 2000, flush=True)
+                return obey(document)
+            """,
+        )
+        yard.write(
+            'name = "one"\ncall = "stages:talk"\ntimeout = "200 ms"\nhard_after = "300 ms"\n'
+            "retries = 0"
+        )
+        watchdog = yard.run()
+        until(lambda: yard.states() == {"one-1": "ready"})
+        state.fill()
+        runtime.fill()
+        for number in range(10):
+            yard.put(f"d{number}")
+        until(lambda: len(yard.ls("one")) == 10)
+        yard.put("hangs", "deaf")
+        until(lambda: "hangs" in yard.discarded("input"))
+        # For the next one there is no room.
+        until(lambda: yard.states() == {"one-1": "waiting-fs"})
+        yard.put("z")
+        state.empty()
+        runtime.empty()
+        assert yard.command("restart", "one").returncode == 0
+        until(lambda: "z.ready" in yard.ls("one"))
+        assert list(yard.discarded("input")) == ["hangs"]
+        watchdog.terminate()
+        assert watchdog.wait(PATIENCE) == 0
+        yard.__exit__()
+
+
+def test_root_that_went_away_is_waited_for_and_not_made_anew(yard: Yard, tmp_path: Path) -> None:
+    place(yard, tmp_path / "mounted")
+    yard.write(ONE, TWO)
+    watchdog = yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    (tmp_path / "mounted").rename(tmp_path / "unmounted")
+    until(lambda: yard.count("waiting-fs"))
+    until(lambda: yard.count("exited") >= 2)
+    assert not (tmp_path / "mounted").exists()
+    (tmp_path / "unmounted").rename(tmp_path / "mounted")
+    until(lambda: yard.count("fs-well"))
+    yard.put("a")
+    until(lambda: yard.ls("two") == ["a.ready"])
+    watchdog.terminate()
+    assert watchdog.wait(PATIENCE) == 0
+
+
+def test_watchdog_leaves_without_a_driver_that_not_even_sigkill_ends(yard: Yard) -> None:
+    with closing(Silent(yard.root / "silent")) as silent:
+        more(
+            yard,
+            f"""
+            def look(document):
+                if document.docid == "stuck":
+                    bloated = bytearray(200_000_000)
+                    os.stat("{silent.path}/there")
+                return document.read()
+            """,
+        )
+        yard.write('name = "one"\ncall = "stages:look"\nmax_memory = "100 MB"\nretries = 0', TWO)
+        yard.put("stuck")
+        watchdog = yard.run()
+        until(lambda: yard.states().get("one-1") == "unkillable")
+        pid = yard.pid("one-1")
+        # The others go on.
+        yard.put("a", queue="one")
+        until(lambda: yard.ls("two") == ["a.ready"])
+        watchdog.terminate()
+        assert watchdog.wait(PATIENCE) == 0
+        assert yard.all_pids() == [pid]
+        silent.close()
+        until(lambda: yard.all_pids() == [])
+    code, said = yard.drain()
+    assert code == 1, said
+    assert yard.discarded("input")["stuck"]["failure"]["cause"] == "memory"
+
+
+# Helpers that are killed
+
+
+def test_drain_ends_though_its_eyes_were_killed_at_once(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a", "slow 1")
+    watchdog = yard.run("--drain")
+    os.kill(until(lambda: eyes(yard))[0], signal.SIGKILL)
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("one") == ["a.ready"]
+
+
+def test_drivers_outlive_what_they_were_forked_from(yard: Yard) -> None:
+    def loaders() -> list[int]:
+        comms = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in yard.all_pids()}
+        return [pid for pid, comm in comms.items() if comm.startswith(("load", "spare"))]
+
+    yard.write(f"{ONE}\ndrivers = 2\npreload = true")
+    yard.put("a", "wait")
+    watchdog = yard.run()
+    until(lambda: sorted(yard.states().values()) == ["busy", "ready"])
+    (idle,) = (one.pid for one in yard.drivers().values() if one.state == "ready")
+    (busy,) = (one.pid for one in yard.drivers().values() if one.state == "busy")
+    for pid in [*loaders(), idle]:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: sorted(yard.states().values()) == ["busy", "ready"] and loaders())
+    assert busy in {one.pid for one in yard.drivers().values()}
+    (yard.root / "go").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    watchdog.terminate()
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.all_pids() == []
+
+
+# Programs
+
+
+@pytest.mark.parametrize("preload", ["", "\npreload = true"])
+def test_processor_that_leaks_descriptors_takes_no_other_document_along(
+    yard: Yard, preload: str
+) -> None:
+    more(
+        yard,
+        """
+        LEAKED = []
+
+        def leak(document):
+            try:
+                while document.docid == "leaks":
+                    LEAKED.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                pass
+            return document.read()
+        """,
+    )
+    yard.write(f'name = "one"\ncall = "stages:leak"{preload}')
+    for docid in ("a", "leaks", "z"):
+        yard.put(docid)
+    code, said = yard.drain()
+    assert code == 1, said
+    assert yard.ls("one") == ["a.ready", "z.ready"]
+    assert yard.discarded("input")["leaks"]["failure"]["cause"] == "crashed"
+
+
+def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
+    more(
+        yard,
+        """
+        import subprocess
+
+        def bomb(document):
+            if document.attempt:
+                return document.read()
+            for _ in range(20):
+                if not os.fork():
+                    os.fork()
+                    time.sleep(3600)
+            # This one leaves its process group.
+            subprocess.Popen(["sleep", "3600"], start_new_session=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    yard.write('name = "one"\ncall = "stages:bomb"')
+    yard.put("a")
+    watchdog = yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *eyes(yard), yard.pid("one-1")]))
+    watchdog.terminate()
+    assert watchdog.wait(PATIENCE) == 0
+
+
+def test_processor_that_closes_stdout_gets_no_log_into_its_files(yard: Yard) -> None:
+    more(
+        yard,
+        """
+        def close(document):
+            os.close(1)
+            os.close(2)
+            opened = [os.open(HERE / name, os.O_CREAT | os.O_WRONLY) for name in ("a", "b")]
+            assert opened == [1, 2]
+            # Longer than it takes until somebody looks whether the log is too large.
+            time.sleep(2.5)
+            print("a line")
+            for fd in opened:
+                os.write(fd, b"mine")
+            return document.read()
+        """,
+    )
+    yard.write('name = "one"\ncall = "stages:close"')
+    yard.put("a")
+    assert yard.drain()[0] == 0
+    assert (yard.root / "b").read_text() == "mine"
+
+
+# Names
+
+
+def test_odd_names_are_names(tmp_path: Path) -> None:
+    (tmp_path / "a %d ünï {x}").mkdir()
+    docids = ["with space", "-rf", "--help", "ünï", "%s {input}", "*", "q'u\"o", "x" * 160, "$(x)"]
+    with Yard(tmp_path / "a %d ünï {x}") as yard:
+        long = "t" * 16
+        yard.write(
+            f'name = "{long}"\ncall = "stages:obey"',
+            'name = "two"\ncommand = ["cp", "{input}", "{output}"]',
+        )
+        for docid in docids:
+            yard.put(docid)
+        watchdog = yard.run("--drain", host="..ho st/ü%")
+        _, said = watchdog.communicate(timeout=PATIENCE)
+        assert watchdog.returncode == 0, said
+        assert yard.ls("two") == sorted(f"{docid}.ready" for docid in docids)
+
+
+def test_directory_that_no_file_of_ours_could_name_is_refused(tmp_path: Path) -> None:
+    directory = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    directory.mkdir()
+    with Yard(directory) as yard:
+        yard.write(ONE)
+        code, said = yard.drain()
+        assert code == 78
+        assert "not UTF-8" in said
+        assert yard.ls("input") == []
+    shutil.rmtree(directory)
+
+
+# Two of everything
+
+
+def test_two_hosts_drain_one_pipeline_together(yard: Yard) -> None:
+    yard.write(ONE, TWO)
+    for number in range(50):
+        yard.put(f"d{number}")
+    both = [yard.run("--drain", host=host) for host in ("rose", "lily")]
+    for watchdog in both:
+        _, said = watchdog.communicate(timeout=PATIENCE)
+        assert watchdog.returncode == 0, said
+    assert len(yard.ls("two")) == 50
+
+
+# Changes while it runs
+
+
+def test_stage_takes_a_queue_over_once_the_other_is_through(yard: Yard) -> None:
+    """A renamed stage: its drivers disagree with those that are about to leave."""
+    yard.write(ONE, TWO)
+    watchdog = yard.run()
+    until(lambda: list(yard.states().values()) == ["ready", "ready"])
+    yard.put("a", "wait", queue="one")
+    until(lambda: yard.states()["two-1"] == "busy")
+    yard.write(ONE, 'name = "three"\ninput = "one"\ncall = "stages:obey"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("exited", "three-1"))
+    (yard.root / "go").touch()
+    until(lambda: yard.ls("two") == ["a.ready"])
+    yard.put("b")
+    until(lambda: yard.ls("three") == ["b.ready"])
+    assert yard.count("crash-looped") == 0
+
+
+def test_drain_closes_the_source_that_a_reload_brings(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a", "wait")
+    yard.put("b", queue="elsewhere")
+    watchdog = yard.run("--drain")
+    until(lambda: yard.states().get("one-1") == "busy")
+    yard.write(ONE, 'name = "new"\ninput = "elsewhere"\ncall = "stages:obey"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.ls("new") == ["b.ready"])
+    (yard.root / "go").touch()
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("one") == ["a.ready"]
+
+
+def test_host_with_few_descriptors_runs_the_drivers_it_can(yard: Yard) -> None:
+    yard.write(f"{ONE}\ndrivers = 30")
+    for number in range(30):
+        yard.put(f"d{number}")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, before[1]))
+    try:
+        watchdog = yard.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    until(lambda: len(yard.ls("one")) == 30)
+    until(lambda: "backoff" in yard.states().values())
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reload-refused"))
+    assert yard.count("crash-looped") == 0
+    watchdog.terminate()
+    assert watchdog.wait(PATIENCE) == 0
