@@ -89,5 +89,5 @@ class Silent:
 
     def close(self) -> None:
         """Those who wait are told that it is gone."""
-        self._server.kill()
-        self._server.communicate()
+        with self._server:
+            self._server.kill()

@@ -1,5 +1,6 @@
 """Tells of what happens: in `events.jsonl`, by the command of `on_event`, to whoever listens."""
 
+import select
 import time
 from collections.abc import Sequence
 
@@ -49,7 +50,15 @@ class Herald:
         self._former = [hooks for hooks in self._former if hooks.fds]
         return min(hooks.due_at for hooks in (self._hooks, *self._former))
 
-    def close(self) -> None:
+    def close(self, patience: float = 0.0) -> None:
+        """The end: what is still to be told is told, if that does not take too long."""
+        ends_at = time.monotonic() + patience
+        while self._hooks.waiting and (now := time.monotonic()) < ends_at:
+            poll = select.poll()
+            for fd in self.fds:
+                poll.register(fd, select.POLLIN)
+            poll.poll(max(0.0, min(ends_at, self._hooks.due_at) - now) * 1000)
+            self.tend(time.monotonic())
         self._log.flush()
         for hooks in (self._hooks, *self._former):
             hooks.close()

@@ -62,6 +62,11 @@ class Hooks:
         return [one.pid for one in self._running]
 
     @property
+    def waiting(self) -> bool:
+        """Whether there are events that nobody has been told of."""
+        return bool(self._waiting)
+
+    @property
     def due_at(self) -> float:
         """When to tend at the latest, unless one of `fds` is readable before; or infinite."""
         due = [one.until for one in self._running]

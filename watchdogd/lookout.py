@@ -171,10 +171,11 @@ class Lookout:
 
     def send(self, errands: Errands) -> bool:
         """Whether it will arrive: what a full pipe has no room for is dropped, with a note."""
+        if errands.pipeline is not None:
+            # The next eyes are to know it, too, whoever is there to hear it now.
+            self.brief = msgspec.structs.replace(self.brief, pipeline=errands.pipeline)
         if self.fd < 0:
             return False
-        if errands.pipeline is not None:
-            self.brief = msgspec.structs.replace(self.brief, pipeline=errands.pipeline)
         return self._send(to_line(errands))
 
     def _excuse(self, now: float) -> None:

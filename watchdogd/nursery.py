@@ -50,8 +50,7 @@ class Nursery:
         self.stage = stage
         # Bytes that all its drivers share.
         self.shared_memory = 0
-        # How long the shared part took to load; and what a user had better know of it.
-        self.loaded_in = 0.0
+        # What a user had better know of what is loaded.
         self.note = ""
         self._pipeline = pipeline
         self._local = local
@@ -132,7 +131,7 @@ class Nursery:
             match event:
                 case Ready():
                     self.shared_memory = event.pss
-                    self.loaded_in, self.note = event.loaded_in, event.note
+                    self.note = event.note
                 case Spawned():
                     found.append(self._born(event))
                 case Refused():

@@ -44,7 +44,9 @@ def lock_path(root: str, host: str) -> str:
 
 
 def _key(root: str, host: str) -> str:
-    return hashlib.sha256(f"{root}\0{host}".encode(errors="surrogateescape")).hexdigest()[:10]
+    # By whatever links it was reached, it is one root.
+    said = f"{os.path.realpath(root)}\0{host}".encode(errors="surrogateescape")
+    return hashlib.sha256(said).hexdigest()[:10]
 
 
 def driver_id(host: str, stage: str, slot: int) -> str:

@@ -272,6 +272,9 @@ class Supervisor:
     # Reload
 
     def _read_again(self, now: float, serial: str = "") -> None:
+        if self._leaving:
+            # Nothing is started any more, by this file or by another.
+            return
         if serial:
             self._reloads.append(serial)
         if self._rereading is not None:
@@ -308,7 +311,9 @@ class Supervisor:
                 return
         self.reload_error = ""
         self.pipeline = pipeline
-        self._lookout.send(Errands(pipeline=pipeline))
+        if not self._lookout.send(Errands(pipeline=pipeline)):
+            # Eyes that do not hear it would look at the wrong queues; the next are told first.
+            self._lookout.abandon()
         self._herald.configure(pipeline.on_event)
         self.stages.man(pipeline, now)
         if not self._leaving:

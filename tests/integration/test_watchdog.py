@@ -184,21 +184,30 @@ def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
 # Hangs and memory
 
 
-@pytest.mark.parametrize("how", ["hang", "deaf"])
-def test_hung_driver_is_ended_and_its_stacks_are_in_the_report(yard: Yard, how: str) -> None:
-    # `auto` with a history would be the same to the watchdog: it is told a limit.
-    yard.write(f'{ONE}\ntimeout = "200 ms"\nhard_after = "300 ms"\nretries = 0')
-    yard.put("a", how)
+def test_driver_that_no_python_can_interrupt_is_ended_and_its_stacks_are_in_the_report(
+    yard: Yard,
+) -> None:
+    yard.write(f'{ONE}\ntimeout = "300 ms"\nhard_after = "300 ms"\nretries = 0')
+    yard.put("a", "deaf")
     yard.put("b")
     code, said = yard.drain()
     assert code == 1, said
     assert yard.ls("one") == ["b.ready"]
     failure = yard.discarded("input")["a"]["failure"]
-    if how == "hang":
-        # Its own soft limit interrupts a sleep.
-        assert failure["cause"] in ("timeout", "hung")
-    else:
-        assert failure["cause"] in ("timeout", "hung")
+    assert failure["cause"] == "hung"
+    assert "in obey" in failure["stacks"]
+
+
+def test_driver_that_stands_still_is_ended_by_its_watchdog_alone(yard: Yard) -> None:
+    yard.write(f'{ONE}\ntimeout = "300 ms"\nhard_after = "300 ms"\nretries = 0')
+    yard.put("a", "deaf")
+    watchdog = yard.run("--drain")
+    until((yard.root / "hanging").exists)
+    # Not even the thread that ends a hung driver runs now.
+    os.kill(yard.driver_pids()[0], signal.SIGSTOP)
+    assert watchdog.wait(PATIENCE) == 1
+    assert yard.count("hung", "one-1") == yard.count("killed", "one-1") == 1
+    assert yard.discarded("input")["a"]["failure"]["cause"] == "hung"
 
 
 def test_server_that_loads_for_long_costs_no_document_its_time(yard: Yard) -> None:

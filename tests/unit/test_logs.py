@@ -121,3 +121,36 @@ def test_log_that_somebody_took_away_is_begun_anew(tmp_path: Path, how: str) -> 
     """
     run(script, tmp_path / "a.log")
     assert (tmp_path / "a.log").read_bytes() == b"after\n"
+
+
+def test_log_does_not_go_into_what_a_program_opened_under_its_number(tmp_path: Path) -> None:
+    script = """
+        os.close(2)
+        mine = os.open(f"{sys.argv[1]}.mine", os.O_CREAT | os.O_WRONLY)
+        assert mine == 2
+        assert not rotator.rotate_if_large()
+        os.write(mine, b"mine")
+    """
+    run(script, tmp_path / "a.log")
+    assert files(tmp_path)["a.log.mine"] == b"mine"
+
+
+def test_line_that_a_full_disk_has_no_room_for_is_nobodys_failure(tmp_path: Path) -> None:
+    script = """
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, 1)
+        os.dup2(full, 2)
+        print("word " * 10_000, flush=True)
+        print("word", file=sys.stderr)
+        sys.stdout.flush()
+    """
+    run(script, tmp_path / "a.log")
+
+
+def test_line_is_in_the_log_before_its_process_is_killed(tmp_path: Path) -> None:
+    script = """
+        print("last")
+        os._exit(0)
+    """
+    run(script, tmp_path / "a.log")
+    assert (tmp_path / "a.log").read_bytes() == b"last\n"

@@ -325,3 +325,10 @@ def test_eyes_that_do_not_read_cannot_stop_the_watchdog_and_no_line_is_torn(
     lookout._out = -1
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert counted.read_text() == str(1 + sent + 1)
+
+
+def test_eyes_that_are_started_after_a_reload_are_told_of_the_new_pipeline(eyes: Bench) -> None:
+    lookout = eyes.lookout("cat")
+    other = msgspec.structs.replace(PIPELINE, root="/elsewhere")
+    assert not lookout.send(Errands(pipeline=other))
+    assert lookout.brief.pipeline == other

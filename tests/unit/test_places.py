@@ -1,6 +1,7 @@
 """Where a watchdog keeps what is its own; no two drivers have one id."""
 
 import string
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,13 @@ def test_pipelines_and_hosts_do_not_share_a_directory_or_a_lock() -> None:
 
 def test_one_root_has_one_lock_whatever_the_pipeline_is_called() -> None:
     assert local_directory("yard", "/a", "rose") != local_directory("other", "/a", "rose")
+
+
+def test_root_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "queues")
+    (tmp_path / "queues").mkdir()
+    roots = (str(tmp_path / "link"), str(tmp_path / "queues"))
+    assert len({lock_path(root, "rose") for root in roots}) == 1
 
 
 def test_state_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

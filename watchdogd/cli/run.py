@@ -1,6 +1,7 @@
 """`run`: a watchdog, from its pipeline's file to its exit code."""
 
 import os
+import resource
 import socket
 import sys
 import time
@@ -28,6 +29,10 @@ from watchdogd.signals import Signals
 from watchdogd.snapshot import Brief
 from watchdogd.supervisor import Supervisor
 
+# How long the commands of `on_event` may take at the end to begin, in seconds.
+_LAST_HOOKS = 5.0
+# Each driver takes two descriptors; more than this is of use to nobody.
+_MOST_FILES = 65_536
 # What a person who sits before it wants to be told of while it runs.
 _LOUD = {
     "crash-looped",
@@ -122,6 +127,9 @@ def _watch(
 
     # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
     os.chdir("/")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     spawn = spawn_for_helper
     herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
@@ -143,7 +151,7 @@ def _watch(
         watchdog.run()
     finally:
         lookout.close()
-        herald.close()
+        herald.close(_LAST_HOOKS)
         signals.restore()
         if bar is not None:
             bar.clear()
