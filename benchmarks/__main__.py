@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from benchmarks import (
     backlog,
+    balance,
     command,
     idle,
     many,
@@ -42,6 +43,7 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "restart": restart.measure,
     "overhead": overhead.measure,
     "pipeline": pipeline.measure,
+    "balance": balance.measure,
 }
 
 

@@ -26,7 +26,7 @@ LEAD = (
     "that have nothing to do with each other, each with all documents in a queue of its own: the "
     "sum of their speeds. Median of {rounds} rounds, × within them. Then the chain at rest: from "
     "just before a document becomes visible in the first queue until it is visible behind the last "
-    "stage, {wakes} times, after 50 ms to 1 s of idleness. Every run is checked: each document "
+    "stage, {wakes} times, after 50 to 500 ms of idleness. Every run is checked: each document "
     "came out once, under its name, and none is left."
 )
 APART = "three drivers apart, together"
@@ -165,7 +165,7 @@ def rest(directory: Path, start: Callable[[Path], Start], wakes: int) -> Sample:
         _wait_registered(directory)
         _seconds_through(first, last, "warm")
         for number in range(wakes):
-            time.sleep(random.uniform(0.05, 1.0))
+            time.sleep(random.uniform(0.05, 0.5))
             waits.append(_seconds_through(first, last, f"doc{number}"))
     return Sample(1e9 * median(waits), {"waits": sorted(waits)})
 

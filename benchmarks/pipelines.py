@@ -115,12 +115,12 @@ class Watchdog:
                 return pid
         raise Failed("watchdogd has no eyes")
 
-    def events(self, kind: str) -> list[dict[str, object]]:
+    def events(self, *kinds: str) -> list[dict[str, object]]:
         try:
             lines = (self.local / "events.jsonl").read_text().splitlines()
         except FileNotFoundError:
             return []
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
+        return [event for event in map(json.loads, lines) if event["event"] in kinds]
 
 
 @contextlib.contextmanager

@@ -27,6 +27,9 @@ class Scale:
     overhead_seconds: float = 30.0
     overhead_rounds: int = 1
     pipeline_documents: int = 20_000
+    balance_trials: int = 200  # documents for each split
+    balance_documents: int = 1_200
+    balance_rounds: int = 3
 
 
 QUICK = Scale(
@@ -51,4 +54,7 @@ QUICK = Scale(
     crash_rounds=1,
     overhead_seconds=5.0,
     pipeline_documents=2_000,
+    balance_trials=40,
+    balance_documents=400,
+    balance_rounds=1,
 )

@@ -51,7 +51,10 @@ def obey(document):
         case ["fork", *_]:
             if not os.fork():
                 os.setsid()
+                (HERE / "away").write_text(str(os.getpid()))
                 time.sleep(3600)
+            while not (HERE / "away").exists():
+                time.sleep(0.01)
         case ["bad", *_]:
             raise PermanentError("it says so itself")
         case ["wait", *_]:

@@ -225,6 +225,11 @@ class Keeper:
         return drivers | self._nursery.pids
 
     @property
+    def lives(self) -> set[str]:
+        """What those that run are known by."""
+        return {slot.process.life for slot in self.living if slot.process} | self._nursery.lives
+
+    @property
     def shared_memory(self) -> int:
         """Bytes that its drivers have in common."""
         return self._nursery.shared_memory

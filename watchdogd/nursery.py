@@ -14,6 +14,7 @@ from queuedriver.errors import is_trouble
 from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd.hand import Order
 from watchdogd.logs import open_log
+from watchdogd.orphans import VARIABLE, life_of, new_life
 from watchdogd.preload import Load
 from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
@@ -60,6 +61,8 @@ class Nursery:
         # Told to leave, and not gone yet; and when each is ended.
         self._former: list[tuple[Template, float]] = []
         self._looked_at = 0.0
+        # What all forks of the template are known by.
+        self._life = ""
 
     # What it watches
 
@@ -71,6 +74,11 @@ class Nursery:
     @property
     def pids(self) -> set[int]:
         return {one.pid for template in self._templates for one in template.processes}
+
+    @property
+    def lives(self) -> set[str]:
+        """Those of what is loaded, and of what is about to leave."""
+        return {life_of(pid) for pid in self.pids}
 
     @property
     def settled(self) -> bool:
@@ -163,8 +171,11 @@ class Nursery:
         try:
             # The last word is for people who list processes.
             argv = (sys.executable, "-P", "-m", "watchdogd.hand", name)
-            environ = {**os.environ, **self.stage.env}
-            return spawn(argv, environ, order=order, stdout=log, stderr=log)
+            life = new_life()
+            environ = {**os.environ, **self.stage.env, VARIABLE: life}
+            process = spawn(argv, environ, order=order, stdout=log, stderr=log)
+            process.life = life
+            return process
         finally:
             os.close(log)
 
@@ -224,7 +235,8 @@ class Nursery:
                 function=stage.preload if isinstance(stage.preload, str) else "",
                 watchdog=os.getpid(),
             )
-            template = self._template = Template(load, stage.env)
+            self._life = new_life()
+            template = self._template = Template(load, {**stage.env, VARIABLE: self._life})
             log = self._open_log(f"{stage.name}-load")
             try:
                 template.start(log)
@@ -234,6 +246,7 @@ class Nursery:
         return template
 
     def _born(self, event: Spawned) -> Born:
+        event.process.life = self._life
         board = self._boards.pop(event.name)
         board.ordered(*board.read_ordered()._replace(memory=event.memory))
         return Born(event.name, event.process, board, event.memory)

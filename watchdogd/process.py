@@ -42,6 +42,8 @@ class Process:
         self.pidfd = pidfd
         # Whether it is a stranger's child, or nobody's: then nobody tells us its exit status.
         self.adopted = adopted
+        # What its forks are known by, wherever they go; empty: nothing (see orphans.py).
+        self.life = ""
 
     @classmethod
     def adopt(cls, pid: int, ticks: int) -> "Process | None":

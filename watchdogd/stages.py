@@ -68,6 +68,11 @@ class Stages:
         return set(chain.from_iterable(one.pids for one in self.everyone))
 
     @property
+    def lives(self) -> set[str]:
+        """What all that runs is known by."""
+        return set(chain.from_iterable(one.lives for one in self.everyone))
+
+    @property
     def settled(self) -> bool:
         """Whether nothing runs any more, nor is about to."""
         return all(one.settled for one in self.everyone)

@@ -13,6 +13,7 @@ signals. It touches no file below the root of the pipeline and waits for nothing
 goes on, and says so, while that file system hangs.
 """
 
+import math
 import os
 import select
 import time
@@ -28,6 +29,7 @@ from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
 from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
+from watchdogd.orphans import end_orphans
 from watchdogd.process import reap_strangers
 from watchdogd.report import State, encode
 from watchdogd.rereading import Read, Rereading
@@ -46,6 +48,9 @@ _PUBLISH_CHANGES_EVERY = 0.2
 _RECOVER_EVERY = 5.0
 # How long the end waits for the eyes to see it.
 _LAST_LOOK = 5.0
+# The children of an orphan are orphans when that has been ended, and so on.
+_ORPHANS_COME = 2.0
+_ORPHANS_EVERY = 0.1
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -100,6 +105,8 @@ class Supervisor:
         # Why a drain was given up.
         self.hopeless: str | None = None
         self._service_at = 0.0
+        # Until when to look for what drivers that have ended left running.
+        self._orphans_until = 0.0
 
     # The loop
 
@@ -141,6 +148,7 @@ class Supervisor:
             now + _LONGEST_SLEEP,
             self._lookout.lost_at,
             self._publish_at,
+            now + _ORPHANS_EVERY if now < self._orphans_until else math.inf,
             self._herald.tend(now),
             self._beat_service(now),
         )
@@ -163,7 +171,15 @@ class Supervisor:
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self._lookout.send(Errands(look=True))
-        reap_strangers(self.stages.pids | {self._lookout.pid} | self._herald.pids)
+            self._orphans_until = now + _ORPHANS_COME
+        reap_strangers(self._ours)
+        if now < self._orphans_until:
+            end_orphans(self._ours, self.stages.lives)
+
+    @property
+    def _ours(self) -> set[int]:
+        """The processes that somebody here looks after."""
+        return self.stages.pids | self._herald.pids | {self._lookout.pid}
 
     # What the eyes see
 
@@ -402,10 +418,21 @@ class Supervisor:
         """How many documents were discarded since this began, by queue; only where any were."""
         return self.sight.discarded
 
+    def _end_all_orphans(self) -> None:
+        """Whatever drivers left running, and what that leaves."""
+        ends_at = time.monotonic() + _ORPHANS_COME
+        quiet = 0
+        while quiet < 2 and time.monotonic() < ends_at:
+            # Those that were ended have to be reaped; then there are those that they leave.
+            quiet = 0 if end_orphans(self._ours, ()) else quiet + 1
+            time.sleep(_ORPHANS_EVERY / 5)
+            reap_strangers(self._ours)
+
     def _end(self) -> None:
         """The last look, for whoever counts, and the last word."""
         self._ended = True
         self._herald.say("watchdog-stopped", f"process {os.getpid()}")
+        self._end_all_orphans()
         now = time.monotonic()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)

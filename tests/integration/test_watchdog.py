@@ -289,6 +289,25 @@ def test_what_a_document_left_running_ends_with_its_driver(yard: Yard) -> None:
     until(lambda: yard.all_pids() == [])
 
 
+@pytest.mark.parametrize("preload", ["false", "true"])
+def test_fork_that_a_document_sent_away_ends_with_its_driver(yard: Yard, preload: str) -> None:
+    yard.write(f"{ONE}\npreload = {preload}")
+    yard.put("a", "fork")
+    yard.put("b", "wait")
+    watchdog = yard.run()
+    until((yard.root / "begun").exists)
+    away = int((yard.root / "away").read_text())
+    assert os.getpgid(away) == away
+    if preload == "false":
+        # Where each driver began anew, its forks are known from those of others.
+        os.kill(yard.pid("one-1"), signal.SIGKILL)
+        until(lambda: not os.path.exists(f"/proc/{away}"))
+    watchdog.send_signal(signal.SIGQUIT)
+    assert watchdog.wait(PATIENCE) == 0
+    until(lambda: yard.all_pids() == [])
+    assert not os.path.exists(f"/proc/{away}")
+
+
 def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard) -> None:
     yard.write(ONE)
     first = yard.run()
