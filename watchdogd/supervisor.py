@@ -23,6 +23,7 @@ import msgspec
 
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.units import format_count
+from watchdogd.bulletin import Bulletin
 from watchdogd.control import QUIT
 from watchdogd.flow import through
 from watchdogd.herald import Herald
@@ -31,8 +32,8 @@ from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
 from watchdogd.orphans import end_orphans
 from watchdogd.process import reap_strangers
+from watchdogd.renewal import Outcome, Renewal
 from watchdogd.report import State, encode
-from watchdogd.rereading import Read, Rereading
 from watchdogd.sight import Sight
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Errands, Request, Snapshot
@@ -41,9 +42,6 @@ from watchdogd.status import host_report
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
-# How often this host's status is published while nothing changes, and while something does.
-_PUBLISH_EVERY = 2.0
-_PUBLISH_CHANGES_EVERY = 0.2
 # How often the eyes are asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
 # How long the end waits for the eyes to see it.
@@ -85,13 +83,11 @@ class Supervisor:
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._rereading: Rereading | None = None
-        # The serials of those who asked for it.
-        self._reloads: list[str] = []
+        self._renewal = Renewal(host)
+        self._bulletin = Bulletin(notifier)
         self._served: set[Request] | None = None
         self._turned_at = time.monotonic()
-        self._publish_at = self._published_at = self._recover_at = 0.0
-        self._published: list[tuple[str, str]] = []
+        self._recover_at = 0.0
         self._leaving = self._hurried = self._ended = False
         self._was_ok: bool | None = None
         # What the check of this host found that people should know.
@@ -104,7 +100,6 @@ class Supervisor:
         self.served: tuple[str, ...] = ()
         # Why a drain was given up.
         self.hopeless: str | None = None
-        self._service_at = 0.0
         # Until when to look for what drivers that have ended left running.
         self._orphans_until = 0.0
 
@@ -147,16 +142,15 @@ class Supervisor:
             due,
             now + _LONGEST_SLEEP,
             self._lookout.lost_at,
-            self._publish_at,
             now + _ORPHANS_EVERY if now < self._orphans_until else math.inf,
             self._herald.tend(now),
-            self._beat_service(now),
+            self._bulletin.due_at,
         )
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
         fds = [self._signals.fd, self._lookout.fd, *self._herald.fds, *self.stages.fds]
-        fds += [self._rereading.fd] if self._rereading else []
+        fds += self._renewal.fds
         for fd in fds:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
@@ -253,9 +247,8 @@ class Supervisor:
         if self._signals.reload:
             self._signals.reload = False
             self._read_again(now)
-        if self._rereading is not None and (read := self._rereading.result(now)) is not None:
-            self._rereading = None
-            self._have_read(read, now)
+        if (outcome := self._renewal.outcome(self.pipeline, now)) is not None:
+            self._renew(outcome, now)
         for request in controls.requests:
             if self._served is not None and request not in self._served:
                 self._served.add(request)
@@ -288,54 +281,30 @@ class Supervisor:
     # Reload
 
     def _read_again(self, now: float, serial: str = "") -> None:
-        if self._leaving:
-            # Nothing is started any more, by this file or by another.
-            return
-        if serial:
-            self._reloads.append(serial)
-        if self._rereading is not None:
-            # It may have read what has changed since.
-            self._rereading.abandon()
-            self._rereading = None
-        self._notifier.reloading(now)
-        try:
-            self._rereading = Rereading(self.pipeline.file, self.host, now)
-        except OSError as error:
-            self._have_read(Read(error=f"{self.pipeline.file} cannot be read: {error}"), now)
-
-    def _have_read(self, read: Read, now: float) -> None:
-        if read.pipeline is None:
-            self._refuse(read.error)
-        else:
-            self._reload(read.pipeline, now)
-        for serial in self._reloads:
-            self._served_one(serial)
-        self._reloads.clear()
-        self._publish_at = now
-
-    def _refuse(self, error: str) -> None:
-        self.reload_error = error
-        self._notifier.ready()
-        self._herald.say("reload-refused", message=error)
-
-    def _reload(self, pipeline: Pipeline, now: float) -> None:
-        """Only what has changed is touched."""
-        old = self.pipeline
-        for key in ("root", "name", "adopt"):
-            if getattr(pipeline, key) != getattr(old, key):
-                self._refuse(f"{key} has changed, which takes a restart of the watchdog")
-                return
-        self.reload_error = ""
-        self.pipeline = pipeline
-        if not self._lookout.send(Errands(pipeline=pipeline)):
-            # Eyes that do not hear it would look at the wrong queues; the next are told first.
-            self._lookout.abandon()
-        self._herald.configure(pipeline.on_event)
-        self.stages.man(pipeline, now)
+        # Else nothing is started any more, by this file or by another.
         if not self._leaving:
-            self.stages.begin()
+            self._notifier.reloading(now)
+            self._renewal.ask(self.pipeline.file, now, serial)
+
+    def _renew(self, outcome: Outcome, now: float) -> None:
+        """Only what has changed is touched; a bad file touches nothing."""
+        self.reload_error = outcome.error
+        if outcome.pipeline is None:
+            self._herald.say("reload-refused", outcome.error)
+        else:
+            self.pipeline = outcome.pipeline
+            if not self._lookout.send(Errands(pipeline=self.pipeline)):
+                # Eyes that do not hear it would look at the wrong queues; the next are told first.
+                self._lookout.abandon()
+            self._herald.configure(self.pipeline.on_event)
+            self.stages.man(self.pipeline, now)
+            if not self._leaving:
+                self.stages.begin()
+            self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
-        self._herald.say("reloaded", message=pipeline.file)
+        for serial in outcome.serials:
+            self._served_one(serial)
+        self._bulletin.hasten(now)
 
     # What it tells
 
@@ -352,29 +321,15 @@ class Supervisor:
 
     def _publish(self, now: float) -> None:
         states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
-        if states != self._published:
-            # What has changed is soon to be seen; not each change by itself.
-            self._publish_at = min(self._publish_at, self._published_at + _PUBLISH_CHANGES_EVERY)
-        if now < self._publish_at:
-            return
-        self._published, self._published_at = states, now
-        self._publish_at = now + _PUBLISH_EVERY
-        self.notes = (*self.known_at_start, *self.sight.controls.notes)
-        if not self._lookout.lost(now):
-            self._lookout.send(Errands(publish=msgspec.Raw(self._report(now))))
+        if self._bulletin.is_due(states, now):
+            self.notes = (*self.known_at_start, *self.sight.controls.notes)
+            if not self._lookout.lost(now):
+                self._lookout.send(Errands(publish=msgspec.Raw(self._report(now))))
+        self._bulletin.beat(self._words(), now)
 
     def _report(self, now: float) -> bytes:
         self.beat += 1
         return encode(host_report(self, now))
-
-    def _beat_service(self, now: float) -> float:
-        """Tell the service manager that a whole turn was done; when to tell it again."""
-        interval = self._notifier.interval
-        if now >= self._service_at:
-            self._service_at = now + (interval / 3 if interval else _LONGEST_SLEEP)
-            self._notifier.beat()
-            self._notifier.status(self._words())
-        return self._service_at
 
     def _words(self) -> str:
         """All of it in one line."""

@@ -1,0 +1,63 @@
+"""A file is read again for whoever asks, and taken only if the watchdog can change to it."""
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from queuedriver.pipeline import Pipeline, read
+from watchdogd.renewal import Outcome, Renewal
+
+PATIENCE = 60.0
+FILE = '[pipeline]\nname = "yard"\nroot = "queues"\n[[stage]]\nname = "one"\ncommand = ["true"]\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(FILE)
+    return path
+
+
+def outcome(renewal: Renewal, current: Pipeline) -> Outcome:
+    ends_at = time.monotonic() + PATIENCE
+    while (found := renewal.outcome(current, time.monotonic())) is None:
+        assert time.monotonic() < ends_at
+        time.sleep(0.01)
+    return found
+
+
+def test_changed_file_is_taken_and_whoever_asked_is_told(file: Path) -> None:
+    host = socket.gethostname()
+    current, renewal = read(file, host), Renewal(host)
+    file.write_text(FILE + "drivers = 3\n")
+    renewal.ask(str(file), time.monotonic(), "first")
+    renewal.ask(str(file), time.monotonic(), "second")
+    assert renewal.fds
+    found = outcome(renewal, current)
+    assert found.pipeline is not None
+    assert found.pipeline.stages[0].drivers.max == 3
+    assert (found.error, found.serials) == ("", ("first", "second"))
+    assert renewal.fds == []
+    assert renewal.outcome(current, time.monotonic()) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('command = ["true"]', 'comand = ["true"]', "comand"),
+        ('command = ["true"]', 'command = ["no-such-tool"]', "no-such-tool"),
+        ('root = "queues"', 'root = "elsewhere"', "root has changed"),
+        ('name = "yard"', 'name = "other"', "name has changed"),
+    ],
+)
+def test_file_that_cannot_be_taken_changes_nothing(
+    file: Path, old: str, new: str, said: str
+) -> None:
+    current, renewal = read(file), Renewal(socket.gethostname())
+    file.write_text(FILE.replace(old, new))
+    renewal.ask(str(file), time.monotonic())
+    found = outcome(renewal, current)
+    assert found.pipeline is None
+    assert said in found.error
