@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -138,10 +138,13 @@ class Yard:
 
     # Watchdogs
 
-    def run(self, *arguments: str, host: str = "rose") -> subprocess.Popen[str]:
-        """A watchdog that goes on until it ends or the test does."""
+    def run(
+        self, *arguments: str, host: str = "rose", under: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """A watchdog that goes on until it ends or the test does; started by `under`, if given."""
+        words = ["run", str(self.file), "--host", host, *arguments]
         process = subprocess.Popen(
-            [sys.executable, "-m", "watchdogd", "run", str(self.file), "--host", host, *arguments],
+            [*under, sys.executable, "-m", "watchdogd", *words],
             env=self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,7 +1,6 @@
 """What befalls hosts, disks and programs costs a watchdog time, and nothing else."""
 
 import os
-import resource
 import shutil
 import signal
 import textwrap
@@ -346,12 +345,7 @@ def test_host_with_few_descriptors_runs_the_drivers_it_can(yard: Yard) -> None:
     yard.write(f"{ONE}\ndrivers = 30")
     for number in range(30):
         yard.put(f"d{number}")
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (32, before[1]))
-    try:
-        watchdog = yard.run()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    watchdog = yard.run(under=["sh", "-c", 'ulimit -n 32; exec "$@"', "sh"])
     until(lambda: len(yard.ls("one")) == 30)
     until(lambda: "backoff" in yard.states().values())
     watchdog.send_signal(signal.SIGHUP)
