@@ -145,11 +145,11 @@ def watched(
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """Twice asked to leave, then killed: whatever it has started has gone before it."""
-    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+    for number, seconds in ((signal.SIGTERM, 1), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         if process.poll() is None:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(5)
+                process.wait(seconds)
     process.wait()
 
 

@@ -126,4 +126,4 @@ def _pause(seen: Seen) -> float:
     longest = HINTED_LOOK if seen.hinted else LONGEST_POLL
     if seen.drain or seen.done:
         longest = min(longest, DRAIN_POLL)
-    return float(min(longest, SHORTEST_POLL * 2 ** min(seen.idle_turns, 10)))
+    return float(min(longest, SHORTEST_POLL * 2 ** min(max(seen.idle_turns - 1, 0), 10)))

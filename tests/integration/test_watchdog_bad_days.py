@@ -150,9 +150,20 @@ def test_watchdog_leaves_without_a_driver_that_not_even_sigkill_ends(yard: Yard)
             f"""
             def look(document):
                 if document.docid == "stuck":
-                    bloated = bytearray(200_000_000)
+                    import threading
+                    threading.Thread(target=bloat).start()
                     os.stat("{silent.path}/there")
                 return document.read()
+
+
+            def bloat():
+                # Only what waits there already, its question read, cannot be killed any more.
+                # A kernel that does not tell has five seconds.
+                wait, ends_at = Path(f"/proc/{{os.getpid()}}/wchan"), time.monotonic() + 5
+                while "answer" not in wait.read_text() and time.monotonic() < ends_at:
+                    time.sleep(0.01)
+                time.sleep(0.5)
+                bloat.memory = bytearray(200_000_000)
             """,
         )
         yard.write('name = "one"\ncall = "stages:look"\nmax_memory = "100 MB"\nretries = 0', TWO)
