@@ -109,11 +109,11 @@ class Eyes:
 
     # Look
 
-    def _look(self) -> None:
-        """See all there is to see, and tell."""
+    def _look(self, *, anew: bool = False) -> None:
+        """See all there is to see, and tell; `anew`: somebody waits for it."""
         began_at = time.monotonic()
         was, self._trouble = self._trouble, ""
-        self._try(lambda: self._see(probe=bool(was)), looking=True)
+        self._try(lambda: self._see(probe=bool(was), anew=anew), looking=True)
         took = time.monotonic() - began_at
         self._look_at = began_at + took + min(max(_LOOK_EVERY, _REST * took), _LOOK_AT_LEAST)
         snapshot = Snapshot(
@@ -125,7 +125,7 @@ class Eyes:
         )
         self._pipes.say(Message(snapshot=snapshot))
 
-    def _see(self, *, probe: bool) -> None:
+    def _see(self, *, probe: bool, anew: bool) -> None:
         self._ground.check()
         if not self._views:
             prepare(self.pipeline, self._made)
@@ -138,14 +138,14 @@ class Eyes:
             upkeep.forget_controls(directory, self._asked.forget_controls)
         upkeep.close(self.pipeline, self._asked.close)
         self._asked = Errands()
-        seen = look_at_all(self._views)
+        seen = look_at_all(self._views, anew=anew)
         if upkeep.spread_pause(self.pipeline, seen, paused=self._controls.paused):
-            seen = look_at_all(self._views)
+            seen = look_at_all(self._views, anew=anew)
         # One closed queue may let the next be closed, but no more of them than there are.
         for _ in self._views:
             if not upkeep.cascade(self.pipeline, seen):
                 break
-            seen = look_at_all(self._views)
+            seen = look_at_all(self._views, anew=anew)
 
     def _control_directory(self) -> closing[Directory]:
         return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL)))
@@ -173,7 +173,7 @@ class Eyes:
         if errands.look and not self._trouble:
             self._try(self._copy)
         if errands.look or errands.close or errands.recover or errands.pipeline:
-            self._look()
+            self._look(anew=True)
         if errands.farewell:
             self._pipes.say(Message(farewell=True))
 

@@ -3,11 +3,16 @@
 A directory whose mtime has not moved since it was listed twice has not changed: then it is not
 listed again. That is trusted only once the mtime has stood still for longer than the coarsest of
 clocks that file systems stamp with, and not for ever: some file systems hardly stamp at all.
+
+To list a hundred thousand names takes a tenth of a second, and nobody needs to know each second how
+much so much has changed. Whoever waits for something to be empty asks for a look anew.
 """
 
 import os
 import time
 from collections.abc import Callable, Mapping
+
+import msgspec
 
 from queuedriver import names
 from queuedriver.filesystem import Directory
@@ -19,6 +24,10 @@ from watchdogd.snapshot import QueueSeen
 # FAT stamps every two seconds, others each second or oftener.
 _COARSEST = 3.0
 _RECOUNT_EVERY = 30.0
+# What takes longer to list than this is listed again after so many times as long: one percent of a
+# processor.
+_CHEAP = 0.01
+_LISTING_PAUSE = 100
 
 # Which directory, and when it last changed.
 _Mark = tuple[int, int, int]
@@ -27,8 +36,11 @@ _Mark = tuple[int, int, int]
 class View:
     """One queue, and what is remembered of it from look to look. `now` is monotonic."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.path = path
+        self._monotonic = monotonic
+        # How long the latest listing took.
+        self._took = 0.0
         # None before the first look.
         self.seen: QueueSeen | None = None
         self._discarded = _Discarded()
@@ -40,8 +52,9 @@ class View:
         self._empty: _Mark | None = None
         self._empty_at = 0.0
 
-    def look(self, now: float, clock: float) -> QueueSeen:
-        """Count, unless nothing can have changed. `clock` is in seconds since the epoch."""
+    def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
+        """Count, unless nothing can have changed or, but for `anew`, counting takes long and was
+        done lately. `clock` is in seconds since the epoch."""
         directory = Directory.open(self.path)
         try:
             mark = _mark(directory)
@@ -49,7 +62,12 @@ class View:
                 self._mark, self._marked_at = mark, now
             elif self.seen is not None and self._is_known(now, clock):
                 return self.seen
+            if self.seen is not None and not anew and self._is_dear(now):
+                self.seen = _with_controls(self.seen, Queue(directory).controls())
+                return self.seen
+            began_at = self._monotonic()
             listing = look(directory, clock)
+            self._took = self._monotonic() - began_at
             after = _mark(directory)
             self._see_empty(listing, mark, after, now)
             self._listed_at, self._next_due = now, listing.next_due
@@ -73,6 +91,10 @@ class View:
             and now - self._listed_at < _RECOUNT_EVERY
             and not 0 < self._next_due <= clock
         )
+
+    def _is_dear(self, now: float) -> bool:
+        pause = min(_RECOUNT_EVERY, _LISTING_PAUSE * self._took)
+        return self._took > _CHEAP and now - self._listed_at < pause
 
     def _see_empty(self, listing: Listing, before: _Mark, after: _Mark, now: float) -> None:
         """One listing may miss what is being renamed: it takes two, with no change from before
@@ -125,19 +147,28 @@ def look_at_all(
     monotonic: Callable[[], float] = time.monotonic,
     clock: Callable[[], float] = time.time,
     pause: Callable[[float], None] = time.sleep,
+    *,
+    anew: bool = False,
 ) -> dict[str, QueueSeen]:
     """Look at each; and once more, a moment later, where that may show that a queue is drained,
     because then somebody waits for it."""
-    seen = {name: view.look(monotonic(), clock()) for name, view in views.items()}
+    seen = {name: view.look(monotonic(), clock(), anew=anew) for name, view in views.items()}
     if again := [name for name, view in views.items() if view.almost_drained]:
         pause(DRAINED_AFTER)
-        seen |= {name: views[name].look(monotonic(), clock()) for name in again}
+        seen |= {name: views[name].look(monotonic(), clock(), anew=True) for name in again}
     return seen
 
 
 def _mark(directory: Directory) -> _Mark:
     found = os.fstat(directory.fd)
     return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _with_controls(seen: QueueSeen, controls: Controls) -> QueueSeen:
+    # That it was drained says nothing of now.
+    return msgspec.structs.replace(
+        seen, done=controls.done, paused=controls.paused, quit=controls.quit, drained=False
+    )
 
 
 def _seen(listing: Listing, controls: Controls, discarded: int, drained: bool) -> QueueSeen:

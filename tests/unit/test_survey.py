@@ -1,5 +1,6 @@
 """What is in a queue is counted right, and not counted again while nothing can have changed."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -150,6 +151,36 @@ def test_queue_that_may_be_drained_is_looked_at_again_at_once(queue: Path, tmp_p
     # Nobody waits for what may still be submitted to.
     assert not seen["other"].drained
     assert paused == [0.05]
+
+
+@pytest.fixture
+def dear(queue: Path) -> View:
+    """A view of a queue whose listing takes a tenth of a second; it was listed at 0.0."""
+    clock = itertools.count(step=0.1)
+    view = View(str(queue), monotonic=lambda: next(clock))
+    view.look(now=0.0, clock=0.0)
+    return view
+
+
+def test_what_takes_long_to_list_is_listed_rarely_and_its_controls_are_seen(
+    queue: Path, dear: View
+) -> None:
+    (queue / "a.ready").touch()
+    (queue / "PAUSE").touch()
+    seen = dear.look(now=9.9, clock=0.0)
+    assert (seen.ready, seen.paused) == (0, True)
+    assert dear.look(now=10.1, clock=0.0).ready == 1
+
+
+def test_what_takes_long_to_list_is_listed_for_whoever_waits(queue: Path, dear: View) -> None:
+    (queue / "a.ready").touch()
+    assert dear.look(now=0.1, clock=0.0, anew=True).ready == 1
+
+
+def test_what_was_drained_before_a_change_is_not_said_to_be(queue: Path, dear: View) -> None:
+    assert dear.look(now=1.0, clock=0.0, anew=True).drained
+    (queue / "a.ready").touch()
+    assert not dear.look(now=2.0, clock=0.0).drained
 
 
 def test_queue_that_is_gone_is_said_to_be(queue: Path) -> None:
