@@ -90,8 +90,8 @@ def by_watchdogd(directory: Path, seconds: float) -> Sample:
     with pipelines.watched(directory) as watchdog:
         watchdog.wait_ready(DRIVERS)
         time.sleep(SETTLE)
-        idle = cost_of_both(watchdog, lambda: time.sleep(seconds))
-        flowing = cost_of_both(watchdog, lambda: flow(directory, seconds))
+        idle = cost_of_all(watchdog, lambda: time.sleep(seconds))
+        flowing = cost_of_all(watchdog, lambda: flow(directory, seconds))
         check(watchdog, round(RATE * seconds))
     return _sample({"": idle, f", {RATE} documents/s": flowing})
 
@@ -106,10 +106,11 @@ def by_peer(peer: Peer, directory: Path, seconds: float) -> Sample:
     return _sample({"": {"": spent}})
 
 
-def cost_of_both(watchdog: Watchdog, meanwhile: Callable[[], object]) -> dict[str, Cost]:
-    own, eyes = cost([watchdog.process.pid, watchdog.eyes], meanwhile)
+def cost_of_all(watchdog: Watchdog, meanwhile: Callable[[], object]) -> dict[str, Cost]:
+    own, eyes, warden = cost([watchdog.process.pid, watchdog.eyes, watchdog.warden], meanwhile)
     watchdog.check()
-    return {"": own.plus(eyes), " itself": own, "’s eyes": eyes}
+    together = own.plus(eyes).plus(warden)
+    return {"": together, " itself": own, "’s eyes": eyes, "’s warden": warden}
 
 
 def cost(pids: list[int], meanwhile: Callable[[], object]) -> list[Cost]:

@@ -17,6 +17,7 @@ from benchmarks.pipeline_child import go, noted
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
+from queuedriver.pipeline.model import BETWEEN_STAGES
 
 TITLE = "A chain of three stages"
 LEAD = (
@@ -24,13 +25,17 @@ LEAD = (
     "Counted are hand-offs a second, of which a document takes three: from the first document to "
     "the last, without start-up and leaving. The yardstick is what three drivers reach together "
     "that have nothing to do with each other, each with all documents in a queue of its own: the "
-    "sum of their speeds. Median of {rounds} rounds, × within them. Then the chain at rest: from "
+    "sum of their speeds. The C program makes the same calls, each of its chains against its own "
+    "processes apart, with {limit} documents between two stages at most, as under watchdogd. "
+    "Median of {rounds} rounds, × within them. Then the chain at rest: from "
     "just before a document becomes visible in the first queue until it is visible behind the last "
     "stage, {wakes} times, after 50 to 500 ms of idleness. Every run is checked: each document "
     "came out once, under its name, and none is left."
 )
 APART = "three drivers apart, together"
 ALONE = "one driver alone"
+C_APART = "C, three processes apart"
+C_CHAIN = "C, chain"
 CHAIN = "chain, three queuedriver run"
 WATCHED = "chain, watchdogd"
 QUEUES = ("input", "s1", "s2", "s3")
@@ -63,7 +68,10 @@ def measure(scale: Scale, places: list[Place]) -> Table:
         failures = {**results.failures, **waits.failures}
         notes |= {f"{name} failed: {why}" for name, why in failures.items()}
     lead = LEAD.format(
-        documents=scale.pipeline_documents, rounds=scale.long_rounds, wakes=scale.wakes
+        documents=scale.pipeline_documents,
+        rounds=scale.long_rounds,
+        wakes=scale.wakes,
+        limit=BETWEEN_STAGES,
     )
     return Table(TITLE, lead, columns, [group], sorted(notes))
 
@@ -76,6 +84,8 @@ def contenders(documents: int) -> list[Contender]:
         return lambda directory: run_chain(directory, start, documents)
 
     return [
+        Contender(C_APART, lambda directory: run_c(directory, documents, chained=False)),
+        Contender(C_CHAIN, lambda directory: run_c(directory, documents, chained=True)),
         Contender(APART, apart(3)),
         Contender(ALONE, apart(1)),
         Contender(CHAIN, chained(by_hand)),
@@ -137,6 +147,21 @@ def run_apart(directory: Path, count: int, documents: int) -> Sample:
         check(directory, [source], target, documents)
     per_second = sum(1e9 * (one.documents - 1) / (one.last - one.first) for one in noted(times))
     return Sample(1e9 / per_second)
+
+
+def run_c(directory: Path, documents: int, *, chained: bool) -> Sample:
+    """The same calls and nothing else: what the kernel allows."""
+    queues = [directory / "queues" / name for name in QUEUES]
+    ways = list(itertools.pairwise(queues))
+    if not chained:
+        ways = [(directory / f"in{number}", directory / f"out{number}") for number in range(3)]
+    for queue in dict.fromkeys(itertools.chain(*ways)):
+        measuring.make_queue(queue)
+    for source, _ in ways[: 1 if chained else None]:
+        measuring.stagecycle("fill", source, documents, 1024)
+    limit = BETWEEN_STAGES if chained else 0
+    made = measuring.stagecycle("stages", *itertools.chain(*ways), "-n", documents, "-l", limit)
+    return made if chained else Sample(made.facts["ns_apart"])
 
 
 def run_chain(directory: Path, start: Callable[[Path], Start], documents: int) -> Sample:
@@ -219,8 +244,9 @@ def _cells(results: Results, name: str) -> list[str]:
     if name not in results:
         return ["failed", "-", "-"]
     cells = [f"{1e6 / results.median_us(name):,.0f}", "-", "-"]
-    if name != APART and APART in results:
-        speeds = [1 / ratio for ratio in results.ratios(name, APART)]
+    apart = C_APART if name == C_CHAIN else APART
+    if name not in (APART, C_APART) and apart in results:
+        speeds = [1 / ratio for ratio in results.ratios(name, apart)]
         cells[1:] = [f"{median(speeds):.2f}", f"({min(speeds):.2f}-{max(speeds):.2f})"]
     return cells
 

@@ -110,10 +110,18 @@ class Watchdog:
     @property
     def eyes(self) -> int:
         """The process that does all input and output for it."""
+        return self._helper(b"watchdogd.eyes")
+
+    @property
+    def warden(self) -> int:
+        """The process that outlives it, when it is killed."""
+        return self._helper(b"watchdogd.warden")
+
+    def _helper(self, module: bytes) -> int:
         for pid in children(self.process.pid):
-            if b"watchdogd.eyes" in arguments(pid):
+            if module in arguments(pid):
                 return pid
-        raise Failed("watchdogd has no eyes")
+        raise Failed(f"watchdogd has no {module.decode()}")
 
     def events(self, *kinds: str) -> list[dict[str, object]]:
         try:
@@ -131,7 +139,7 @@ def watched(
     file = directory / "pipeline.toml"
     env = environ(directory, more)
     pipeline = read(str(file), HOST)
-    name = os.path.basename(places.local_directory(pipeline.name, pipeline.root, HOST))
+    name = os.path.basename(places.local_directory(pipeline.root, HOST))
     command = [sys.executable, "-m", "watchdogd", "run", str(file), "--host", HOST, *words]
     with (directory / "watchdogd.log").open("wb") as log:
         process = subprocess.Popen(

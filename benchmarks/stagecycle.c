@@ -11,13 +11,17 @@
  *   stagecycle claim  QUEUE [-p P] [-n MAX]   claim, then finish without outputs
  *   stagecycle cycle  IN OUT [-d] [-p P] [-n MAX]
  *                                             claim, read, write 1 KiB, commit, publish, finish
+ *   stagecycle stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]
+ *                                             the cycle in a process for each IN and OUT, until each
+ *                                             has done N; none goes on while LIMIT wait in its OUT
  *
  *   -d durable (fsync as the protocol says)   -p P processes on one queue   -n stop after MAX each
  *
  * One pass lists the directory once. With P processes each one first takes the names whose hash
  * is its share, then lists again and helps with the rest. The answer is one line of JSON on stdout:
  * documents, ns (from the start of all to the last finish), ns_per_document, lost (claims that
- * another process won), listing_ns and listed (all passes of all processes together).
+ * another process won), listing_ns and listed (all passes of all processes together). For stages it
+ * is ns a hand-off of all of them (ns_per_document), and at the sum of their speeds (ns_apart).
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -34,17 +38,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUTPUT = 1024, NAME = 512, LOST_IN_A_ROW = 8 };
+enum { OUTPUT = 1024, NAME = 512, LOST_IN_A_ROW = 8, NAP_NS = 1000000 };
 
 struct options {
     int durable, processes;
-    long max;
+    long max, limit;
 };
 
 /* What one process reports; in memory shared with the parent. */
 struct tally {
     long documents, lost, listed;
-    int64_t listing_ns, end_ns;
+    int64_t listing_ns, start_ns, end_ns;
 };
 
 struct names {
@@ -256,6 +260,76 @@ static void drive_all(const char *in_path, const char *out_path, const struct op
            sum.listed, (long long)sum.listing_ns);
 }
 
+/* How many items wait in a queue. */
+static long count_ready(int dir)
+{
+    struct names names = {0};
+    list_ready(dir, &names);
+    free(names.text);
+    free(names.at);
+    return names.count;
+}
+
+/* One stage of a chain: passes over its queue until it has handed over all documents there are. */
+static void drive_stage(int in, int out, int me, const struct options *o, struct tally *tally)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    struct names names = {0};
+    unsigned salt = draw_salt();
+    char n[64];
+    long room = o->limit ? 0 : o->max;
+    while (tally->documents < o->max) {
+        list_ready(in, &names);
+        if (!names.count) nanosleep(&nap, NULL);
+        for (size_t i = 0; i < names.count; i++) {
+            while (room <= 0 && (room = o->limit - count_ready(out)) <= 0) nanosleep(&nap, NULL);
+            if (!tally->start_ns) tally->start_ns = clock_ns(CLOCK_MONOTONIC);
+            form_serial(n, me + 1, salt);
+            if (!cycle(in, out, names.text + names.at[i], n, o->durable)) die("a stage of its own");
+            room--;
+            tally->documents++;
+            tally->end_ns = clock_ns(CLOCK_MONOTONIC);
+        }
+    }
+}
+
+/* Stages that run at once, each a process of its own from one queue to another. */
+static void drive_stages(char **queue, int stages, const struct options *o)
+{
+    size_t size = stages * sizeof(struct tally);
+    struct tally *tallies = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                 -1, 0);
+    int gate[2];
+    if (tallies == MAP_FAILED || pipe(gate)) die("set-up");
+    for (int me = 0; me < stages; me++) {
+        int in = open_directory(queue[2 * me]), out = open_directory(queue[2 * me + 1]);
+        pid_t pid = fork();
+        if (pid < 0) die("fork");
+        if (pid == 0) {
+            char byte;
+            close(gate[1]);
+            if (read(gate[0], &byte, 1)) die("gate");
+            struct options mine = *o;
+            if (me == stages - 1) mine.limit = 0;           /* nobody empties the last queue */
+            drive_stage(in, out, me, &mine, &tallies[me]);
+            _exit(0);
+        }
+    }
+    usleep(20000);
+    close(gate[1]);
+    for (int status; wait(&status) > 0;)
+        if (status) exit(74);
+    int64_t start = tallies[0].start_ns, end = 0;
+    double per_second = 0;
+    for (int me = 0; me < stages; me++) {
+        struct tally *t = &tallies[me];
+        if (t->end_ns > end) end = t->end_ns;
+        per_second += 1e9 * t->documents / (t->end_ns - t->start_ns);
+    }
+    printf("{\"ns_per_document\": %.1f, \"ns_apart\": %.1f}\n",
+           (double)(end - start) / (stages * o->max), 1e9 / per_second);
+}
+
 static void place(const char *queue, long first, long count, size_t size, int submit, int durable)
 {
     int dir = open_directory(queue), incoming = -1;
@@ -284,17 +358,19 @@ static void place(const char *queue, long first, long count, size_t size, int su
 static void usage(void)
 {
     fprintf(stderr, "usage: stagecycle fill QUEUE N SIZE [FIRST] | submit QUEUE N [-d] |\n"
-                    "       claim QUEUE [-p P] [-n MAX] | cycle IN OUT [-d] [-p P] [-n MAX]\n");
+                    "       claim QUEUE [-p P] [-n MAX] | cycle IN OUT [-d] [-p P] [-n MAX] |\n"
+                    "       stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]\n");
     exit(64);
 }
 
 int main(int argc, char **argv)
 {
     struct options o = {.processes = 1, .max = 1L << 60};
-    for (int option; (option = getopt(argc, argv, "dp:n:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "dp:n:l:")) != -1;) {
         if (option == 'd') o.durable = 1;
         else if (option == 'p') o.processes = atoi(optarg);
         else if (option == 'n') o.max = atol(optarg);
+        else if (option == 'l') o.limit = atol(optarg);
         else usage();
     }
     char **word = argv + optind;
@@ -307,6 +383,8 @@ int main(int argc, char **argv)
         place(word[1], 0, atol(word[2]), OUTPUT, 1, o.durable);
     else if (!strcmp(word[0], "claim") && words == 2) drive_all(word[1], NULL, &o);
     else if (!strcmp(word[0], "cycle") && words == 3) drive_all(word[1], word[2], &o);
+    else if (!strcmp(word[0], "stages") && words > 2 && words % 2)
+        drive_stages(word + 1, words / 2, &o);
     else usage();
     return 0;
 }

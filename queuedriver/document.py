@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from typing import BinaryIO
 
-from queuedriver.errors import ProcessorFailed, is_trouble, trouble
+from queuedriver.errors import ProcessorFailed, TakenBack, is_trouble, trouble
 from queuedriver.filesystem import Directory, regular_size
 from queuedriver.outcome import Failure
 
@@ -33,7 +33,11 @@ class Document:
     @property
     def path(self) -> str:
         """Where its file is while it is being processed, for programs that want a name."""
-        if not self._directory.status(self._name).regular:
+        try:
+            regular = self._directory.status(self._name).regular
+        except FileNotFoundError as error:
+            raise self._cannot(error) from None
+        if not regular:
             raise _not_a_file(self.docid)
         self._seen = True
         return os.path.join(self._directory.path, self._name)
@@ -76,6 +80,8 @@ class Document:
         """What it means that the document could not be read."""
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return _not_a_file(self.docid)
+        if isinstance(error, FileNotFoundError):
+            return TakenBack(error.errno, os.strerror(errno.ENOENT), self._name)
         return trouble(error, f"reading {self.docid!r}") if is_trouble(error) else error
 
 

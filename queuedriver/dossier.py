@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadDocid, ConfigError
+from queuedriver.chronicle import Reading, read_history
+from queuedriver.errors import BadDocid, ConfigError, leads_nowhere
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import ATTEMPTS
-from queuedriver.journal import Reading, read_history
 from queuedriver.liveness import Observer, Registration, Verdict
 from queuedriver.picking import Listing
 from queuedriver.queue import JOURNAL, Controls, Queue
@@ -198,7 +198,9 @@ def _foreign(queue: Queue, docid: str) -> str:
         return f"it belongs to the queue itself, as every {docid!r} does"
     try:
         mode = queue.directory.inspect(docid).st_mode
-    except OSError:
+    except OSError as error:
+        if not leads_nowhere(error):
+            raise
         return ""
     kind = kind_of(mode)
     return f"it is a {kind}" if kind else names.why_foreign(docid)
@@ -209,7 +211,7 @@ def _attempts(queue: Queue, docid: str) -> list[Attempt]:
     if directory is None:
         return []
     try:
-        return Attempts(directory).of(docid)
+        return Attempts(directory).listed(docid)
     finally:
         directory.close()
 
@@ -232,7 +234,10 @@ def _found(queue: Queue, docid: str, settings: Settings) -> Iterator[str]:
 def _is_there(path: str, name: str) -> bool:
     try:
         directory = Directory.open(path)
-    except OSError:
+    except OSError as error:
+        # What cannot be looked into may well have it.
+        if not leads_nowhere(error):
+            raise
         return False
     try:
         return directory.present(name)

@@ -19,21 +19,12 @@ from typing import NamedTuple
 
 from queuedriver import names
 from queuedriver.backpressure import BackPressure
+from queuedriver.beats import BEAT, NETWORK_BEAT, Beats
 from queuedriver.board import Board
 from queuedriver.errors import QueueError
 from queuedriver.lane import Lane
-from queuedriver.limits import Limits
-from queuedriver.liveness import (
-    BEAT,
-    CRASHED,
-    NETWORK_BEAT,
-    PAST,
-    Beats,
-    Counters,
-    Observer,
-    Registration,
-    draw_salt,
-)
+from queuedriver.limits import QUIT_FILE, Limits
+from queuedriver.liveness import CRASHED, PAST, Counters, Observer, Registration, draw_salt
 from queuedriver.loop import Loop
 from queuedriver.mounts import filesystem_type, is_network
 from queuedriver.options import Options
@@ -64,9 +55,9 @@ class Progress(NamedTuple):
 
     state: str
     why: str
-    # How many documents it has claimed, and whether it was asked to leave.
+    # How many documents it has claimed, and why it is to leave; empty while it is not.
     at_hand: int
-    leaving: bool
+    leaving: str
     counters: Counters
 
 
@@ -102,6 +93,8 @@ class Driver:
         self._limits: Limits | None = None
         # The N of every claim at hand: what else carries our id on disk was lost track of.
         self._held: set[str] = set()
+        # What could not be noted in the journals, once it has left.
+        self.unnoted: tuple[str, ...] = ()
 
     def run(self) -> Left:
         """Drive until told to leave. QueueError when it cannot even start."""
@@ -114,7 +107,7 @@ class Driver:
             with assemble(
                 self._inputs, self._outputs, self._wanted_id, options, observer, held
             ) as crew:
-                beats = self._register(crew, dump)
+                beats = self._register(crew, dump, limits)
             self.id, self._limits = crew.driver, limits
             paths = [lane.queue.path for lane in crew.lanes]
             waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
@@ -140,6 +133,8 @@ class Driver:
             if self._board is not None:
                 self._board.ready(time.monotonic())
             end = loop.run()
+            if end.word in ("done", "drained"):
+                _forget_ended(crew.lanes)
             if end.word == "done":
                 _cascade(crew)
         except QueueError as error:
@@ -151,6 +146,8 @@ class Driver:
             if in_main:
                 limits.restore()
             _say_goodbye(crew.lanes, beats, end)
+            journals = (lane.journal for lane in crew.lanes)
+            self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
             if self._board is not None:
                 self._board.left(end.word, end.why, end.exit_code)
         code = end.exit_code
@@ -175,7 +172,7 @@ class Driver:
                 if self._board is not None:
                     faulthandler.unregister(signal.SIGUSR2)
 
-    def _register(self, crew: Crew, dump: FileIO | None) -> Beats:
+    def _register(self, crew: Crew, dump: FileIO | None, limits: Limits) -> Beats:
         registration = Registration(
             id=crew.driver,
             salt=crew.salt,
@@ -189,13 +186,21 @@ class Driver:
         )
         network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
         interval = NETWORK_BEAT if network else BEAT
-        beats = Beats(registration, [lane.drivers for lane in crew.lanes], self._report, interval)
+        directories = [lane.drivers for lane in crew.lanes]
+
+        def look() -> None:
+            # The loop looks between documents, and a document may take hours.
+            if any(lane.queue.directory.present(names.QUIT) for lane in crew.lanes):
+                limits.leave("quit", QUIT_FILE)
+
+        beats = Beats(registration, directories, self._report, interval, look, self.options.durable)
         beats.start()
         return beats
 
     def progress(self) -> Progress:
         """What it does right now; to be asked from another thread."""
-        leaving = self._limits is not None and self._limits.leaving_at is not None
+        limits = self._limits
+        leaving = limits.why if limits is not None and limits.leaving_at is not None else ""
         state, why, counters = self._report()
         return Progress(state, why, len(self._held), leaving, counters)
 
@@ -235,6 +240,13 @@ def _cascade(crew: Crew) -> None:
         if target.publication.is_queue:
             with Queue.open(target.directory.path) as output:
                 output.close_if_fed(now)
+
+
+def _forget_ended(lanes: Sequence[Lane]) -> None:
+    """Nothing is left to be done: nor is there anything to remember of it."""
+    with contextlib.suppress(OSError):
+        for lane in lanes:
+            lane.recoverer.forget_ended()
 
 
 def _say_goodbye(lanes: Sequence[Lane], beats: Beats, end: Quit) -> None:

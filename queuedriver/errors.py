@@ -13,6 +13,8 @@ Exception
 │   └── ConfigError              drivers, settings or processors that cannot work      78
 │       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
+├── TakenBack (OSError)          a claimed document is not there any more
+├── NotRegular (OSError)         what should be a small file of ours is none
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75
 └── ProcessorFailed              a processor outside this process failed a document
@@ -123,6 +125,18 @@ class FileSystemTrouble(OSError):
     exit_code = 74
 
 
+class TakenBack(FileNotFoundError):
+    """A claimed document is not there: its driver was given up by mistake, or, on a network file
+    system, it cannot be seen yet. Neither is its fault."""
+
+
+class NotRegular(OSError):
+    """A symlink, a FIFO, a socket, a device or a directory where a file of ours should be."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EINVAL, "it is not a regular file", path)
+
+
 class PermanentError(Exception):
     """For processors: this document can never be processed; discard it at once."""
 
@@ -155,6 +169,11 @@ class Interrupted(BaseException):
 def is_trouble(error: OSError) -> bool:
     """Whether an OSError speaks of the file system rather than of one file."""
     return isinstance(error, FileSystemTrouble) or error.errno in _TROUBLE
+
+
+def leads_nowhere(error: OSError) -> bool:
+    """Whether a path that somebody wrote down is to nothing, for whatever reason."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:

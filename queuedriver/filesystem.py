@@ -19,9 +19,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, Self
 
+from queuedriver.errors import NotRegular, trouble
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_INSIDE = _DIRECTORY | os.O_NOFOLLOW
 _RENAME_NOREPLACE = 1
 # As os.rename has them: in an old locale, names are not UTF-8.
 _ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
@@ -59,21 +62,24 @@ class Room(NamedTuple):
 class Directory:
     """An open directory: names in it are all that its methods take."""
 
-    __slots__ = ("_noreplace", "fd", "path")
+    __slots__ = ("_inside", "_noreplace", "fd", "path")
 
-    def __init__(self, path: str, fd: int, noreplace: bool = True) -> None:
+    def __init__(self, path: str, fd: int, noreplace: bool = True, inside: int = 0) -> None:
         self.path = path
         self.fd = fd
+        self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
         self._noreplace = noreplace and hasattr(_libc(), "renameat2")
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
-        """Open a directory; with `create`, make it and durably enter it into its parent first."""
+    def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
+        """Open a directory; with `create`, make it and durably enter it into its parent first.
+
+        The last so many parts of the path are ours, `inside` a directory that a user named and
+        others may write to. No symlink is followed there: it could lead anywhere.
+        """
         path = os.path.abspath(path)
-        if create:
-            make_directory(path)
-        return cls(path, os.open(path, _DIRECTORY))
+        return cls(path, _open_directory(path, create, inside), inside=inside)
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -82,9 +88,7 @@ class Directory:
 
     def reopen(self, create: bool = False) -> None:
         """After trouble: the descriptor may be stale while the path is well again."""
-        if create:
-            make_directory(self.path)
-        fd = os.open(self.path, _DIRECTORY)
+        fd = _open_directory(self.path, create, self._inside)
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
         os.close(fd)
@@ -98,7 +102,9 @@ class Directory:
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
-        return type(self).open(os.path.join(self.path, name), create)
+        """One of ours inside; NotADirectoryError also for a symlink to one."""
+        parts = len(name.strip("/").split("/"))
+        return type(self).open(os.path.join(self.path, name), create, self._inside + parts)
 
     # Names
 
@@ -194,14 +200,45 @@ class Directory:
         return os.open(name, _READ, dir_fd=self.fd)
 
     def open_new(self, name: str, mode: int = 0o666) -> int:
-        """A descriptor of a file that was not there; the umask says who may read it."""
-        return os.open(name, _NEW, mode, dir_fd=self.fd)
+        """A descriptor of a file that was not there; the umask says who may read it. The name is
+        one that nobody else uses."""
+        try:
+            return os.open(name, _NEW, mode, dir_fd=self.fd)
+        except FileExistsError:
+            return self._open_again(name, mode)
+
+    def _open_again(self, name: str, mode: int = 0o666) -> int:
+        """Of a file that was made, a network file system may have lost the reply, and have been
+        asked once more by the kernel. Then it is there, and empty."""
+        if self.status(name).size:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        os.unlink(name, dir_fd=self.fd)
+        try:
+            return os.open(name, _NEW, mode, dir_fd=self.fd)
+        except FileExistsError as error:
+            raise trouble(error, f"creating {name!r} anew") from None
+
+    def mark(self, name: str) -> None:
+        """An empty file whose being there says something, whoever has made it."""
+        try:
+            os.close(os.open(name, _NEW, 0o666, dir_fd=self.fd))
+        except FileExistsError:
+            pass
 
     def read(self, name: str, limit: int = 16 << 20) -> bytes:
-        """A small file of ours, at most `limit` bytes of it: others may write here too."""
-        fd = os.open(name, _READ, dir_fd=self.fd)
+        """A small file of ours, at most `limit` bytes of it: others may write here too.
+        NotRegular for what is no file at all."""
         try:
-            return read_up_to(fd, min(os.fstat(fd).st_size, limit))
+            fd = os.open(name, _READ, dir_fd=self.fd)
+        except OSError as error:
+            # To open a socket fails with ENXIO, which otherwise a broken disk says.
+            if error.errno in (errno.ELOOP, errno.ENXIO) and not self.status(name).regular:
+                raise NotRegular(os.path.join(self.path, name)) from None
+            raise
+        try:
+            if (size := regular_size(fd)) is None:
+                raise NotRegular(os.path.join(self.path, name))
+            return read_up_to(fd, min(size, limit))
         finally:
             os.close(fd)
 
@@ -222,8 +259,12 @@ class Directory:
             os.close(fd)
 
     def write_new(self, name: str, data: bytes) -> None:
-        """Create a file with these contents; FileExistsError when the name is taken."""
-        fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
+        """Create a file with these contents, under a name that nobody else uses; FileExistsError
+        when it is taken all the same."""
+        try:
+            fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
+        except FileExistsError:
+            fd = self._open_again(name)
         try:
             # One call is enough but for a signal or a full disk.
             if (done := os.write(fd, data)) != len(data):
@@ -255,8 +296,10 @@ class Directory:
             finally:
                 os.close(fd)
             rename(aside, name)
-        except BaseException:
+        except BaseException as error:
             self.remove(aside)
+            if isinstance(error, IsADirectoryError):
+                raise NotRegular(os.path.join(self.path, name)) from None
             raise
         if durable:
             self.sync()
@@ -294,6 +337,46 @@ class Directory:
         """What is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def _open_directory(path: str, create: bool, inside: int) -> int:
+    """A descriptor; no symlink is followed in the last parts of the path."""
+    base = path
+    ours: list[str] = []
+    for _ in range(inside):
+        base, _, part = base.rpartition("/")
+        ours.insert(0, part)
+    base = base or "/"
+    if create:
+        make_directory(base)
+    fd = os.open(base, _DIRECTORY)
+    for part in ours:
+        base = os.path.join(base, part)
+        try:
+            inner = _enter(fd, part, create)
+        except OSError as error:
+            # Some kernels say of a symlink that it is one, others that it is no directory.
+            code = errno.ENOTDIR if error.errno == errno.ELOOP else error.errno
+            raise OSError(code, os.strerror(code or 0), base) from None
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def _enter(parent: int, name: str, create: bool) -> int:
+    if create:
+        try:
+            return os.open(name, _INSIDE, dir_fd=parent)
+        except FileNotFoundError:
+            pass
+        try:
+            os.mkdir(name, dir_fd=parent)
+            os.fsync(parent)
+        except FileExistsError:
+            # Another was faster.
+            pass
+    return os.open(name, _INSIDE, dir_fd=parent)
 
 
 def make_directory(path: str) -> None:

@@ -18,12 +18,13 @@ step may be repeated. What a crash leaves:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from queuedriver import names
+from queuedriver.decoding import decode
 from queuedriver.errors import trouble
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.outputs import Outputs, Target, Written
@@ -103,6 +104,14 @@ class Handoff:
                 return None
         return Claim(docid, attempt, token, working)
 
+    def inode(self, claim: Claim) -> int:
+        """Of the document, by which the records of its attempts are found; 0 when it is gone."""
+        try:
+            return self.queue.status(claim.name).inode
+        except FileNotFoundError:
+            # Taken back meanwhile: whatever follows will find nothing to do.
+            return 0
+
     def outputs(self, claim: Claim) -> Outputs:
         return Outputs(claim.docid, claim.token, self.targets)
 
@@ -117,6 +126,8 @@ class Handoff:
         if self._durable:
             self._sync_outputs(work)
         planned = [self._plan(claim, outputs) for claim, outputs in work]
+        # Known as long as the document is there: without outputs the commit ends it.
+        inodes = [self.inode(claim) if claim.attempt else 0 for claim, _ in work]
         revoked = [not self._commit(claim, outputs) for claim, outputs in work]
         if self._durable:
             self.queue.sync()
@@ -128,16 +139,17 @@ class Handoff:
             for index in {one.queue for _, outputs in work for one in outputs.written}:
                 self.targets[index].directory.sync()
         completions = []
-        for (claim, outputs), plan, gone, finals in zip(
-            work, planned, revoked, published, strict=True
+        for (claim, outputs), inode, plan, gone, finals in zip(
+            work, inodes, planned, revoked, published, strict=True
         ):
             if gone:
-                if plan:
-                    self._plans.remove(f"{claim.token}.json")
+                # The plan stays: whoever finds it committed after all publishes by it from among
+                # the orphans.
+                pass
             elif outputs.written:
                 self._finish(claim, plan)
             elif claim.attempt:
-                self.attempts.forget(claim.docid)
+                self.attempts.forget(claim.docid, inode, claim.attempt)
             completions.append(Completion(claim, finals, gone))
         return completions
 
@@ -155,6 +167,10 @@ class Handoff:
         """Publish and finish what somebody committed; by whoever finds it, however often."""
         claim = Claim(item.docid, item.attempt, item.token, name)
         written, planned = self._planned(claim)
+        if self._durable:
+            # Whoever committed it may have died before this, and a power cut would take the commit
+            # back, but not what was published.
+            self.queue.sync()
         finals = self._publish_all(item.token, written)
         if self._durable:
             for index in {one.queue for one in written}:
@@ -198,8 +214,8 @@ class Handoff:
                 return [], False
             final = self.targets[0].publication.name(claim.docid)
             return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
-        plan = msgspec.json.decode(data, type=Plan)
-        written = [Written(*one) for one in plan.outputs if one[0] < len(self.targets)]
+        plan = decode(data, Plan)
+        written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(self.targets)]
         for one in written:
             item = names.parse(one.writing)
             if item is None or (item.state, item.token) != (names.WRITING, claim.token):
@@ -223,9 +239,20 @@ class Handoff:
                 # It was the reply that was lost, not the rename.
                 claim.name = names.written_name(claim.docid, claim.attempt, claim.token)
                 return True
-            outputs.discard()
+            self.set_aside(outputs)
             return False
         return True
+
+    def set_aside(self, outputs: Outputs) -> None:
+        """What was written under a claim that seems to have been taken back.
+
+        Not deleted: a network file system that has lost the reply to our commit may also have told
+        us, wrongly, that it did not happen. Then whoever publishes looks among the orphans.
+        """
+        for one in outputs.written:
+            move_aside(self.targets[one.queue].directory, one.writing)
+        outputs.written.clear()
+        outputs.usual = False
 
     def committed(self, claim: Claim) -> bool:
         """Whether its commit happened, whatever the file system said about it."""
@@ -264,6 +291,7 @@ class Handoff:
 
     def _finish(self, claim: Claim, planned: bool) -> None:
         """Drop the input. A crash before it leaves a `.written` that anyone finishes again."""
+        inode = self.inode(claim) if claim.attempt else 0
         try:
             self._put_away(claim)
         except FileNotFoundError:
@@ -272,7 +300,7 @@ class Handoff:
         if planned:
             self._plans.remove(f"{claim.token}.json")
         if claim.attempt:
-            self.attempts.forget(claim.docid)
+            self.attempts.forget(claim.docid, inode, claim.attempt)
 
     def _put_away(self, claim: Claim) -> None:
         if self.archive is None:
@@ -287,6 +315,11 @@ class Handoff:
     def release(self, claim: Claim) -> str | None:
         """Back to where it came from, uncharged. Its docid from now on; None if taken back."""
         return self._give_back(claim, claim.attempt)
+
+    def forget(self, claim: Claim) -> None:
+        """It was released: what had been written down for its end is nobody's."""
+        self._plans.remove(f"{claim.token}.json")
+        self.discarded.remove(hidden_report(claim.token))
 
     def postpone(self, claim: Claim, due: int) -> str | None:
         """Back uncharged, and not before `due`."""
@@ -305,7 +338,7 @@ class Handoff:
         docid = self._give_back(claim, attempt, due)
         # When somebody was faster the record stays: it may well be theirs.
         if docid is not None and docid != claim.docid:
-            self.attempts.move(claim.docid, claim.token, docid)
+            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
         return docid
 
     def _give_back(self, claim: Claim, attempt: int, due: int = 0) -> str | None:
@@ -333,6 +366,7 @@ class Handoff:
         reason somewhere; the rename of the document decides.
         """
         hidden = hidden_report(claim.token)
+        inode = self.inode(claim)
         # Several may recover one claim at once, and so discard it: the first report stands.
         with suppress(FileExistsError):
             self.discarded.write_first(hidden, encode_report(report), durable=True)
@@ -344,7 +378,8 @@ class Handoff:
         self._show_report(hidden, docid)
         self.discarded.sync()
         self.queue.sync()
-        self.attempts.forget(claim.docid)
+        # Somebody may have noted this attempt as one that was not the last.
+        self.attempts.forget(claim.docid, inode, claim.attempt + 1)
         return docid
 
     def settle_report(self, docid: str, token: str) -> None:
@@ -353,17 +388,36 @@ class Handoff:
         Somebody was faster, the reply to our own rename was lost, or a driver died in between.
         """
         hidden = hidden_report(token)
+        there = self.discarded.present
+        if there(hidden) and not self._settled(docid, token, there):
+            # A file system that remembers that a name was not there may list it all the same.
+            listed = set(self.discarded.names())
+            if not self._settled(docid, token, listed.__contains__):
+                self.discarded.remove(hidden)
+
+    def _settled(self, docid: str, token: str, there: Callable[[str], bool]) -> bool:
         for name in (names.second_docid(docid, token), docid):
-            there = self.discarded.present
             if there(name) and not there(name + names.REPORT):
-                self._show_report(hidden, name)
-                return
-        self.discarded.remove(hidden)
+                self._show_report(hidden_report(token), name)
+                return True
+        return False
 
     def _show_report(self, hidden: str, docid: str) -> None:
         # Whoever else discards this claim may be faster here, too.
         with suppress(FileNotFoundError):
             self.discarded.rename_over(hidden, docid + names.REPORT)
+
+
+def move_aside(output: Directory, name: str) -> None:
+    """To the orphans of an output queue."""
+    orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
+    try:
+        output.rename_new(name, name, orphans)
+    except (FileNotFoundError, FileExistsError, PermissionError):
+        # Somebody else swept, or its driver published after all; or it is another user's.
+        pass
+    finally:
+        orphans.close()
 
 
 def _keep_both(source: Directory, name: str, target: Directory, wanted: str, token: str) -> str:

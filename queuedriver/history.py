@@ -2,7 +2,7 @@
 
 from queuedriver import names
 from queuedriver.dossier import Dossier
-from queuedriver.journal import Event
+from queuedriver.event import Event
 from queuedriver.liveness import whose
 from queuedriver.records import Attempt
 

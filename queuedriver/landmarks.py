@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from queuedriver import names
+from queuedriver.decoding import decode
+from queuedriver.errors import NotRegular, trouble
 from queuedriver.filesystem import Directory
 
 _FILE = "landmark"
@@ -33,7 +35,10 @@ def landmark(directory: Directory, create: bool = False) -> str:
                 # Another driver was as new here as we are; its landmark is as good.
                 pass
         return private.read(_FILE, _LIMIT).decode(errors="replace")
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if create:
+            # It was there a moment ago. To note that there is none would make a stranger of it.
+            raise trouble(error, "reading the landmark") from None
         return ""
     finally:
         private.close()
@@ -42,8 +47,8 @@ def landmark(directory: Directory, create: bool = False) -> str:
 def noted(private: Directory) -> dict[str, str]:
     """What a queue knows of its outputs: their paths, as its settings have them, and landmarks."""
     try:
-        return msgspec.json.decode(private.read(_NOTED), type=dict[str, str])
-    except (FileNotFoundError, msgspec.DecodeError):
+        return decode(private.read(_NOTED), dict[str, str])
+    except (FileNotFoundError, NotRegular, msgspec.DecodeError):
         return {}
 
 

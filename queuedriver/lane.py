@@ -24,6 +24,8 @@ _SHARE_AGE = 2.0
 _YOUNG_SHARE_AGE = 0.05
 # An empty queue is not listed again sooner while a driver has others to work on.
 _REST = 0.05
+# Items of other users that are noted, each once.
+_MOST_NOTED = 1000
 
 
 class Owner(NamedTuple):
@@ -79,6 +81,11 @@ class Lane:
         self._in_pass = False
         # Items this pass gave to try, less those that were lost.
         self._given = 0
+        # How many may not be claimed, as of the latest pass and of the one at hand; and which of
+        # them have been noted.
+        self.withheld = 0
+        self._withheld = 0
+        self._noted: set[str] = set()
         self._empty_mtime: int | None = None
         self._empty_since = 0.0
 
@@ -132,7 +139,7 @@ class Lane:
                     return None
                 self._mtime = self.queue.directory.status().mtime_ns
                 self._in_pass = True
-                self._given = 0
+                self._given = self._withheld = 0
             candidate = self.picker.next()
             if candidate is not None:
                 self._given += 1
@@ -151,6 +158,26 @@ class Lane:
         self._given -= 1
         self.picker.lost()
 
+    def refused(self, candidate: Candidate, error: PermissionError) -> None:
+        """The last item may not be renamed by us, as another user's in a sticky directory: it is
+        left where it is, and keeps nobody from the others. Raises where the queue is to blame."""
+        self._given -= 1
+        self._withheld += 1
+        if candidate.name in self._noted:
+            return
+        self.check_writable()
+        if len(self._noted) < _MOST_NOTED:
+            self._noted.add(candidate.name)
+            message = f"it may not be claimed ({error.strerror}): another user's, who must move it"
+            self.journal.note("refused", candidate.docid, message=message)
+
+    def check_writable(self) -> None:
+        """Raise where we may write no file, be it in the input or in an output."""
+        for directory in (self.queue.directory, *(one.directory for one in self.handoff.targets)):
+            name = f".probe-{os.getpid()}"
+            directory.write_aside(name, b"")
+            directory.remove(name)
+
     @property
     def sharers(self) -> int:
         """How many drivers take from this queue, as of the latest pass."""
@@ -166,6 +193,7 @@ class Lane:
     def _end_of_pass(self, now: float) -> None:
         """Two listings prove it drained only when the directory did not change from before the
         first to after the second."""
+        self.withheld = self._withheld
         if not self._await_writing:
             self.picker.listing.writing = 0
         if self.picker.listing.unfinished:

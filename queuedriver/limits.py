@@ -1,8 +1,8 @@
 """How long a document may take, and how a driver is asked to leave.
 
-Signals only record, with one exception: between `arm` and `disarm`, while code of the user's runs
-in this process, the alarm and the second signal raise Interrupted into it. Processors that wait
-for other processes poll `wake_fd` and ask `reason` instead.
+Signals only record (`signals.py`), with one exception: between `arm` and `disarm`, while code of
+the user's runs in this process, the alarm and the second signal raise Interrupted into it.
+Processors that wait for other processes poll `wake_fd` and ask `reason` instead.
 
     soft limit   the interval timer, repeated each second: a handler may swallow the first
     hard limit   faulthandler's own thread, which needs no GIL: dumps all stacks and exits. Arming
@@ -23,9 +23,12 @@ from typing import Any
 
 from queuedriver.board import Board
 from queuedriver.errors import Interrupted
+from queuedriver.signals import Signals
 
-# A terminal and a parent may both pass one Ctrl-C on; that is one wish, not two.
-_SAME_WISH = 0.1
+# Why a driver leaves.
+ASKED = "it was asked to"
+QUIT_FILE = "there is a QUIT file"
+
 _HARD_MARGIN = 1.25
 _REPEAT = 1.0
 _SOON = 0.001
@@ -33,7 +36,7 @@ _SOON = 0.001
 _WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Limits:
+class Limits(Signals):
     """The time-outs of one driver, and what signals it got."""
 
     def __init__(
@@ -44,70 +47,47 @@ class Limits:
         dump: FileIO | None = None,
         board: Board | None = None,
     ) -> None:
+        super().__init__()
         self.timeout = timeout
         self.hard = timeout + hard_after if timeout is not None and dump is not None else None
         self.grace = grace
         self.dump = dump
         # Where a watchdog reads since when a document is at hand.
         self._board = board
-        # When the first signal came, on the monotonic clock; None while nobody wants us to leave.
-        self.leaving_at: float | None = None
-        self.hurried = False
-        self.word = "quit"
+        # The last word on leaving, and why.
+        self.word, self.why = "quit", ASKED
         self.began_at = 0.0
         self._armed = False
         self._hard_until = 0.0
-        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._before: dict[int, object] = {}
-        self._wakeup_before = -1
-
-    @property
-    def wake_fd(self) -> int:
-        """Readable when a signal was recorded; `clear` empties it."""
-        return self._read_fd
 
     def install(self) -> None:
         """Take the signals over; main thread only."""
-        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for number in _WISHES:
-            # Ignored by whoever started us: nohup means that a hang-up is not for us.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._asked_to_leave)
-        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._alarm)
+        # Ignored by whoever started us: nohup means that a hang-up is not for us.
+        asking = [one for one in _WISHES if signal.getsignal(one) is not signal.SIG_IGN]
+        self.take({**dict.fromkeys(asking, self._asked_to_leave), signal.SIGALRM: self._alarm})
         _installed.add(self)
 
     def restore(self) -> None:
         """Give the signals back."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        if self._hard_until:
-            faulthandler.cancel_dump_traceback_later()
-            self._hard_until = 0.0
-        self._restore_signals()
+        # An alarm set by another thread after this would end the process.
+        with self._changing:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._hard_until:
+                faulthandler.cancel_dump_traceback_later()
+                self._hard_until = 0.0
+            _installed.discard(self)
+            super().restore()
 
-    def _restore_signals(self) -> None:
-        _installed.discard(self)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        if self._before:
-            signal.set_wakeup_fd(self._wakeup_before)
-        self._before.clear()
-
-    def close(self) -> None:
-        os.close(self._read_fd)
-        os.close(self._write_fd)
-
-    def clear(self) -> None:
-        try:
-            while os.read(self._read_fd, 512):
-                pass
-        except BlockingIOError:
-            pass
-
-    def leave(self, word: str = "quit") -> None:
-        """The same wish as the first signal, by other means (a QUIT file)."""
-        if self.leaving_at is None:
+    def leave(self, word: str, why: str) -> None:
+        """The same wish as the first signal, by other means (a QUIT file); from any thread."""
+        with self._changing:
+            if self.leaving_at is not None:
+                return
+            self.word, self.why = word, why
             self.leaving_at = time.monotonic()
-            self.word = word
+            if self._armed:
+                self._set_timer()
+        self.wake()
 
     def begin(self) -> None:
         """A document, or a batch of them, starts now; or begins anew, as it had to wait so far."""
@@ -190,16 +170,15 @@ class Limits:
             signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
 
     def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
         if self.leaving_at is None:
-            self.leaving_at = now
             self.word = "reload" if number == signal.SIGHUP else "quit"
-            if self._armed:
-                self._set_timer()
-        elif now - self.leaving_at >= _SAME_WISH:
-            self.hurried = True
-            if self._armed:
-                self._interrupt("leaving", frame)
+        hurries = self.ask(time.monotonic())
+        if not self._armed:
+            return
+        if hurries:
+            self._interrupt("leaving", frame)
+        else:
+            self._set_timer()
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:
@@ -228,7 +207,10 @@ def _in_child() -> None:
     """A child that the user's code forks ends by SIGTERM, as its parent there expects."""
     for limits in list(_installed):
         limits._armed = False
-        limits._restore_signals()
+        # Held by a thread that is not here.
+        limits._changing = threading.Lock()
+        _installed.discard(limits)
+        Signals.restore(limits)
     _in_parent()
 
 

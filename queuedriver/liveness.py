@@ -9,7 +9,6 @@ clock. No two clocks are ever compared.
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,23 +17,21 @@ from typing import Literal
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
+from queuedriver.records import read_record
 
 DRIVERS = "drivers"
 # 60 s for the slowest attribute cache, and four beats missed.
 LEASE = 180.0
-# Often enough for `status` to be worth reading; a beat is one small file.
-BEAT = 5.0
-NETWORK_BEAT = 30.0
-# Self-fencing: with no beat written for this part of the lease, write one or do not commit.
-FENCE = 2 / 3
 # Salts of earlier lives that a registration remembers, for sweeping what they left.
 PAST = 64
-_RATE_WINDOW = 60.0
+# A few kB, and every driver reads those of all others again and again; in bytes.
+_MAX_REGISTRATION = 1 << 20
 # The last word of a driver that ended by an error of its own: what it had is charged, or a document
 # that brings it about would be given back for ever.
 CRASHED = "crashed"
+# More than any kernel counts to.
+_NO_PID = 1 << 31
 # Instead of ticks: the process is there, and that is all that may be known of it.
 HIDDEN = -1
 
@@ -181,6 +178,9 @@ def identify(pid: int) -> Identity:
 
 def process_ticks(pid: int) -> int | None:
     """When a process of this host started, in clock ticks since boot; None if gone or a zombie."""
+    if not 0 < pid < _NO_PID:
+        # Whoever wrote it down was no driver: as a path or a signal's target it means other things.
+        return None
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -213,14 +213,7 @@ def draw_salt() -> str:
 
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
     """What a driver says of itself; None when it never registered, or unreadably."""
-    try:
-        return msgspec.json.decode(drivers.read(f"{driver}.json"), type=Registration)
-    except OSError as error:
-        if is_trouble(error):
-            raise
-        return None
-    except msgspec.DecodeError:
-        return None
+    return read_record(drivers, f"{driver}.json", Registration, _MAX_REGISTRATION)
 
 
 def read_registrations(drivers: Directory) -> list[Registration]:
@@ -232,80 +225,3 @@ def read_registrations(drivers: Directory) -> list[Registration]:
 
 def _is_registration(name: str) -> bool:
     return name.endswith(".json") and name[0] != "."
-
-
-def _visible(text: str) -> str:
-    """The same, for JSON: a command line or a file name may not be UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-class Beats:
-    """One driver's registration in its input queues, kept fresh by a small daemon thread."""
-
-    def __init__(
-        self,
-        registration: Registration,
-        directories: list[Directory],
-        report: Callable[[], tuple[str, str, Counters]],
-        interval: float = BEAT,
-    ) -> None:
-        registration.processor = _visible(registration.processor)
-        self.registration = registration
-        self.last_at = time.monotonic()
-        self._directories = directories
-        self._report = report
-        self._interval = interval
-        self._stop = threading.Event()
-        self._writing = threading.Lock()
-        self._history: list[tuple[float, int]] = []
-        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
-
-    def start(self) -> None:
-        self.write()
-        self._thread.start()
-
-    def write(self) -> None:
-        """One beat, now. An OSError says that it could not be written."""
-        with self._writing:
-            registration = self.registration
-            registration.state, why, registration.counters = self._report()
-            registration.why = _visible(why)
-            registration.rate = self._rate(registration.counters.documents)
-            registration.beat += 1
-            registration.beat_at = time.time()
-            data = msgspec.json.encode(registration)
-            for directory in self._directories:
-                directory.write_aside(f"{registration.id}.json", data)
-            self.last_at = time.monotonic()
-
-    def fresh(self) -> None:
-        """Before a commit: who has not shown life for long may have been declared dead."""
-        if time.monotonic() - self.last_at > self.registration.lease * FENCE:
-            self.write()
-
-    def leave(self, word: str, why: str) -> None:
-        """The last word, so that nobody takes our absence for a crash."""
-        self.stop()
-        self.registration.last_word = word
-        self.registration.last_why = _visible(why)
-        self.write()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            try:
-                self.write()
-            except OSError:
-                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
-                continue
-
-    def _rate(self, documents: int) -> float:
-        now = time.monotonic()
-        self._history = [one for one in self._history if one[0] > now - _RATE_WINDOW]
-        self._history.append((now, documents))
-        first_at, first = self._history[0]
-        return (documents - first) / (now - first_at) if now > first_at else 0.0

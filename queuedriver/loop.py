@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from queuedriver.backpressure import BackPressure
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.lane import Lane
-from queuedriver.limits import Limits
+from queuedriver.limits import QUIT_FILE, Limits
 from queuedriver.options import Options
 from queuedriver.picking import Candidate
-from queuedriver.plan import Block, Quit, Seen, Wait, Work, plan
+from queuedriver.plan import NAPS, WORK, Block, Quit, Seen, Wait, plan
 from queuedriver.tally import Recycling, Tally
 from queuedriver.turn import Turn
 from queuedriver.wake import Waker
@@ -25,9 +25,6 @@ from queuedriver.wake import Waker
 # How often the control files are looked at while there is work: a look at each before every short
 # document would cost a tenth of it.
 _GLANCE_EVERY = 0.1
-# After work, so long until the queue is watched: to start watching and to stop costs some hundred
-# short documents, and where one is handed over all the time the next ones come by themselves.
-_NAP = 0.005
 # How often a driver looks for dead ones while it is busy, and while it waits.
 _RECOVER_BUSY = 5.0
 _RECOVER_IDLE = 1.0
@@ -78,8 +75,10 @@ class Loop:
         """Until there is a reason to leave."""
         while True:
             try:
-                decision = plan(self._look())
-                if type(decision) is Work:
+                seen = self._look()
+                # What `plan` says of most turns is known.
+                decision = WORK if seen is _GO else plan(seen)
+                if decision is WORK:
                     self._work()
                 elif isinstance(decision, Quit):
                     return decision
@@ -96,7 +95,7 @@ class Loop:
             self._glance(now)
         leaving, why = self._leaving, self._leaving_why
         if self._limits.leaving_at is not None:
-            leaving, why = self._limits.word, "it was asked to"
+            leaving, why = self._limits.word, self._limits.why
         if not (leaving or self._trouble or self._paused):
             if self._candidate is None:
                 self._candidate = self._next(now)
@@ -127,6 +126,7 @@ class Loop:
             idle_turns=self._idle_turns,
             hinted=self._waker.hinted,
             left=any(listing.left for listing in listings),
+            withheld=sum(lane.withheld for lane in self._lanes),
             now=time.time(),
         )
 
@@ -140,7 +140,7 @@ class Loop:
         self._leaving_why = self._recycling.due(now, self._tally.documents)
         self._leaving = "recycled" if self._leaving_why else ""
         if any(lane.controls.quit for lane in self._lanes):
-            self._leaving, self._leaving_why = "quit", "there is a QUIT file"
+            self._leaving, self._leaving_why = "quit", QUIT_FILE
         if now >= self._recover_at:
             self._recover_at = now + _RECOVER_BUSY
             listed = now >= self._list_at
@@ -174,7 +174,7 @@ class Loop:
             self._glance_at = 0.0
 
     def _pause(self, decision: Wait | Block) -> None:
-        """Sleep: first for a moment, then with a watch on the inputs, for which one looks once more
+        """Sleep: first some naps, then with a watch on the inputs, for which one looks once more
         when it has begun: what came before was not hinted. Room in the outputs is not hinted."""
         blocked = type(decision) is Block
         if not self._trouble:
@@ -185,12 +185,12 @@ class Loop:
             if not self._trouble and lane.queue.directory.gone():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
                 raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
-        rested = self._idle_turns or self._trouble
+        rested = self._idle_turns >= NAPS
         if rested and not (blocked or self._watching or self._trouble):
             self._watching = True
             self._waker.arm()
             return
-        woken = self._waker.wait(decision.seconds if rested else min(decision.seconds, _NAP))
+        woken = self._waker.wait(decision.seconds)
         self._tally.paused(blocked)
         if woken == "signal":
             self._limits.clear()
@@ -222,8 +222,11 @@ class Loop:
             return
         self._recover_at = now + _RECOVER_BUSY
         for lane in self._lanes:
-            if lane.picker.listing.claimed:
-                lane.recoverer.recover(lane.picker.listing.claimed)
+            listing = lane.picker.listing
+            if listing.claimed:
+                lane.recoverer.recover(listing.claimed)
+            elif not listing.unfinished:
+                lane.recoverer.forget_ended()
 
     # Trouble with the file system
 
@@ -253,6 +256,8 @@ class Loop:
                 lane.reopen()
                 lane.probe()
             self._turn.clean()
+            for lane in self._lanes:
+                lane.recoverer.sweep_own()
         except OSError as error:
             self._trouble = str(error)
             self._say(self.state, self._trouble)

@@ -57,6 +57,13 @@ _WRITING = re.compile(
 )
 _LATER = re.compile(rf"(?s)(?P<docid>.+?)(?P<failed>{_ATTEMPT})?\.(?P<due>[0-9a-f]{{1,16}})\.later")
 _FAILED = re.compile(rf"(?s)(?P<docid>.+?){_ATTEMPT}")
+# Docids as nearly all are: nothing in them could mean anything else, and no closer look is needed.
+_PLAIN = (
+    r"(?!done|PAUSE|QUIT)[A-Za-z0-9_-]+"
+    r"(?:\.(?!ready|failed|working|writ|later|report)[A-Za-z0-9_-]+)*"
+)
+_plain = re.compile(_PLAIN).fullmatch
+_plain_ready = re.compile(rf"{_PLAIN}\.ready").fullmatch
 _SPLIT_TOKEN = re.compile(
     rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
@@ -205,8 +212,16 @@ def _attempt(suffix: str | None) -> int:
     return 0 if not suffix else int(suffix[7:] or 1)
 
 
+def plain_docid(name: str) -> str | None:
+    """The docid of an item that waits and was never tried, if its name needs no closer look."""
+    plain = len(name) <= MAX_DOCID and _plain_ready(name) is not None
+    return name[:-6] if plain else None
+
+
 def objection(docid: str) -> str | None:
     """Why a string may not be a docid; None when it may."""
+    if len(docid) <= MAX_DOCID and _plain(docid) is not None:
+        return None
     if not docid:
         return "it is empty"
     if docid[0] == ".":

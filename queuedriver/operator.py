@@ -13,20 +13,21 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, NamedTuple
 
 from queuedriver import names
+from queuedriver.event import Event
+from queuedriver.grounds import handoff_of
 from queuedriver.handoff import ATTEMPTS, Handoff
-from queuedriver.journal import Event, Journal, operator
+from queuedriver.journal import Journal, operator
 from queuedriver.liveness import DRIVERS, LEASE, Observer, Registration, draw_salt, whose
 from queuedriver.outcome import Failure
 from queuedriver.queue import JOURNAL, OPERATOR, Queue
-from queuedriver.records import docid_of
+from queuedriver.records import Attempts, hidden_report
 from queuedriver.recovery import Recoverer
 from queuedriver.setbacks import Setbacks
 from queuedriver.settings import Settings
-from queuedriver.startup import handoff_of
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
 
@@ -72,18 +73,31 @@ def _from_discarded(
 ) -> dict[str, str]:
     """Take documents out of `discarded/`; which, and what to note."""
     moved: dict[str, str] = {}
+    hidden: list[str] = []
+    mint = names.Mint(OPERATOR, draw_salt())
     try:
         discarded = queue.directory.subdirectory(names.DISCARDED)
     except FileNotFoundError:
         return moved
     try:
         for docid in docids:
+            # Its report goes out of the way first: under that name there may soon be the report of
+            # its next discard. While hidden it is like one of a discard that was interrupted.
+            hidden.append(hidden_report(mint.next(time.time_ns() // 1000)))
             try:
+                with suppress(FileNotFoundError):
+                    discarded.rename(docid + names.REPORT, hidden[-1])
                 discarded.rename_new(docid, names.waiting_name(docid, 0), queue.directory)
             except FileNotFoundError:
                 continue
-            except FileExistsError:
+            except OSError as error:
+                with suppress(FileNotFoundError, PermissionError):
+                    discarded.rename_over(hidden.pop(), docid + names.REPORT)
+                if not isinstance(error, FileExistsError | PermissionError):
+                    raise
                 why = f"another {docid!r} waits already; it stays in {discarded.path}"
+                if isinstance(error, PermissionError):
+                    why = f"{docid!r} may not be moved out of {discarded.path}: permission denied"
                 came[docid] = Result(docid, "refused", why)
                 continue
             moved[docid] = "it was discarded"
@@ -91,9 +105,11 @@ def _from_discarded(
         if moved:
             queue.directory.sync()
             discarded.sync()
-        # A crash before this leaves a report without its document, which `check` names.
-        for docid in moved:
-            discarded.remove(docid + names.REPORT)
+        # Now nobody will ask for them. Whoever recovers drops those that a crash leaves.
+        for name in hidden:
+            # Somebody else's directory is none of ours to empty.
+            with suppress(IsADirectoryError):
+                discarded.remove(name)
     finally:
         discarded.close()
     return moved
@@ -135,13 +151,11 @@ def _not_waiting(name: str, item: names.Item) -> Result:
 
 
 def _forget_attempts(queue: Queue, docids: Collection[str]) -> None:
-    attempts = queue.private.subdirectory(ATTEMPTS, create=True)
+    directory = queue.private.subdirectory(ATTEMPTS, create=True)
     try:
-        for name in attempts.list():
-            if docid_of(name) in docids:
-                attempts.remove(name)
+        Attempts(directory).forget_all(docids)
     finally:
-        attempts.close()
+        directory.close()
 
 
 # Discard

@@ -8,7 +8,7 @@ import traceback as tb
 
 import msgspec
 
-from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, TryLater
+from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, TakenBack, TryLater
 
 # The whole traceback of a deep recursion is nobody's reading; both its ends are.
 _MAX_TRACEBACK = 32 * 1024
@@ -63,6 +63,8 @@ def from_exception(error: BaseException) -> Setback:
             return _postponed(error)
         case ProcessorFailed():
             return Failed(error.failure)
+        case TakenBack():
+            return Released("its file was not there")
         case PermanentError():
             return Failed(_failure("permanent", error, permanent=True))
         case Interrupted(reason="leaving"):

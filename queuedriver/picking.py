@@ -2,7 +2,8 @@
 
 `fair`, the default, streams the directory in passes: nothing is sorted or statted, and memory does
 not depend on how much waits. What a pass saw as failed is tried at its end, so neither kind can
-starve the other. `age` and `name` are exact, and cost a full listing each time.
+starve the other. `age` and `name` are exact, and cost a full listing each time; what never was
+tried and what failed before take turns, each as long as what waited when its turn began.
 
 Drivers of one queue would all walk the same listing from its head and lose most races. So each
 takes its own share of the docids first (a hash, over the drivers alive). A pass that found none of
@@ -12,10 +13,11 @@ few at a time. Whoever loses a race while helping looks again.
 """
 
 import heapq
+import math
 import random
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -83,18 +85,17 @@ class Listing(msgspec.Struct):
 
     def see(self, name: str, now: float) -> Candidate | None:
         """Count a name; a candidate if it waits and may be tried."""
-        if name.endswith(".ready"):
-            docid = name[:-6]
-            if names.objection(docid) is None:
-                self.ready += 1
-                return Candidate(name, docid, 0)
+        docid = names.plain_docid(name)
+        if docid is not None:
+            self.ready += 1
+            return Candidate(name, docid, 0)
         item = names.parse(name)
         if item is None:
             self._see_foreign(name)
             return None
         state = item.state
         setattr(self, state, getattr(self, state) + 1)
-        if state == "failed":
+        if state in ("ready", "failed"):
             return Candidate(name, item.docid, item.attempt)
         if state == "later":
             if item.due <= now:
@@ -129,31 +130,38 @@ def look(directory: Directory, now: float) -> Listing:
     return listing
 
 
+def _waiting(found: Iterable[str], now: float) -> Iterator[Candidate]:
+    """What waits of these names."""
+    listing = Listing()
+    candidates = (listing.see(name, now) for name in found)
+    return (candidate for candidate in candidates if candidate is not None)
+
+
 class _Others:
     """What waits and is somebody else's to try first."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self._slice: list[Candidate] = []
-        self._rest: list[Candidate] = []
+        self._slice: list[str] = []
+        self._rest: list[str] = []
 
-    def leave(self, candidate: Candidate) -> bool:
+    def leave(self, name: str, docid: str) -> bool:
         """Whether it is another driver's; if so, remember it."""
         ours, of = self.share
-        part = zlib.crc32(candidate.docid.encode())
+        part = zlib.crc32(docid.encode())
         if part % of == ours:
             return False
         kept = self._slice if part // of % of == ours else self._rest
         if len(kept) < _KEEP_OTHERS:
-            kept.append(candidate)
+            kept.append(name)
         return True
 
-    def some(self) -> Iterator[Candidate]:
+    def some(self) -> Iterator[str]:
         """Any of it, whosever it is."""
         kept = self._slice + self._rest
         return iter(random.sample(kept, min(len(kept), _SHARE_NAMES)))
 
-    def to_help(self, patient: bool) -> Iterator[Candidate]:
+    def to_help(self, patient: bool) -> Iterator[str]:
         """In which order to help, from the far end: the owner comes from the near one."""
         if self._slice:
             return reversed(self._slice[len(self._slice) // 2 :])
@@ -185,6 +193,9 @@ class Picker:
         self._lost = False
         # Passes in a row that had work of our own, and left others'.
         self._passes_left = 0
+        # In an exact order: whose turn it is, and for how many tries yet.
+        self._failed_first = True
+        self._tries = 0
 
     def next(self) -> Candidate | None:
         """The next item to try; None at the end of a pass."""
@@ -215,18 +226,25 @@ class Picker:
         began_at = self._monotonic()
         seen = own = 0
         for name in self.directory.names():
-            candidate = listing.see(name, now)
-            if candidate is None or candidate.attempt:
-                continue
+            # Most names are of this kind, and with many drivers most of them are others'.
+            docid = names.plain_docid(name)
+            candidate = None
+            if docid is not None:
+                listing.ready += 1
+            else:
+                candidate = listing.see(name, now)
+                if candidate is None or candidate.attempt:
+                    continue
+                docid = candidate.docid
             seen += 1
             if not seen % _SHARE_NAMES:
                 others.share = self._share()
-            if others.share.of > 1 and others.leave(candidate):
+            if others.share.of > 1 and others.leave(name, docid):
                 listing.left += 1
                 continue
             own += 1
             self._lost = False
-            yield candidate
+            yield candidate or Candidate(name, docid, 0)
             if self._lost and listing.left and listing.unfinished < _CHEAP_LISTING:
                 # A helper is at our share: what else the kernel has listed for us may be gone too.
                 break
@@ -236,10 +254,10 @@ class Picker:
         if not own:
             fresh = max(_FRESH, 4 * (self._monotonic() - began_at))
             self._passes_left = 0
-            yield from self._while_fresh(others.to_help(patient), fresh)
+            yield from self._while_fresh(_waiting(others.to_help(patient), now), fresh)
         elif self._passes_left > _PATIENCE:
             self._passes_left = 0
-            yield from self._while_fresh(others.some(), _FRESH)
+            yield from self._while_fresh(_waiting(others.some(), now), _FRESH)
         if listing.failed or listing.due_again:
             yield from self._failed()
 
@@ -253,26 +271,41 @@ class Picker:
                 yield candidate
 
     def _sorted(self) -> Iterator[Candidate]:
+        goes_on = self._tries > 0
+        if not goes_on:
+            self._failed_first = not self._failed_first
         listing = Listing()
         now = self._clock()
-        waiting = (listing.see(name, now) for name in self.directory.names())
+        seen = (listing.see(name, now) for name in self.directory.names())
         found = heapq.nsmallest(
-            _KEEP_SORTED, (one for one in waiting if one is not None), key=self._sort_key
+            _KEEP_SORTED, (one for one in seen if one is not None), key=self._sort_key
         )
         self.listing = listing
-        yield from self._while_fresh(iter(found), _FRESH)
+        failed = listing.failed + listing.due_again
+        fresh = listing.ready + listing.due - listing.due_again
+        for candidate in self._while_fresh(iter(found), _FRESH):
+            again = bool(candidate.attempt)
+            if again is not self._failed_first or not self._tries:
+                if again is self._failed_first and goes_on and (fresh if again else failed):
+                    # The others' turn, from a listing in which they come first.
+                    return
+                # A new turn: our part of all there are.
+                goes_on = True
+                self._failed_first = again
+                self._tries = math.ceil((failed if again else fresh) / self._share().of)
+            self._tries -= 1
+            yield candidate
 
-    def _sort_key(self, candidate: Candidate) -> tuple[int, int, str]:
+    def _sort_key(self, candidate: Candidate) -> tuple[bool, int, int, str]:
+        attempt = candidate.attempt
+        last = bool(attempt) is not self._failed_first
         if self._order == "name":
-            return candidate.attempt, 0, candidate.docid
+            return last, attempt, 0, candidate.docid
         try:
-            return (
-                candidate.attempt,
-                self.directory.status(candidate.name).mtime_ns,
-                candidate.docid,
-            )
+            age = self.directory.status(candidate.name).mtime_ns
         except FileNotFoundError:
-            return candidate.attempt, 0, candidate.docid
+            age = 0
+        return last, attempt, age, candidate.docid
 
     def _while_fresh(self, candidates: Iterator[Candidate], seconds: float) -> Iterator[Candidate]:
         until = self._monotonic() + seconds

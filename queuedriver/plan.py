@@ -6,12 +6,20 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
+from queuedriver.units import format_count
+
 # Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
 # alone may miss a file that is renamed while it is read.
 DRAINED_AFTER = 0.05
 # With a hint armed, how often to look all the same: an overflow of hints is not reported.
 HINTED_LOOK = 1.0
+# After work, so many naps until the inputs are watched, or polled: to start watching and to stop
+# costs some hundred short documents, and in a chain at work the next ones come by themselves.
+NAPS = 5
+SHORTEST_NAP = 0.0005
 SHORTEST_POLL = 0.01
+# A look at a full output counts hundreds of items.
+SHORTEST_BLOCK = 0.005
 LONGEST_POLL = 5.0
 # What is watched for the end of a queue, where no hint comes.
 DRAIN_POLL = 0.2
@@ -48,6 +56,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass: look again soon.
     left: bool = False
+    # Items that the operating system does not let us claim.
+    withheld: int = 0
     now: float = 0.0
 
 
@@ -99,6 +109,8 @@ def plan(seen: Seen) -> Decision:
     if seen.only_later:
         left = max(seen.next_due - seen.now, SHORTEST_POLL)
         return Wait(min(left, _pause(seen)), "nothing is due yet")
+    if seen.withheld:
+        return _withheld(seen)
     if seen.left:
         return Wait(SHORTEST_POLL, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
@@ -108,7 +120,18 @@ def _blocked(seen: Seen) -> Decision:
     if seen.drain and seen.no_consumer_for >= NO_CONSUMER:
         why = f"{seen.full}, and no driver empties it; start one, or raise the limit"
         return Quit("blocked", why, exit_code=75)
-    return Block(_pause(seen), seen.full)
+    return Block(max(SHORTEST_BLOCK, _pause(seen)), seen.full)
+
+
+def _withheld(seen: Seen) -> Decision:
+    """What is left is another user's. Who waits for the end would wait for ever."""
+    why = (
+        f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, and "
+        "they are another user's, who must move them"
+    )
+    if seen.drain and seen.withheld >= seen.unfinished:
+        return Quit("blocked", why, exit_code=75)
+    return Wait(_pause(seen), why)
 
 
 def _empty(seen: Seen) -> Decision:
@@ -123,7 +146,9 @@ def _empty(seen: Seen) -> Decision:
 
 def _pause(seen: Seen) -> float:
     """Longer from turn to turn, so an idle driver costs nothing; a hint cuts it short."""
+    if seen.idle_turns < NAPS:
+        return float(SHORTEST_NAP * 2**seen.idle_turns)
     longest = HINTED_LOOK if seen.hinted else LONGEST_POLL
     if seen.drain or seen.done:
         longest = min(longest, DRAIN_POLL)
-    return float(min(longest, SHORTEST_POLL * 2 ** min(max(seen.idle_turns - 1, 0), 10)))
+    return float(min(longest, SHORTEST_POLL * 2 ** min(seen.idle_turns - NAPS, 10)))

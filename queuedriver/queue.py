@@ -5,44 +5,33 @@ What is here is for whoever submits, looks or operates; drivers hand over throug
 
 import contextlib
 import errno
-import math
 import os
-import shutil
-import stat
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
-
-import msgspec
+from typing import NamedTuple, Self
 
 from queuedriver import names, settings
 from queuedriver.errors import (
-    AlreadyThere,
     BadArgument,
     CannotUse,
     NotFound,
     NotPermitted,
     QueueClosed,
-    is_trouble,
+    leads_nowhere,
     trouble,
 )
-from queuedriver.filesystem import SYNC_ALL_FROM, Directory, copy_all
-from queuedriver.liveness import DRIVERS, Registration, host_id, read_registrations
+from queuedriver.feeds import FEEDS, note_feed, read_feeds
+from queuedriver.filesystem import Directory
+from queuedriver.liveness import DRIVERS, Registration, read_registrations
 from queuedriver.picking import Listing, look
 from queuedriver.plan import DRAINED_AFTER
 from queuedriver.records import Report, read_report
+from queuedriver.submission import Content, Submission, Submitted
 
 INCOMING = "incoming"
-FEEDS = "feeds"
 JOURNAL = "journal"
 # A claim made for an operator's command, not by a driver.
 OPERATOR = "operator"
-# The year 9999, in seconds since the epoch.
-_LAST_DUE = 253_402_300_799.0
-# With this many files to submit durably, one sync of the file system serves them all.
-_SUBMIT_TOGETHER = 256
 
 
 class Controls(NamedTuple):
@@ -51,19 +40,6 @@ class Controls(NamedTuple):
     done: bool = False
     paused: bool = False
     quit: bool = False
-
-
-class Submitted(NamedTuple):
-    """One document that is in the queue now."""
-
-    docid: str
-    name: str
-
-
-class Feed(msgspec.Struct, frozen=True):
-    """A queue whose outputs come here; its path is relative to this queue."""
-
-    path: str
 
 
 class Queue:
@@ -117,7 +93,7 @@ class Queue:
     def submit(
         self,
         docid: str,
-        content: bytes | str | os.PathLike[str] | BinaryIO,
+        content: Content,
         *,
         replace: bool = False,
         durable: bool = True,
@@ -129,21 +105,11 @@ class Queue:
         A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
         """
         self.check_open(reopen)
-        aside = self._write_aside(docid, content)
-        if durable:
-            try:
-                self.incoming.sync_file(aside)
-            except OSError:
-                self.incoming.remove(aside)
-                raise
-        submitted = self._enter(docid, aside, replace, due)
-        if durable:
-            self.directory.sync()
-        return submitted
+        return Submission(self.directory, self.incoming, replace, durable, due).one(docid, content)
 
     def submit_many(
         self,
-        documents: Iterable[tuple[str, bytes | str | os.PathLike[str] | BinaryIO]],
+        documents: Iterable[tuple[str, Content]],
         *,
         replace: bool = False,
         durable: bool = True,
@@ -155,24 +121,7 @@ class Queue:
         One that waits already does not keep the others out: AlreadyThere is raised at the end.
         """
         self.check_open(reopen)
-        aside: list[tuple[str, str]] = []
-        refused: list[str] = []
-        try:
-            for docid, content in documents:
-                aside.append((docid, self._write_aside(docid, content)))
-                if len(aside) >= _SUBMIT_TOGETHER:
-                    yield from self._enter_all(aside, refused, replace, durable, due)
-            yield from self._enter_all(aside, refused, replace, durable, due)
-        finally:
-            for _, name in aside:
-                with contextlib.suppress(OSError):
-                    self.incoming.remove(name)
-        if refused:
-            raise AlreadyThere(
-                f"{len(refused)} of the documents wait in {self.path} already, "
-                f"{refused[0]!r} among them; use --replace, or other docids",
-                refused,
-            )
+        yield from Submission(self.directory, self.incoming, replace, durable, due).many(documents)
 
     @property
     def incoming(self) -> Directory:
@@ -181,7 +130,6 @@ class Queue:
         return self._incoming
 
     _incoming: Directory | None = None
-    _submitted = 0
 
     def check_open(self, reopen: bool = False) -> None:
         """QueueClosed when nothing more was to be submitted here."""
@@ -190,73 +138,7 @@ class Queue:
                 raise QueueClosed(
                     f"{self.path} is done: nothing more was to be submitted; use --reopen to go on"
                 )
-            self.directory.remove(names.DONE)
-
-    def _write_aside(self, docid: str, content: bytes | str | os.PathLike[str] | BinaryIO) -> str:
-        names.check_docid(docid)
-        self._submitted += 1
-        aside = f"{host_id()}-{os.getpid()}-{self._submitted}-{os.urandom(4).hex()}"
-        try:
-            if isinstance(content, bytes):
-                self.incoming.write_new(aside, content)
-                return aside
-            with os.fdopen(self.incoming.open_new(aside), "wb") as target:
-                if isinstance(content, str | os.PathLike):
-                    with open(content, "rb") as source:
-                        copy_all(source.fileno(), target.fileno())
-                else:
-                    shutil.copyfileobj(content, target, 1 << 20)
-        except BaseException:
-            self.incoming.remove(aside)
-            raise
-        return aside
-
-    def _enter(self, docid: str, aside: str, replace: bool, due: float | None) -> Submitted:
-        try:
-            name = names.waiting_name(docid, 0) if due is None else _later_name(docid, due)
-            if replace:
-                self.incoming.rename_over(aside, name, self.directory)
-            else:
-                self.incoming.rename_new(aside, name, self.directory)
-        except FileExistsError:
-            self.incoming.remove(aside)
-            raise AlreadyThere(
-                f"{docid!r} waits in {self.path} already; use --replace, or another --docid",
-                [docid],
-            ) from None
-        except BaseException:
-            self.incoming.remove(aside)
-            raise
-        return Submitted(docid, name)
-
-    def _enter_all(
-        self,
-        aside: list[tuple[str, str]],
-        refused: list[str],
-        replace: bool,
-        durable: bool,
-        due: float | None,
-    ) -> Iterator[Submitted]:
-        """Let in what was written aside, taking it off that list."""
-        if not aside:
-            return
-        if durable and len(aside) >= SYNC_ALL_FROM:
-            self.incoming.sync_all()
-        elif durable:
-            for _, name in aside:
-                self.incoming.sync_file(name)
-        entered = []
-        try:
-            while aside:
-                docid, name = aside.pop(0)
-                try:
-                    entered.append(self._enter(docid, name, replace, due))
-                except AlreadyThere:
-                    refused.append(docid)
-        finally:
-            if durable and entered:
-                self.directory.sync()
-        yield from entered
+            self.set_control(names.DONE, wanted=False)
 
     # Look
 
@@ -331,26 +213,24 @@ class Queue:
         if name not in names.CONTROLS:
             raise BadArgument(f"{name!r} is not a control file")
         if wanted:
-            try:
-                self.directory.write_new(name, b"")
-            except FileExistsError:
-                return
+            self.directory.mark(name)
         else:
-            self.directory.remove(name)
+            try:
+                self.directory.remove(name)
+            except IsADirectoryError:
+                path = os.path.join(self.path, name)
+                raise CannotUse(f"{path!r} is a directory; remove it by hand") from None
         self.directory.sync()
 
     # Feeds: which queues must be done before this one is
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        path = os.path.relpath(source, self.path)
-        feeds = self.private.subdirectory(FEEDS, create=True)
+        directory = self.private.subdirectory(FEEDS, create=True)
         try:
-            name = f"{zlib.crc32(os.fsencode(path)):08x}.json"
-            if not feeds.present(name):
-                feeds.write_aside(name, msgspec.json.encode(Feed(path)), durable=True)
+            note_feed(directory, self.path, source)
         finally:
-            feeds.close()
+            directory.close()
 
     def feeds(self) -> list[str]:
         """The absolute paths of the queues that feed this one."""
@@ -358,25 +238,13 @@ class Queue:
 
     def _feeds(self) -> list[str | None]:
         """The same, and None for each note that cannot be read."""
-        feeds = self.inside(FEEDS)
-        if feeds is None:
+        directory = self.inside(FEEDS)
+        if directory is None:
             return []
         try:
-            noted = sorted(name for name in feeds.names() if name.endswith(".json"))
-            return [self._feed(feeds, name) for name in noted if name[0] != "."]
+            return read_feeds(directory, self.path)
         finally:
-            feeds.close()
-
-    def _feed(self, feeds: Directory, name: str) -> str | None:
-        try:
-            feed = msgspec.json.decode(feeds.read(name), type=Feed)
-        except OSError as error:
-            if is_trouble(error):
-                raise
-            return None
-        except msgspec.DecodeError:
-            return None
-        return os.path.normpath(os.path.join(self.path, feed.path))
+            directory.close()
 
     def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
         """Closed, and without any item: by two listings, for one alone may miss what is renamed."""
@@ -406,13 +274,6 @@ class Queue:
         return True
 
 
-def _later_name(docid: str, due: float) -> str:
-    # Beyond these a name would be nobody's: negative, or of more digits than the grammar has.
-    if not 0 <= due <= _LAST_DUE:
-        raise BadArgument(f"{due!r} is no instant in seconds since the epoch")
-    return names.later_name(docid, 0, math.ceil(due))
-
-
 @contextlib.contextmanager
 def _explained(path: str, *, part: bool = False) -> Iterator[None]:
     """What the operating system says of a queue's directory, in words of ours."""
@@ -431,6 +292,8 @@ def _explained(path: str, *, part: bool = False) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EROFS:
             raise trouble(error, f"cannot use the queue {path!r}") from None
+        if leads_nowhere(error):
+            raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
         raise
 
 
@@ -441,30 +304,3 @@ def check_path(path: str | os.PathLike[str]) -> None:
         whole.encode()
     except UnicodeEncodeError:
         raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
-
-
-def docid_of_file(path: str | os.PathLike[str]) -> str:
-    """The docid a file gets when it is submitted without one."""
-    return names.check_docid(Path(path).name)
-
-
-def check_file(path: str | os.PathLike[str]) -> None:
-    """NotFound, NotPermitted or BadArgument for what cannot be submitted."""
-    shown = repr(os.fspath(path))
-    try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise BadArgument(f"{shown} is a directory; submit the files in it")
-        if not stat.S_ISREG(mode):
-            # To open a FIFO is to wait for its writer.
-            raise BadArgument(f"{shown} is not a regular file; submit what it gives with --stdin")
-        with open(path, "rb"):
-            pass
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"no file {shown}") from None
-    except PermissionError:
-        raise NotPermitted(f"{shown} may not be read: permission denied") from None
-    except OSError as error:
-        if is_trouble(error):
-            raise trouble(error, "reading") from None
-        raise BadArgument(f"{shown} cannot be read: {error.strerror}") from None

@@ -18,16 +18,16 @@ A wrong guess costs time, never a document: every step starts from a name with t
 and the driver that was wrongly given up finds that name gone when it commits.
 """
 
-import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadDocid
+from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.filesystem import Directory
-from queuedriver.handoff import ORPHANS, Claim, Handoff
+from queuedriver.handoff import Claim, Handoff, move_aside
 from queuedriver.journal import Journal
 from queuedriver.liveness import (
     LEASE,
@@ -47,8 +47,16 @@ from queuedriver.setbacks import Setbacks
 # whoever wants to know.
 KEEP = 7 * 86400.0
 
-# What a directory dressed as a claim, a damaged plan, or one that somebody forged ends in.
-_BEYOND_US = (FileExistsError, IsADirectoryError, BadDocid, msgspec.DecodeError)
+# What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
+# another user's in a sticky directory ends in.
+_BEYOND_US = (
+    FileExistsError,
+    IsADirectoryError,
+    PermissionError,
+    NotRegular,
+    BadDocid,
+    msgspec.DecodeError,
+)
 
 _MESSAGES = {
     "crashed": "the driver's process ended while it had the document",
@@ -110,6 +118,7 @@ class Recoverer:
         `claimed` is what a pass has just seen; without it the queue is listed.
         """
         known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        listed = claimed is None
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
@@ -145,7 +154,37 @@ class Recoverer:
             # No registration will ever lead to these; without their claim nobody can commit them.
             self._set_aside(lambda token: token if token in unknown else None)
         self._clean_up(dead)
+        if listed:
+            self.forget_ended()
         return recovered
+
+    def forget_ended(self) -> None:
+        """Drop the records of attempts at documents that have ended: one that was taken back, and
+        then done, has no attempt in its name for whoever finished it to go by.
+
+        A listing may miss a document that is being renamed, so what one listing does not have is
+        looked for in a second: missed by both, it would have a shorter report.
+        """
+        attempts = self._handoff.attempts
+        noted = attempts.docids()
+        for _ in range(2):
+            if not noted:
+                return
+            for name in self._queue.names():
+                if (item := names.parse(name)) is not None:
+                    noted.discard(item.docid)
+        if noted:
+            attempts.forget_all(noted)
+
+    def sweep_own(self) -> None:
+        """After trouble: move our own outputs aside that were made though we were told that they
+        were not, or left though we removed them. While they are there, a queue is not drained."""
+
+        def whose(token: str) -> str | None:
+            driver, _, salt = names.parse_token(token)
+            return driver if (driver, salt) == self._own and token not in self._held else None
+
+        self._set_aside(whose)
 
     def _claimed(self) -> list[tuple[str, names.Item]]:
         found = []
@@ -240,14 +279,17 @@ class Recoverer:
                 forget_stacks(gone.dump)
             old = gone.beat_at < self._clock() - KEEP
             if old and gone.id not in kept and self._observer.judge(gone) != "alive":
-                self._drivers.remove(f"{gone.id}.json")
+                # Another user's, in a sticky directory, is for that user to remove.
+                with suppress(PermissionError):
+                    self._drivers.remove(f"{gone.id}.json")
         self._settle_reports()
 
     def _settle_reports(self) -> None:
         """Whoever died amid a discard left a document whose report nobody sees."""
         for token, docid in read_hidden_reports(self._handoff.discarded):
             if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
-                self._handoff.settle_report(docid, token)
+                with suppress(PermissionError):
+                    self._handoff.settle_report(docid, token)
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
@@ -261,7 +303,7 @@ class Recoverer:
                     continue
                 owner = whose(item.token)
                 if owner is not None and not self._has_claim(item):
-                    _move_aside(target.directory, name)
+                    move_aside(target.directory, name)
                     kept.add(owner)
         return kept
 
@@ -283,14 +325,3 @@ def _judge(ending: Ending | None) -> tuple[Failure, bool]:
     message = ending.message or _MESSAGES[word]
     failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
     return failure, word not in ("stalled", "ended")
-
-
-def _move_aside(output: Directory, name: str) -> None:
-    orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
-    try:
-        output.rename_new(name, name, orphans)
-    except (FileNotFoundError, FileExistsError):
-        # Somebody else swept, or its driver published after all.
-        pass
-    finally:
-        orphans.close()

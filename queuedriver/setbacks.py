@@ -64,19 +64,9 @@ class Setbacks:
 
     def _earlier(self, claim: Claim) -> list[Attempt]:
         """The attempts before this one: whoever recovered it and died may have noted it already."""
-        inode = self._inode(claim)
-        return [
-            one
-            for one in self._handoff.attempts.of(claim.docid)
-            if one.token != claim.token and one.inode in (inode, 0)
-        ]
-
-    def _inode(self, claim: Claim) -> int:
-        try:
-            return self._handoff.queue.status(claim.name).inode
-        except FileNotFoundError:
-            # Taken back meanwhile: whatever follows will find nothing to do.
-            return 0
+        inode = self._handoff.inode(claim)
+        before = self._handoff.attempts.of(claim.docid, inode, claim.attempt)
+        return [one for one in before if one.token != claim.token]
 
     def _discard(self, claim: Claim, record: Attempt, now: float) -> Fate:
         report = Report(
@@ -111,7 +101,7 @@ class Setbacks:
             ended_at=now,
             counted=counted,
             failure=failure,
-            inode=self._inode(claim),
+            inode=self._handoff.inode(claim),
         )
 
     def _journalled(

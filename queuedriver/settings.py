@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadDocid, ConfigError
+from queuedriver.decoding import decode
+from queuedriver.errors import BadDocid, ConfigError, NotRegular
 
 if TYPE_CHECKING:
     from queuedriver.filesystem import Directory
@@ -87,16 +88,21 @@ def check_publish(template: str) -> str:
 def load(private: "Directory", queue: str) -> Settings | None:
     """The settings of a queue; None before its first driver."""
     try:
-        data = private.read(FILE)
+        return _checked(decode(private.read(FILE), Settings))
     except FileNotFoundError:
         return None
-    try:
-        return msgspec.json.decode(data, type=Settings)
-    except msgspec.DecodeError as error:
+    except (NotRegular, msgspec.DecodeError) as error:
+        why = error.strerror if isinstance(error, NotRegular) else error
         raise ConfigError(
-            f"{private.path}/{FILE} cannot be read ({error}); if no driver of {queue} runs and "
+            f"{private.path}/{FILE} cannot be read ({why}); if no driver of {queue} runs and "
             "it has no .working or .written files, delete it"
         ) from None
+
+
+def _checked(settings: Settings) -> Settings:
+    if any("\0" in path for path in (*settings.outputs, settings.archive or "")):
+        raise msgspec.ValidationError("a path in it has a NUL")
+    return settings
 
 
 def save(private: "Directory", settings: Settings) -> None:

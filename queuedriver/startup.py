@@ -25,15 +25,15 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.filesystem import Directory
-from queuedriver.handoff import Handoff
-from queuedriver.landmarks import landmark, note, strangers
+from queuedriver.grounds import check_directories, open_targets, our_directories
+from queuedriver.landmarks import note, strangers
 from queuedriver.lane import Lane, Owner
 from queuedriver.liveness import Observer, Registration, draw_salt, host_id
-from queuedriver.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.options import Options
 from queuedriver.outputs import Target
 from queuedriver.queue import Queue, check_path
-from queuedriver.settings import Publication, Settings, check_publish, save
+from queuedriver.settings import Settings, save
+from queuedriver.sweeping import sweep
 
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
@@ -51,70 +51,6 @@ class Crew(NamedTuple):
     lanes: list[Lane]
     targets: tuple[Target, ...]
     observer: Observer
-
-
-def open_targets(paths: Sequence[str | os.PathLike[str]], publish: str) -> tuple[Target, ...]:
-    """The output directories, made where they are missing."""
-    publication = Publication(check_publish(publish))
-    targets = [_open_output(path, publication) for path in paths]
-    if len({target.name for target in targets}) < len(targets):
-        raise ConfigError("two output queues have the same name; outputs could not tell them apart")
-    return tuple(targets)
-
-
-def targets_of(queue: Queue, settings: Settings) -> tuple[Target, ...]:
-    """The output directories that a queue's settings name; none unless all are there.
-
-    One that is missing, or another than it was, is not mounted: what was committed cannot be
-    published now, and nobody must think that it has been.
-    """
-    publication = Publication(check_publish(settings.publish))
-    targets: list[Target] = []
-    for path in settings.outputs:
-        try:
-            directory = Directory.open(os.path.normpath(os.path.join(queue.path, path)))
-        except (FileNotFoundError, NotADirectoryError):
-            break
-        targets.append(Target(_name(directory.path), directory, publication, landmark(directory)))
-    marks = dict(zip(settings.outputs, (target.landmark for target in targets), strict=False))
-    if len(targets) == len(settings.outputs) and not strangers(queue.private, marks):
-        return tuple(targets)
-    for target in targets:
-        target.directory.close()
-    return ()
-
-
-def handoff_of(queue: Queue) -> Handoff:
-    """The hand-off as the queue's drivers do it; for those who are not drivers."""
-    settings = queue.settings() or Settings()
-    archive = settings.archive
-    directory = Directory.open(os.path.join(queue.path, archive), create=True) if archive else None
-    return Handoff(queue.directory, queue.private, targets_of(queue, settings), settings, directory)
-
-
-def check_directories(
-    queues: Sequence[Queue], targets: Sequence[Target], archive: Directory | None
-) -> None:
-    """Refuse what can never work, before anything is claimed."""
-    seen: dict[tuple[int, int], str] = {}
-    everything = [queue.directory for queue in queues] + [target.directory for target in targets]
-    for directory in everything + ([archive] if archive else []):
-        found = directory.status()
-        first = seen.setdefault((found.device, found.inode), directory.path)
-        if first is not directory.path:
-            raise ConfigError(
-                f"{directory.path} and {first} are one directory; inputs, outputs and the archive "
-                "of a driver must all differ"
-            )
-        kind = filesystem_type(directory.path)
-        if kind in RENAME_NOT_ATOMIC:
-            raise ConfigError(
-                f"{directory.path} is on a {kind} file system, where a rename is not atomic: a "
-                "queue there would lose documents; put it on another"
-            )
-        _check_writable(directory)
-    for queue in queues:
-        _check_same_device(queue, archive)
 
 
 @contextlib.contextmanager
@@ -145,93 +81,57 @@ def assemble(
         lanes = []
         for queue in queues:
             settings = _settings(queue, targets, options)
-            _agree(queue, settings, driver, observer)
-            _check_landmarks(queue, settings, targets)
-            lane = Lane(
-                queue,
-                targets,
-                settings,
-                owner,
-                observer,
-                options.order,
-                archive,
-                options.await_writing,
-            )
-            past += _bury(lane, driver)
+            with our_directories(queue):
+                _agree(queue, settings, driver, observer)
+                _check_landmarks(queue, settings, targets)
+                lane = Lane(
+                    queue,
+                    targets,
+                    settings,
+                    owner,
+                    observer,
+                    options.order,
+                    archive,
+                    options.await_writing,
+                )
+                past += _bury(lane, driver)
             lanes.append(lane)
-        yield Crew(driver, salt, past, lanes, targets, observer)
-    for queue in queues:
-        for target in targets:
-            if target.publication.is_queue:
-                with Queue.open(target.directory.path) as output:
-                    output.add_feed(queue.path)
-
-
-def _name(path: str | os.PathLike[str]) -> str:
-    return os.path.basename(os.path.abspath(path)) or os.fspath(path)
-
-
-def _open_output(path: str | os.PathLike[str], publication: Publication) -> Target:
-    try:
-        directory = Directory.open(path, create=True)
-        return Target(_name(path), directory, publication, landmark(directory, create=True))
-    except (NotADirectoryError, FileExistsError):
-        raise CannotUse(f"the output {os.fspath(path)!r} is a file; name a directory") from None
-    except PermissionError as error:
-        raise NotPermitted(
-            f"the output {os.fspath(path)!r} may not be used: permission denied on "
-            f"{error.filename!r}"
-        ) from None
-    except OSError as error:
-        if is_trouble(error):
-            raise trouble(error, f"cannot use the output {os.fspath(path)!r}") from None
-        raise
-
-
-def _check_writable(directory: Directory) -> None:
-    try:
-        name = f".probe-{os.getpid()}"
-        directory.write_aside(name, b"")
-        directory.remove(name)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM):
-            raise NotPermitted(
-                f"{directory.path} may not be written: permission denied; a driver renames items "
-                "in its input and writes into its outputs"
-            ) from None
-        if is_trouble(error):
-            raise trouble(error, f"cannot write in {directory.path}") from None
-        raise
-
-
-def _check_same_device(queue: Queue, archive: Directory | None) -> None:
-    device = queue.directory.status().device
-    if archive is not None and archive.status().device != device:
-        raise ConfigError(
-            f"the archive {archive.path} is on another file system than {queue.path}; a document "
-            "cannot be renamed across"
-        )
-    try:
-        discarded = queue.directory.status(names.DISCARDED)
-    except FileNotFoundError:
-        return
-    if discarded.device != device:
-        raise ConfigError(f"{queue.path}/{names.DISCARDED} is on another file system; unmount it")
-    if discarded.regular:
-        raise ConfigError(f"{queue.path}/{names.DISCARDED} is a file; move it away")
+        others = [target.directory for target in targets] + ([archive] if archive else [])
+        for queue in queues:
+            sweep(queue.directory, others)
+        # Before the caller registers: nothing may fail afterwards, while its beats say it lives.
+        for queue in queues:
+            for target in targets:
+                if target.publication.is_queue:
+                    with Queue.open(target.directory.path) as output:
+                        output.add_feed(queue.path)
+        with our_directories(queues[0]):
+            yield Crew(driver, salt, past, lanes, targets, observer)
 
 
 @contextlib.contextmanager
 def _lock(queue: Queue) -> Iterator[None]:
     path = os.path.join(queue.private.path, "start.lock")
+    lock = FileLock(path, timeout=_LOCK_TIMEOUT, thread_local=False)
     try:
-        with FileLock(path, timeout=_LOCK_TIMEOUT, thread_local=False):
-            yield
+        lock.acquire()
     except Timeout:
         raise QueueError(
             f"another driver has been starting on {queue.path} for {_LOCK_TIMEOUT:g} s (it holds "
             f"{path}); see whether it hangs"
         ) from None
+    except OSError as error:
+        if is_trouble(error) and error.errno != errno.ENXIO:
+            raise trouble(error, f"cannot lock {path}") from None
+        kind = NotPermitted if isinstance(error, PermissionError) else CannotUse
+        raise kind(
+            f"{path} cannot be locked: {error.strerror}; remove it while no driver is starting, or "
+            "mend its permissions"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> None:

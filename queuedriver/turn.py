@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from queuedriver import names
+from queuedriver.beats import Beats
 from queuedriver.document import Document
 from queuedriver.errors import (
     ConfigError,
@@ -19,7 +20,6 @@ from queuedriver.errors import (
 from queuedriver.handoff import Claim, Completion
 from queuedriver.lane import Lane
 from queuedriver.limits import Limits
-from queuedriver.liveness import Beats
 from queuedriver.outcome import Failed, Postponed, Setback, from_exception
 from queuedriver.outputs import Outputs, Target
 from queuedriver.picking import Candidate
@@ -93,8 +93,11 @@ class Turn:
         self._held.add(token)
         try:
             claim = lane.handoff.claim(candidate.name, candidate.docid, candidate.attempt, token)
-        except OSError:
+        except OSError as error:
             self._held.discard(token)
+            if isinstance(error, PermissionError):
+                lane.refused(candidate, error)
+                return None
             raise
         if claim is None:
             self._held.discard(token)
@@ -122,6 +125,11 @@ class Turn:
             completion = lane.handoff.complete_one(job.claim, job.outputs)
         except OSError as error:
             self._abandon(lane, job, error)
+            if isinstance(error, PermissionError) and job.claim.committed:
+                # What is in the way of this one output is another user's: who recovers says so.
+                lane.check_writable()
+                self._tally.worked(work, 1)
+                return
             raise
         self._completed(lane, completion, work)
         self._tally.worked(work, 1)
@@ -274,9 +282,13 @@ class Turn:
         """
         if job.claim.committed:
             return
-        fate = lane.setbacks.release(job.claim, reason)
-        if fate != "revoked" or not lane.handoff.committed(job.claim):
+        if lane.setbacks.release(job.claim, reason) != "revoked":
             job.outputs.discard()
+            lane.handoff.forget(job.claim)
+        elif not lane.handoff.committed(job.claim):
+            lane.handoff.set_aside(job.outputs)
+            # It may have been discarded, though we were told that it could not be.
+            lane.handoff.settle_report(job.claim.docid, job.claim.token)
 
 
 def _unread(document: Document) -> ProcessorFailed | None:

@@ -15,13 +15,16 @@ class Disk:
 
     def __init__(self, where: Path, options: str) -> None:
         where.mkdir()
+        self._mount(where, f"mount -t tmpfs -o {options} none '{where}'")
+
+    def _mount(self, where: Path, command: str) -> None:
         if shutil.which("unshare") is None:
             pytest.skip("without unshare(1) nothing can be mounted for this test alone")
         prefix = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
         self._shell = subprocess.Popen(
             [*prefix, "sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        if self.tell(f"mount -t tmpfs -o {options} none '{where}'"):
+        if self.tell(command):
             self.close()
             pytest.skip("nothing can be mounted here, not even in a namespace of its own")
         # Seen from outside of the namespace.
@@ -50,6 +53,22 @@ class Disk:
 
     def close(self) -> None:
         self._shell.communicate()
+
+
+class Ext4(Disk):
+    """A small disk with a journal, in a file. `inodes` are how many files it has room for."""
+
+    def __init__(self, where: Path, size: str = "16M", inodes: int = 4096) -> None:
+        if os.geteuid() or shutil.which("mkfs.ext4") is None:
+            pytest.skip(
+                "a small disk takes root, loop devices and mkfs.ext4 (apt install e2fsprogs)"
+            )
+        where.mkdir()
+        image = where.with_suffix(".img")
+        # No part is kept for root, which the tests are.
+        make = f"truncate -s {size} '{image}' && mkfs.ext4 -q -F -m 0 -N {inodes} '{image}'"
+        # In the end the kernel lets go of the device by itself.
+        self._mount(where, f"{make} && mount -o loop '{image}' '{where}'")
 
 
 # Answers the kernel's greeting (FUSE_INIT, with a version it knows), and nothing ever after.

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from queuedriver import names
+from queuedriver.chronicle import read_history
 from queuedriver.driver import Driver
 from queuedriver.errors import FileSystemTrouble, QueueError
-from queuedriver.journal import Event, read_history
+from queuedriver.event import Event
 from queuedriver.liveness import Counters, Registration
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

@@ -14,6 +14,7 @@ from watchdogd import control, places, report
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
+_OURS = {"WATCHDOGD_PIPELINE", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 # What the stages of tests do to a document; each document says by its words what is to happen.
 STAGES = '''
 import os, signal, time
@@ -75,8 +76,10 @@ class Yard:
         self.root = root
         self.file = root / "pipeline.toml"
         (root / "stages.py").write_text(STAGES)
+        # What whoever runs the tests has set for watchdogs of his own is none of theirs.
+        ours = {name: said for name, said in os.environ.items() if name not in _OURS}
         self.environ = {
-            **os.environ,
+            **ours,
             "WATCHDOGD_STATE": str(root / "state"),
             "XDG_RUNTIME_DIR": str(root / "run"),
         }
@@ -200,7 +203,7 @@ class Yard:
 
     def events(self, host: str = "rose") -> list[dict[str, Any]]:
         local = Path(self.environ["WATCHDOGD_STATE"])
-        name = os.path.basename(places.local_directory("yard", str(self.root / "queues"), host))
+        name = os.path.basename(places.local_directory(str(self.root / "queues"), host))
         try:
             lines = (local / name / "events.jsonl").read_text().splitlines()
         except FileNotFoundError:

@@ -7,10 +7,12 @@ tells them to leave, which they do after the document at hand.
 import os
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 from queuedriver.board import Board
 from queuedriver.errors import ConfigError
+from queuedriver.liveness import process_ticks
 from watchdogd import places
 from watchdogd.process import Process
 
@@ -45,6 +47,21 @@ def stages_with_boards(local: str, host: str) -> set[str]:
     board = re.compile(rf"{re.escape(places.short_host(host))}-(.+)-[0-9]+\.board")
     found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
     return {one[1] for one in found if one is not None}
+
+
+def dump_of(local: str, pid: int) -> str:
+    """Where the stacks of a driver go; empty when no driver has this pid."""
+    directory = os.path.join(local, BOARDS)
+    for name in os.listdir(directory):
+        try:
+            board = Board.open(os.path.join(directory, name))
+        except (OSError, ConfigError):
+            continue
+        with closing(board):
+            glimpse = board.read()
+        if glimpse.pid == pid and glimpse.ticks == process_ticks(pid):
+            return glimpse.dump
+    return ""
 
 
 def _boards(local: str, host: str, stage: str) -> Iterator[tuple[int, str]]:

@@ -48,6 +48,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     # Bytes for the first driver, with all that is loaded once; and for each further one.
     memory: int = 0
     memory_more: int = 0
+    # Drivers that do nothing and cannot be ended: they take memory beside those that work.
+    beside: int = 0
     cpus: float = 0.0
 
     @property
@@ -75,7 +77,7 @@ def needs(loads: Sequence[Load], split: Mapping[str, int]) -> tuple[int, float]:
     memory, cpus = 0, 0.0
     for load in loads:
         if drivers := split[load.stage]:
-            memory += load.memory + (drivers - 1) * load.memory_more
+            memory += load.memory + (drivers - 1 + load.beside) * load.memory_more
             cpus += drivers * load.cpus
     return memory, cpus
 

@@ -2,7 +2,7 @@
 
     PAUSE                        no stage claims anything new
     QUIT                         finish what is at hand and leave; with `now` in it: at once
-    scale                        lines `stage=N`, `stage=N@host`, `stage=auto`
+    scale-<stage>, scale         how many drivers (scaling.py)
     restart-<target>-<serial>    once; target: a stage, or a driver such as parse-2; `@host` after
                                  it: there alone
     reload-<serial>              once: read the pipeline's file again
@@ -16,21 +16,30 @@ that says nothing we know is no error: a note tells of it, and the others count.
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Literal
 
 from queuedriver import names
-from queuedriver.errors import BadArgument, NotFound, is_trouble
+from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.liveness import draw_salt
+from watchdogd.scaling import (
+    MOST_DRIVERS,
+    SCALE,
+    form_name,
+    form_number,
+    parse_name,
+    strangers,
+    visible,
+    wanted_here,
+)
 from watchdogd.snapshot import Controls, Request
 
 CONTROL = ".watchdogd"
 PAUSE = names.PAUSE
 QUIT = names.QUIT
-SCALE = "scale"
 HOSTS = "hosts"
 LOGS = "logs"
 EVENTS = "events"
@@ -38,7 +47,6 @@ OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS)
 # Random digits by which the root is known again.
 LANDMARK = "landmark"
 NOW = "now"
-AUTO = "auto"
 # What a PAUSE in a queue says that is there because the whole pipeline is paused.
 MARK = b"watchdogd\n"
 
@@ -47,62 +55,15 @@ _OURS = {*OUR_DIRECTORIES, LANDMARK}
 _LIMIT = 64 << 10
 _MOST_FILES = 1000
 _MOST_NOTES = 10
-_MOST_DRIVERS = 9999
 
 # A serial is microseconds and a salt, as in an N; or what `date +%s` and `date +%s%N` print.
 _SERIAL = re.compile(r"[0-9a-f]{10,20}")
 _REQUEST = re.compile(
     rf"(?s)(?:restart-(?P<target>[^@]+?)(?:@(?P<host>.+))?|reload)-(?P<serial>{_SERIAL.pattern})"
 )
-_SCALE = re.compile(
-    rf"\s*(?P<stage>[^=@\s]+)\s*=\s*(?P<number>[0-9]{{1,4}}|{AUTO})(?:@(?P<host>\S+))?\s*"
-)
 
 
 # Pure
-
-
-def parse_scale(text: str, host: str) -> tuple[dict[str, int | None], list[str]]:
-    """What the file says for this host, and what it says that cannot be understood. What names
-    the host outdoes what names none; of two alike the last counts."""
-    everywhere: dict[str, int | None] = {}
-    here: dict[str, int | None] = {}
-    notes = []
-    for written in text.splitlines():
-        line = written.partition("#")[0].strip()
-        if not line:
-            continue
-        found = _SCALE.fullmatch(line)
-        if found is None:
-            notes.append(
-                f"{CONTROL}/{SCALE}: {_visible(line)} is not understood; a line is stage=4, "
-                "stage=4@host or stage=auto"
-            )
-            continue
-        number = None if found["number"] == AUTO else int(found["number"])
-        if found["host"] is None:
-            everywhere[found["stage"]] = number
-        elif found["host"] == host:
-            here[found["stage"]] = number
-    return everywhere | here, notes
-
-
-def rescaled(text: str, wanted: Mapping[str, int | None], host: str | None = None) -> str:
-    """The file with other numbers in it; what it says of other stages and hosts stays."""
-    kept = [line for line in text.splitlines() if not _says(line, wanted, host)]
-    at = f"@{host}" if host else ""
-    for stage, number in wanted.items():
-        if number is not None:
-            kept.append(f"{stage}={number}{at}")
-        elif host:
-            # What is said for all hosts must not count here either.
-            kept.append(f"{stage}={AUTO}{at}")
-    return "".join(f"{line}\n" for line in kept)
-
-
-def _says(line: str, stages: Iterable[str], host: str | None) -> bool:
-    found = _SCALE.fullmatch(line.partition("#")[0].strip())
-    return found is not None and found["stage"] in stages and found["host"] == host
 
 
 def parse_request(name: str) -> tuple[Request, str] | None:
@@ -137,44 +98,49 @@ def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
     word = text.strip()
     if word == NOW:
         return "now", []
-    notes = [f"{CONTROL}/{QUIT}: {_visible(word)} is not understood; it may say {NOW}, or nothing"]
+    notes = [f"{CONTROL}/{QUIT}: {visible(word)} is not understood; it may say {NOW}, or nothing"]
     return "drain", notes if word else []
 
 
 def _why_nothing(name: str) -> str:
     """What to say of a file that is none of these."""
-    shown = f"{CONTROL}/{_visible(name)}"
+    shown = f"{CONTROL}/{visible(name)}"
     if name.startswith(("restart-", "reload")):
         return f"{shown} has no serial; touch {shown.rstrip('-')}-$(date +%s)"
     return f"{shown} is no control file"
 
 
-def _visible(text: str) -> str:
-    """What anybody may have written, fit for a terminal and for JSON."""
-    return text[:80].encode("unicode_escape").decode() if not text.isprintable() else text[:80]
-
-
 # Read
 
 
-def read(directory: Directory, host: str) -> Controls:
-    """All that is said in a control directory, as far as this host goes. An OSError is only of
-    the file system: what a single file says wrong is a note."""
+def read(directory: Directory, host: str, stages: Collection[str] | None = None) -> Controls:
+    """All that is said in a control directory, as far as this host goes; `stages` are those there
+    are, where that is known. An OSError is only of the file system: what a single file says wrong
+    is a note."""
     listed = list(islice(directory.names(), _MOST_FILES + 1))
     notes = []
     if len(listed) > _MOST_FILES:
         notes.append(f"{directory.path} has more than {_MOST_FILES} files; remove what is no use")
     seen = {name for name in listed if name[0] != "." and name not in _OURS}
     asked = {name: found for name in sorted(seen) if (found := parse_request(name))}
-    notes += [_why_nothing(name) for name in sorted(seen - asked.keys() - {PAUSE, QUIT, SCALE})]
+    scales = {name: about[1] for name in sorted(seen) if (about := parse_name(name))}
+    known = {PAUSE, QUIT, SCALE, *asked, *scales}
+    notes += [_why_nothing(name) for name in sorted(seen - known)]
     leave: Literal["", "drain", "now"] = ""
     if QUIT in seen and (text := _text(directory, QUIT, notes)) is not None:
         leave, more = parse_quit(text)
         notes += more
-    numbers: dict[str, int | None] = {}
-    if SCALE in seen and (text := _text(directory, SCALE, notes)) is not None:
-        numbers, more = parse_scale(text, host)
-        notes += more
+    texts = {
+        name: text
+        for name in [*([SCALE] if SCALE in seen else []), *scales]
+        if scales.get(name, "") in ("", host)
+        and (text := _text(directory, name, notes)) is not None
+    }
+    lines = texts.pop(SCALE, "")
+    numbers, more = wanted_here(texts, lines, host)
+    notes += [f"{CONTROL}/{one}" for one in more]
+    if stages is not None:
+        notes += [f"{CONTROL}/{one}" for one in strangers(numbers, stages)]
     return Controls(
         paused=PAUSE in seen,
         quit=leave,
@@ -193,7 +159,7 @@ def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
     except OSError as error:
         if is_trouble(error) and error.errno != errno.ENXIO:
             raise
-        notes.append(f"{CONTROL}/{name} cannot be read: {os.strerror(error.errno or 0)}")
+        notes.append(f"{CONTROL}/{name} cannot be read: {error.strerror}")
         return None
 
 
@@ -220,16 +186,20 @@ def resume(root: str, queues: Sequence[str] = ()) -> None:
 
 def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) -> None:
     """Say how many drivers stages are to have, on one host or on each; None: as the pipeline's
-    file says."""
+    file says. What others say of other stages and hosts at this moment stays."""
     for stage, number in wanted.items():
-        if number is not None and not 0 <= number <= _MOST_DRIVERS:
-            raise BadArgument(f"{stage}={number}: 0 to {_MOST_DRIVERS} drivers")
+        if number is not None and not 0 <= number <= MOST_DRIVERS:
+            raise BadArgument(f"{stage}={number}: 0 to {MOST_DRIVERS} drivers")
     with _opened(root, CONTROL) as directory:
-        try:
-            text = directory.read(SCALE, _LIMIT).decode(errors="replace")
-        except FileNotFoundError:
-            text = ""
-        directory.write_aside(SCALE, rescaled(text, wanted, host).encode(), durable=True)
+        for stage, number in wanted.items():
+            name = form_name(stage, host or "")
+            # Where something else may be said, for all hosts or in the lines of `scale`, that must
+            # not count here either.
+            if number is None and not host and not directory.present(SCALE):
+                directory.remove(name)
+                directory.sync()
+            else:
+                directory.write_aside(name, form_number(number).encode(), durable=True)
 
 
 def restart(root: str, target: str, now_us: int, host: str = "") -> Request:
@@ -260,8 +230,14 @@ def _opened(root: str, name: str) -> Iterator[Directory]:
     path = os.path.join(root, name)
     if not os.path.isdir(root if name == CONTROL else path):
         raise NotFound(f"no directory {path!r}; watchdogd run makes it. Is it mounted here?")
-    directory = Directory.open(path, create=True)
+    try:
+        directory = Directory.open(path, create=True, inside=name == CONTROL)
+    except NotADirectoryError:
+        raise CannotUse(f"{path!r} is not a directory, but a file or a link; remove it") from None
     try:
         yield directory
+    except (IsADirectoryError, NotRegular) as error:
+        where = os.path.join(path, os.path.basename(os.fsdecode(error.filename)))
+        raise CannotUse(f"{where!r} is a directory; remove it by hand") from None
     finally:
         directory.close()

@@ -12,10 +12,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
+from queuedriver.decoding import decode
 from queuedriver.units import format_count
 from watchdogd.logs import open_log
 
@@ -53,6 +54,14 @@ Kind = Literal[
     "degraded",
     "note",
 ]
+
+
+class Say(Protocol):
+    """Tells of an event. `more` are its other fields."""
+
+    def __call__(
+        self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
+    ) -> None: ...
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -186,8 +195,8 @@ def read_events(path: str) -> list[Event]:
     found = []
     with open(path, "rb") as file:
         for line in file:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                found.append(msgspec.json.decode(line, type=Event))
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(decode(line, Event))
     return found
 
 

@@ -17,9 +17,10 @@ from contextlib import closing
 
 import msgspec
 
+from queuedriver.beats import NETWORK_BEAT
 from queuedriver.errors import QueueError, is_trouble
 from queuedriver.filesystem import Directory
-from queuedriver.liveness import NETWORK_BEAT, Observer
+from queuedriver.liveness import Observer
 from watchdogd import control, upkeep
 from watchdogd.groundwork import Ground, prepare
 from watchdogd.kernel import die_with_parent, set_name
@@ -134,7 +135,8 @@ class Eyes:
         with self._control_directory() as directory:
             if probe:
                 directory.probe()
-            self._controls = control.read(directory, self.host)
+            stages = [stage.name for stage in self.pipeline.stages]
+            self._controls = control.read(directory, self.host, stages)
             upkeep.forget_controls(directory, self._asked.forget_controls)
         upkeep.close(self.pipeline, self._asked.close)
         self._asked = Errands()
@@ -148,7 +150,7 @@ class Eyes:
             seen = look_at_all(self._views, anew=anew)
 
     def _control_directory(self) -> closing[Directory]:
-        return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL)))
+        return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL), inside=1))
 
     # Errands
 

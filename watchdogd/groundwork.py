@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from queuedriver.decoding import decode
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.filesystem import Directory
 from queuedriver.mounts import UNKNOWN, filesystem_type
@@ -83,7 +84,8 @@ class Ground:
 
     def _settle(self) -> None:
         """This is the root from now on."""
-        directory = Directory.open(os.path.join(self.root, control.CONTROL), create=True)
+        path = os.path.join(self.root, control.CONTROL)
+        directory = Directory.open(path, create=True, inside=1)
         try:
             with contextlib.suppress(FileExistsError):
                 if not directory.present(control.LANDMARK):
@@ -104,7 +106,7 @@ class Ground:
 
     def _landmark(self) -> str:
         try:
-            directory = Directory.open(os.path.join(self.root, control.CONTROL))
+            directory = Directory.open(os.path.join(self.root, control.CONTROL), inside=1)
         except (FileNotFoundError, NotADirectoryError):
             return ""
         try:
@@ -141,7 +143,7 @@ def _existing(path: str) -> str:
 def _remembered(path: str) -> Known | None:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Known)
+            return decode(file.read(), Known)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -105,7 +105,11 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         options=options,
         board=board,
     )
-    return driver.run()
+    try:
+        return driver.run()
+    finally:
+        for words in driver.unnoted:
+            _say(words)
 
 
 def load(kind: str, work: str | tuple[str, ...], startup_timeout: float) -> Processor:

@@ -1,11 +1,15 @@
 """Keeps the drivers of one stage on this host: how many, which of them, and with what.
 
-A slot is wanted while its number is not above the count that the stage is to have. Drivers that are
-to be replaced leave one at a time, each when the one before works again.
+A slot is wanted while its number is not above the count that the stage is to have, and that of the
+drivers that stand in for unkillable ones. Drivers that are to be replaced leave one at a time, each
+when the one before works again.
 """
 
 import time
+from collections import deque
 from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from queuedriver.board import Ordered
 from queuedriver.pipeline.model import Pipeline, Stage
@@ -14,15 +18,20 @@ from watchdogd.admission import memory_of
 from watchdogd.adoption import find
 from watchdogd.balance import Load
 from watchdogd.events import Kind
+from watchdogd.learned import SECOND_CHANCE
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
-from watchdogd.past import policy_of
+from watchdogd.past import HUNG, Policy, policy_of
 from watchdogd.policy import degraded
 from watchdogd.process import Exit
 from watchdogd.slot import Slot, Tell, Totals
 from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
+# Of a driver that has none declared and is not there to be measured: a process of Python has more.
+_LEAST_MEMORY = 20_000_000
+# Documents that were ended for being late: more of them than a stage ever has at a time.
+_REMEMBERED = 1000
 # After a change that all drivers of a queue must agree on: longer than those of other hosts have.
 _SETTLING = 60.0
 # What of a stage is the watchdog's own business, and no driver's.
@@ -46,9 +55,13 @@ class Keeper:
         self.stage = stage
         self.slots: list[Slot] = []
         self.wanted = 0
+        # Further ones, beside those that not even SIGKILL ends and that do nothing any more.
+        self.stand_ins = 0
         # What an operator asked for, and gets, instead of what the file says.
         self.asked: int | None = None
         self.scaled: int | None = None
+        # Why that is not the same.
+        self.scarce = ""
         self.paused = False
         # Its inputs are done and drained.
         self.done = False
@@ -60,6 +73,8 @@ class Keeper:
         self._looked_at = 0.0
         self._learned: float | None = None
         self._policy = policy_of(stage, None)
+        # The documents that the learned limit has ended.
+        self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
         self._nursery = Nursery(stage, pipeline, local)
         self._unsettled_until = 0.0
@@ -79,11 +94,26 @@ class Keeper:
     def want(self, count: int, why: str = "scale") -> None:
         """So many drivers from now on; those above leave after the document at hand."""
         self.wanted = count
-        self._make_slots(count)
+        self.stand_ins = min(self.stand_ins, count)
+        last = count + self.stand_ins
+        self._make_slots(last)
         for slot in self.slots:
-            slot.wanted = slot.number <= count
+            slot.wanted = slot.number <= last
             if not slot.wanted:
                 slot.unwanted_for = why
+
+    def stand_in(self, count: int) -> None:
+        """So many further drivers, for those that are unkillable."""
+        if count != self.stand_ins:
+            self.stand_ins = count
+            self.want(self.wanted)
+
+    @property
+    def unkillable(self) -> int:
+        """How many of those that are to work never will. Not more than there are to be: what one
+        waits for, the next may wait for, and they must not pile up."""
+        stuck = sum(slot.wanted and slot.rest.state == "unkillable" for slot in self.slots)
+        return min(stuck, self.wanted)
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
@@ -125,6 +155,13 @@ class Keeper:
             self._learned = hard
             self._policy = policy_of(self.stage, hard)
 
+    def _policy_for(self, slot: Slot) -> Policy:
+        """What it has at hand may be large: then it did not hang, and may need longer."""
+        hard = self._policy.hard
+        if hard is None or slot.glimpse.docid not in self._second_chances:
+            return self._policy
+        return replace(self._policy, hard=hard * SECOND_CHANCE)
+
     def _has_work(self, slot: Slot) -> bool:
         # One that left as it was told may know more than the look before; one that crashed not.
         told = slot.past.state == "stopped"
@@ -140,7 +177,8 @@ class Keeper:
         for slot in self.slots:
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
-            until = slot.follow(self._policy, now, fs_ok, self._has_work(slot), self._start)
+            policy, work = self._policy_for(slot), self._has_work(slot)
+            until = slot.follow(policy, now, fs_ok, work, self._start)
             if until is not None:
                 due.append(until)
         if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
@@ -209,7 +247,9 @@ class Keeper:
             if ended.code == _CONFIG and now < self._unsettled_until:
                 # Its settings differ from those that drivers of another host still have.
                 ended = Exit(code=_LATER)
-            slot.died(ended, self._policy, now)
+            life = slot.died(ended, self._policy, now)
+            if life.ended_for == HUNG and self.stage.timeout == "auto":
+                self._second_chances.append(slot.glimpse.docid)
             count += 1
         return count
 
@@ -328,8 +368,15 @@ class Keeper:
             max=self.most,
             memory=first,
             memory_more=more,
+            beside=self.stand_ins,
             cpus=stage.cpus,
         )
+
+    @property
+    def memory(self) -> int:
+        """Bytes that one driver takes: as declared, or else as those that are there do."""
+        first, more = memory_of(self.stage)
+        return max(first, more) or max(_LEAST_MEMORY, *(slot.memory for slot in self.slots))
 
     @property
     def totals(self) -> Totals:

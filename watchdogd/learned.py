@@ -1,8 +1,9 @@
 """What a stage's own history says about the next document: `timeout = "auto"`. Pure.
 
 Generous on purpose: a limit that ends a healthy document does more harm than one that comes late.
-How large documents are is left out; a stage whose documents differ a hundredfold in what they take
-should declare its timeout.
+How large documents are is not known here, and what is large and what hangs look the same for a
+while. So a document that this limit has ended is given ten times as long the next time: what only
+is large gets through, and what hangs costs one longer wait before it is set aside.
 """
 
 import math
@@ -16,6 +17,8 @@ REMEMBERED = 200
 FACTOR = 10.0
 SHARE = 0.95
 LEAST = 600.0
+# For a document that it has ended once.
+SECOND_CHANCE = 10.0
 
 
 def hard_limit(durations: Sequence[float]) -> float | None:

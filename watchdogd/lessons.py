@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from queuedriver import names
+from queuedriver.decoding import decode_by
 from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.queue import JOURNAL
@@ -54,7 +55,7 @@ class Lessons:
         """Read what is new. An OSError is only of the file system."""
         for path in self._journals:
             try:
-                journal = Directory.open(path)
+                journal = Directory.open(path, inside=2)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
@@ -98,8 +99,8 @@ def _durations(lines: bytes) -> list[float]:
     found = []
     for line in lines.splitlines():
         try:
-            event = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            event = decode_by(_decoder, line)
+        except msgspec.DecodeError:
             continue
         if event.event in _SUCCESSES and event.seconds is not None:
             found.append(event.seconds)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 from filelock import FileLock, Timeout
 
+from queuedriver.decoding import decode
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.units import format_instant
 from watchdogd.places import lock_path
@@ -46,7 +47,7 @@ def only_one(root: str, host: str, file: str, now: float) -> Iterator[None]:
 
 def _holder(path: str) -> str:
     with suppress(OSError, msgspec.DecodeError), open(f"{path}.holder", "rb") as file:
-        holder = msgspec.json.decode(file.read(), type=Holder)
+        holder = decode(file.read(), Holder)
         return (
             f"watchdogd, process {holder.pid}, with {holder.file} "
             f"since {format_instant(holder.since)},"

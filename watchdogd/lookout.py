@@ -12,7 +12,8 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -168,6 +169,18 @@ class Lookout:
             self._lost = False
             self._patience = SILENCE
         return messages
+
+    def hear_out(self, patience: float) -> Iterator[Message]:
+        """Wait for their farewell, for so long; looks that were asked for before come first."""
+        ends_at = time.monotonic() + patience
+        while self.fd >= 0 and (now := time.monotonic()) < ends_at:
+            poll = select.poll()
+            poll.register(self.fd, select.POLLIN)
+            poll.poll((ends_at - now) * 1000)
+            for message in self.receive(time.monotonic()):
+                yield message
+                if message.farewell:
+                    return
 
     def send(self, errands: Errands) -> bool:
         """Whether it will arrive: what a full pipe has no room for is dropped, with a note."""

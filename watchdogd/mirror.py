@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.decoding import decode
 from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory, write_all
 from watchdogd import control
@@ -171,7 +172,8 @@ class Mirror:
         try:
             copies = directory.subdirectory(place, create=True)
             try:
-                copied = log.follow(os.path.join(copies.path, name), left)
+                # Not by its path, in which a directory may become a symlink meanwhile.
+                copied = log.follow(f"/proc/self/fd/{copies.fd}/{name}", left)
             finally:
                 copies.close()
         except OSError as error:
@@ -241,6 +243,6 @@ def _is_beginning(copy: str, fd: int) -> bool:
 def _remembered(path: str) -> dict[str, int]:
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=dict[str, int])
+            return decode(file.read(), dict[str, int])
     except (OSError, msgspec.DecodeError):
         return {}

@@ -1,7 +1,6 @@
 """Where the drivers of one stage come from: each from a process that begins anew, or all as forks
 of one that has loaded what they share (`preload`)."""
 
-import errno
 import hashlib
 import os
 import sys
@@ -10,18 +9,16 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.board import Board
-from queuedriver.errors import is_trouble
 from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd.hand import Order
+from watchdogd.launch import code_of
+from watchdogd.lives import GRACE, LIFE
 from watchdogd.logs import open_log
-from watchdogd.orphans import VARIABLE, life_of, new_life
+from watchdogd.orphans import life_of, new_life
 from watchdogd.preload import Load
 from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 
-_CANNOT_START, _TROUBLE, _LATER = 70, 74, 75
-# What the host has too little of just now: that is no fault of the stage's.
-_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 # For what was loaded to clean up, once nobody needs it any more; and to end when it was killed.
 _LEAVING_TAKES = 10.0
 _KILL_TAKES = 10.0
@@ -113,7 +110,7 @@ class Nursery:
                 return self._request(name, data, board, now)
             return Born(name, self._spawn(name, data), board)
         except OSError as error:
-            return Stillborn(name, f"it cannot be started: {error}", _code_of(error))
+            return Stillborn(name, f"it cannot be started: {error}", code_of(error))
 
     def told(self, name: str, driver: str) -> str:
         """What a driver in this slot is told, in short: it differs when anything of that does."""
@@ -172,7 +169,7 @@ class Nursery:
             # The last word is for people who list processes.
             argv = (sys.executable, "-P", "-m", "watchdogd.hand", name)
             life = new_life()
-            environ = {**os.environ, **self.stage.env, VARIABLE: life}
+            environ = {**os.environ, **self._environment(life)}
             process = spawn(argv, environ, order=order, stdout=log, stderr=log)
             process.life = life
             return process
@@ -198,6 +195,10 @@ class Nursery:
             log_keep=stage.log_keep,
             parent=0 if pipeline.adopt else os.getpid(),
         )
+
+    def _environment(self, life: str) -> dict[str, str]:
+        stage = self.stage
+        return {**stage.env, LIFE: life, GRACE: f"{stage.grace:g}"}
 
     def _log_path(self, name: str) -> str:
         return os.path.join(self._local, "logs", f"{name}.log")
@@ -236,7 +237,7 @@ class Nursery:
                 watchdog=os.getpid(),
             )
             self._life = new_life()
-            template = self._template = Template(load, {**stage.env, VARIABLE: self._life})
+            template = self._template = Template(load, self._environment(self._life))
             log = self._open_log(f"{stage.name}-load")
             try:
                 template.start(log)
@@ -254,10 +255,3 @@ class Nursery:
     def _refused(self, event: Refused) -> Stillborn:
         self._boards.pop(event.name).close()
         return Stillborn(event.name, event.why, event.exit_code)
-
-
-def _code_of(error: OSError) -> int:
-    """Whether another try is of use, and how soon, as a driver's exit code would say it."""
-    if is_trouble(error):
-        return _TROUBLE
-    return _LATER if error.errno in _SCARCE else _CANNOT_START

@@ -8,24 +8,30 @@ processors give their children (`MARKER`), by whoever recovers the driver.
 
 import contextlib
 import itertools
+import math
 import os
 import signal
+import time
 from collections.abc import Collection
 
 from queuedriver.liveness import process_ticks
+from watchdogd.lives import LIFE, read_environment
+from watchdogd.process import reap_strangers
 
-VARIABLE = "WATCHDOGD_LIFE"
+_COME = 2.0
+_EVERY = 0.1
+# Looks that find nobody, until there is nobody.
+_QUIET = 2
 _numbers = itertools.count(1)
-# Of an environment: more than this belongs to nobody's orphan.
-_MOST = 1 << 20
 
 
 def new_life() -> str:
     """A name for the life of a driver, or of a template and all its forks, of this watchdog."""
-    return f"{_prefix()}{next(_numbers)}"
+    return f"{begin_of_lives()}{next(_numbers)}"
 
 
-def _prefix() -> str:
+def begin_of_lives() -> str:
+    """What all that this watchdog starts has in common."""
     # With the start of this process: an earlier watchdog may have had its pid.
     pid = os.getpid()
     return f"{pid}.{process_ticks(pid)}/"
@@ -33,15 +39,37 @@ def _prefix() -> str:
 
 def life_of(pid: int) -> str:
     """The life that a process belongs to; empty when it is none of ours."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read(_MOST).split(b"\0")
-    except OSError:
-        return ""
-    begins = f"{VARIABLE}=".encode()
-    found = next((one[len(begins) :] for one in variables if one.startswith(begins)), b"")
-    life = os.fsdecode(found)
-    return life if life.startswith(_prefix()) else ""
+    life = read_environment(pid).get(LIFE, "")
+    return life if life.startswith(begin_of_lives()) else ""
+
+
+class Orphans:
+    """When to look for them: for a while after a driver has ended. The children of an orphan are
+    orphans when that has been ended, and so on. Instants are monotonic, and arguments."""
+
+    def __init__(self) -> None:
+        self._until = -math.inf
+
+    def expect(self, now: float) -> None:
+        """A driver has ended."""
+        self._until = now + _COME
+
+    def tend(self, ours: Collection[int], living: Collection[str], now: float) -> float:
+        """End those that have come; when to come back."""
+        if now >= self._until:
+            return math.inf
+        end_orphans(ours, living)
+        return now + _EVERY
+
+    def end_all(self, ours: Collection[int]) -> None:
+        """Whatever drivers left running, and what that leaves; waits for its end."""
+        ends_at = time.monotonic() + _COME
+        quiet = 0
+        while quiet < _QUIET and time.monotonic() < ends_at:
+            # Those that were ended have to be reaped; then there are those that they leave.
+            quiet = 0 if end_orphans(ours, ()) else quiet + 1
+            time.sleep(_EVERY / 5)
+            reap_strangers(ours)
 
 
 def end_orphans(ours: Collection[int], living: Collection[str]) -> int:

@@ -124,8 +124,11 @@ _LEFT = _Deferral("stopped", 2.0, LONGEST_DELAY, math.inf, "it left as it was to
 _LATER = _Deferral("backoff", SHORTEST_DELAY, LONGEST_DELAY, HOUR, "it asked to be started later")
 _HELD = _Deferral("backoff", 5.0, 5.0, HOUR, "another living driver has its id")
 _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in trouble")
+# Nearly always one that is not mounted just now, which the watchdog's eyes are about to see too. If
+# they see all queues for an hour, it is something else.
+_MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
 _WORDS = {"quit": _LEFT, "drained": _LEFT, "done": _LEFT, "later": _LATER, "blocked": _LATER}
-_CODES = {69: _HELD, 74: _TROUBLE, 75: _LATER}
+_CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 
 
 def remember(past: Past, life: Life, policy: Policy, jitter: float) -> Past:

@@ -2,8 +2,11 @@
 
 Nothing here is below the root of a pipeline: a watchdog must go on while that does not answer.
 
-    <state>/<pipeline>-<hash>/    logs, events.jsonl, boards
-    <state>/<hash>.lock           one watchdog for each host and root
+    <state>/<root>-<hash>/    logs, events.jsonl, boards
+    <state>/<hash>.lock       one watchdog for each host and root
+
+Both are those of a root on a host, whatever the pipeline is called: under another name it is kept
+by the next watchdog all the same, which must find the drivers of the one before.
 """
 
 import hashlib
@@ -31,9 +34,12 @@ def state_directory() -> str:
     return os.path.join(base, "watchdogd")
 
 
-def local_directory(pipeline: str, root: str, host: str) -> str:
-    """What one watchdog keeps of one pipeline. The name tells people, the hash tells two apart."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", pipeline)[:40].strip(".") or "pipeline"
+def local_directory(root: str, host: str) -> str:
+    """What one watchdog keeps of one pipeline. The end of the root's path, `data-queues`, tells
+    people; the hash tells two apart."""
+    parts = os.path.realpath(root).split(os.sep)
+    end = "-".join(part for part in parts[-2:] if part)
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", end)[-40:].strip(".-") or "root"
     return os.path.join(state_directory(), f"{plain}-{_key(root, host)}")
 
 

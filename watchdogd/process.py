@@ -7,19 +7,16 @@ the pidfds and reaps what is ready.
 import fcntl
 import os
 import select
-import shutil
 import signal
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from queuedriver.liveness import process_ticks
+from watchdogd.launch import launch
 from watchdogd.logs import open_log
 
-# A child begins as if nobody had ever touched its signals.
-_SIGNALS = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
 _HELPER_LOG = 1_000_000
-_STUCK = (signal.SIGKILL, signal.SIGSTOP)
 
 
 class Exit(NamedTuple):
@@ -101,6 +98,13 @@ class Process:
             return Exit(code=found.si_status)
         return Exit(signal=found.si_status)
 
+    def await_end(self, seconds: float) -> None:
+        """Wait until it has ended, and reap it; but no longer than this."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            self.reap()
+
     def close(self) -> None:
         os.close(self.pidfd)
 
@@ -116,7 +120,8 @@ def spawn(
     keep: Collection[int] = (),
 ) -> Process:
     """Start a program in a process group of its own. What it is to read first is `order`; what is
-    not given of the rest is /dev/null; `keep` are descriptors that it is to have as well."""
+    not given of the rest is /dev/null; `keep` are descriptors that it is to have as well. One that
+    cannot be executed is a process that says so and ends."""
     opened: list[int] = []
     try:
         if stdin is None:
@@ -128,18 +133,7 @@ def spawn(
         # None of them may be among 0 to 2, where one would be overwritten before it is copied.
         moved = [_above(fd) for fd in given]
         opened += moved
-        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(moved)]
-        # Onto itself: then it is not closed.
-        actions += [(os.POSIX_SPAWN_DUP2, fd, fd) for fd in keep]
-        pid = os.posix_spawn(
-            argv[0],
-            list(argv),
-            dict(environ),
-            file_actions=actions,
-            setpgroup=0,
-            setsigmask=[],
-            setsigdef=[one for one in _SIGNALS if one not in _STUCK],
-        )
+        pid = launch(argv, environ, moved, keep)
     finally:
         for fd in opened:
             os.close(fd)
@@ -158,10 +152,7 @@ def spawn_for_helper(
     """The same for helpers and hooks, whose complaints are appended to a file: pid and pidfd."""
     log = open_log(stderr_path, _HELPER_LOG, 1)
     try:
-        # A program that a user names is looked for in PATH; by exec it would not be.
-        program = shutil.which(argv[0]) or argv[0]
-        environ = os.environ
-        process = spawn((program, *argv[1:]), environ, stdin=stdin, stdout=stdout, stderr=log)
+        process = spawn(argv, os.environ, stdin=stdin, stdout=stdout, stderr=log)
     finally:
         os.close(log)
     return process.pid, process.pidfd

@@ -6,15 +6,17 @@ from queuedriver.pipeline.model import Pipeline
 from watchdogd.rereading import Read, Rereading
 
 # What a watchdog that runs cannot change of itself.
-_FIXED = ("root", "name", "adopt")
+_FIXED = ("root", "adopt")
 
 
 class Outcome(NamedTuple):
-    """The pipeline as the file has it now, or why it stays as it is; and who had asked."""
+    """The pipeline as the file has it now, with what people should know of it here, or why it stays
+    as it is; and who had asked."""
 
     pipeline: Pipeline | None
     error: str
     serials: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class Renewal:
@@ -60,4 +62,4 @@ class Renewal:
             if getattr(read.pipeline, key) != getattr(current, key):
                 error = f"{key} has changed, which takes a restart of the watchdog"
                 return Outcome(None, error, serials)
-        return Outcome(read.pipeline, "", serials)
+        return Outcome(read.pipeline, "", serials, read.notes)

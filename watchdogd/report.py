@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.decoding import decode as decode_json
 from queuedriver.liveness import HIDDEN, Identity
 
 VERSION = 1
@@ -144,9 +145,11 @@ def encode(report: HostReport) -> bytes:
 def decode(data: bytes) -> HostReport:
     """What a watchdog said, or Alien."""
     try:
-        found = msgspec.json.decode(data, type=HostReport)
+        found = decode_json(data, HostReport)
     except msgspec.DecodeError as error:
         raise Alien(str(error)) from None
+    if "\0" in found.local + found.root + found.pipeline:
+        raise Alien("a path in it has a NUL")
     if found.version != VERSION:
         raise Alien(f"it is of version {found.version}, and this is for version {VERSION}")
     return found

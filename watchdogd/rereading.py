@@ -11,6 +11,7 @@ import sys
 
 import msgspec
 
+from queuedriver.decoding import decode
 from queuedriver.errors import QueueError
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.kernel import die_with_parent
@@ -22,9 +23,10 @@ _CHUNK = 1 << 16
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of it: one or the other."""
+    """What came of it: a pipeline, with what people should know of it on this host, or an error."""
 
     pipeline: Pipeline | None = None
+    notes: tuple[str, ...] = ()
     error: str = ""
 
 
@@ -59,7 +61,7 @@ class Rereading:
                 break
             self._data += chunk
         try:
-            return self._end(msgspec.json.decode(self._data, type=Read))
+            return self._end(decode(self._data, Read))
         except msgspec.DecodeError:
             return self._end(Read(error=f"{self._file} cannot be read: its reader crashed"))
 
@@ -82,8 +84,7 @@ def main(file: str, host: str) -> Read:
 
     try:
         pipeline = read(file, host)
-        check_host(pipeline, host)
-        return Read(pipeline=pipeline)
+        return Read(pipeline=pipeline, notes=check_host(pipeline, host).notes)
     except QueueError as error:
         return Read(error=str(error))
     except OSError as error:

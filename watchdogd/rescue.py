@@ -4,15 +4,9 @@ import time
 
 import msgspec
 
+from queuedriver.beats import NETWORK_BEAT
 from queuedriver.filesystem import Directory
-from queuedriver.liveness import (
-    DRIVERS,
-    NETWORK_BEAT,
-    Observer,
-    Registration,
-    process_ticks,
-    read_registrations,
-)
+from queuedriver.liveness import DRIVERS, Observer, Registration, process_ticks, read_registrations
 from queuedriver.queue import Queue
 from watchdogd.snapshot import Recovered
 
@@ -75,7 +69,8 @@ class Beats:
             return False
         one.beat += 1
         one.beat_at = time.time()
-        drivers.write_aside(f"{one.id}.json", msgspec.json.encode(one))
+        # Durably, as the driver may have done: nothing less may take its place.
+        drivers.write_aside(f"{one.id}.json", msgspec.json.encode(one), durable=True)
         # Our own beat is none of its.
         self._observer.unchanged_for(key, one.beat)
         return True

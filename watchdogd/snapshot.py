@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.decoding import decode_by
 from queuedriver.pipeline.model import Pipeline
 
 # A line may be as long as a host's whole status document; more than this is not ours.
@@ -151,19 +152,19 @@ def to_line(said: Message | Errands | Brief) -> bytes:
 def message_of(line: bytes) -> Message | None:
     """None when it is not understood."""
     try:
-        return _message.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_by(_message, line)
+    except msgspec.DecodeError:
         return None
 
 
 def errands_of(line: bytes) -> Errands | None:
     """None when they are not understood."""
     try:
-        return _errands.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_by(_errands, line)
+    except msgspec.DecodeError:
         return None
 
 
 def brief_of(line: bytes) -> Brief:
     """The first line; raises msgspec.DecodeError when it is not one."""
-    return _brief.decode(line)
+    return decode_by(_brief, line)

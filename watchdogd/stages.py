@@ -4,12 +4,14 @@ import math
 import time
 from collections.abc import Mapping
 from itertools import chain
-from typing import Protocol
+
+from msgspec.structs import replace
 
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from queuedriver.units import format_count, format_size
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import Load, Move, Room, fits, initial, move
-from watchdogd.events import Kind
+from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper
@@ -17,14 +19,6 @@ from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 
 _REMEMBERED_MOVES = 10
-
-
-class Say(Protocol):
-    """Tells of an event."""
-
-    def __call__(
-        self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
-    ) -> None: ...
 
 
 class Stages:
@@ -56,7 +50,9 @@ class Stages:
 
     @property
     def slots(self) -> list[Slot]:
-        return list(chain.from_iterable(one.slots for one in self.keepers.values()))
+        """All there are; of those on their way out, the drivers that have not left."""
+        staying = chain.from_iterable(one.slots for one in self.keepers.values())
+        return [*staying, *chain.from_iterable(one.living for one in self._parting)]
 
     @property
     def fds(self) -> list[int]:
@@ -95,6 +91,7 @@ class Stages:
         """Look at every driver and do what is to be done; when to come back at the latest."""
         due = [one.turn(now, elapsed, fs_ok) for one in self.everyone]
         self._parting = [one for one in self._parting if not one.settled]
+        self._replace_unkillable()
         self._tell_changes()
         return min((at for at in due if at is not None), default=math.inf)
 
@@ -108,6 +105,19 @@ class Stages:
                     self._say(kind, message, stage=name)
             if "paused" in before - {kind for kind, _ in news}:
                 self._say("resumed", stage=name)
+
+    def _replace_unkillable(self) -> None:
+        """What waits in the kernel keeps its memory, its id and its document until it ends; another
+        driver does its work meanwhile, if there is memory for both."""
+        for keeper in self.keepers.values():
+            if keeper.stand_ins >= keeper.unkillable:
+                keeper.stand_in(keeper.unkillable)
+                continue
+            before = keeper.stand_ins
+            keeper.stand_in(before + 1)
+            loads = self.loads()
+            if not fits(loads, self.room, {load.stage: load.now for load in loads}):
+                keeper.stand_in(before)
 
     def learn(self, snapshot: Snapshot, now: float) -> None:
         """The latest look at the queues."""
@@ -216,19 +226,44 @@ class Stages:
         for name in sorted(changed, key=lambda name: wanted.get(name) or 0):
             keeper = self.keepers[name]
             keeper.asked = asked = wanted.get(name)
-            keeper.scaled = asked if asked is None else self._fitting(name, asked)
+            if asked is None:
+                keeper.scaled, keeper.scarce = None, ""
+            else:
+                keeper.scaled, keeper.scarce = self._fitting(name, asked)
             count = min(max(keeper.wanted, keeper.least), keeper.most)
-            more = f"; there is no room for {asked}" if keeper.scaled != asked else ""
+            more = f"; {keeper.scarce}" if keeper.scarce else ""
             self._say("scaled", f"from {keeper.wanted} to {count} drivers{more}", stage=name)
             keeper.want(count)
 
-    def _fitting(self, name: str, count: int) -> int:
-        """How many of so many drivers there is room for, beside those that others have."""
-        loads, room = self.loads(), self.room
+    def _fitting(self, name: str, asked: int) -> tuple[int, str]:
+        """How many of so many drivers there is room for, beside those that others have; and why
+        not for more."""
+        room, count = self.room, asked
+        loads = self.loads()
         split = {load.stage: max(load.now, load.min) for load in loads}
+        memory = self.keepers[name].memory
+        # The file need not say what a driver takes. Nobody else is bound by what it does not say.
+        for place, load in enumerate(loads):
+            if load.stage == name and not load.memory_more:
+                loads[place] = replace(load, memory=memory, memory_more=memory)
         while count > 1 and not fits(loads, room, {**split, name: count}):
             count -= 1
-        return count
+        if count == asked:
+            return count, ""
+        takes, has = format_size(memory), format_size(room.memory or 0)
+        if room.cpus is not None:
+            takes += f" and {self.keepers[name].stage.cpus:g} CPUs"
+            has += f" and {room.cpus:g} CPUs"
+        return count, f"there is no room for {asked:,}: one takes {takes}, of {has} for all"
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know."""
+        return [
+            f"{name} has {format_count(one.wanted, 'driver')}; {one.scarce}"
+            for name, one in self.keepers.items()
+            if one.scarce
+        ]
 
     @property
     def room(self) -> Room:

@@ -5,6 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from queuedriver.liveness import identify
+from queuedriver.units import format_count
+from watchdogd.flow import through
 from watchdogd.keeper import Keeper
 from watchdogd.report import DriverReport, HostReport, Move, StageReport
 from watchdogd.slot import Slot
@@ -87,10 +89,14 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         local=watchdog.local,
         adopt=pipeline.adopt,
         state=watchdog.state,
-        trouble=watchdog.trouble,
+        trouble=watchdog.outlook.trouble(now),
         reload_error=watchdog.reload_error,
-        served=watchdog.served,
-        notes=watchdog.notes,
+        served=watchdog.wishes.served,
+        notes=(
+            *watchdog.remarks,
+            *watchdog.stages.notes,
+            *watchdog.outlook.sight.controls.notes,
+        ),
         memory=room.memory,
         cpus=room.cpus,
         stages=tuple(stage_report(keeper) for keeper in keepers),
@@ -100,6 +106,28 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
             for at, one in watchdog.stages.moves
         ),
     )
+
+
+def in_a_line(watchdog: "Supervisor") -> str:
+    """All of it, for a service manager."""
+    living = sum(slot.process is not None for slot in watchdog.stages.slots)
+    waiting = sum(one.waiting for one in watchdog.outlook.sight.queues.values())
+    return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
+
+
+def went_through(watchdog: "Supervisor") -> int:
+    """How many documents have left the pipeline at its ends."""
+    pipeline, sight = watchdog.pipeline, watchdog.outlook.sight
+    if watchdog.drain:
+        inputs = {name for stage in pipeline.stages for name in stage.inputs}
+        then, now = (
+            {name: one for name, one in queues.items() if name in inputs}
+            for queues in (sight.queues_at_first, sight.queues)
+        )
+        return through(then, now, sum(sight.discarded.values()))
+    ends = set(pipeline.results)
+    keepers = watchdog.stages.keepers.values()
+    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
 
 
 def _visible(text: str) -> str:

@@ -9,6 +9,7 @@ It has one spare more than there are requests, so that the next one is served at
 that dies takes its spares along and leaves its drivers alone.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from queuedriver.decoding import decode_by
 from watchdogd.preload import Load, Loaded, Unfit
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.spare import LIMIT, NotForked, Parked
@@ -139,7 +141,9 @@ class Template:
         self._control = ours
         self.state, self.why = "loading", ""
         self.expected = self._wasted = 0
-        ours.send(msgspec.json.encode(self._load))
+        # Where it could not even be executed, it has ended by now, and we are about to hear of it.
+        with contextlib.suppress(BrokenPipeError):
+            ours.send(msgspec.json.encode(self._load))
 
     def request(self, name: str, order: bytes) -> Spawned | Refused | None:
         """A driver for this order, which is JSON with the `parent` that the driver is to have.
@@ -207,7 +211,7 @@ class Template:
                 self._give_up()
                 return
             try:
-                self._take(_MESSAGE.decode(data), fds, events)
+                self._take(decode_by(_MESSAGE, data), fds, events)
             except msgspec.DecodeError as error:
                 for fd in fds:
                     os.close(fd)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.decoding import decode
 from queuedriver.pipeline.complaints import Slip
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.base import MARKER
@@ -146,7 +147,7 @@ class _Trial:
         self.listen()
         try:
             with contextlib.suppress(BlockingIOError, msgspec.DecodeError):
-                return msgspec.json.decode(os.read(self._report, _CHUNK), type=Outcome)
+                return decode(os.read(self._report, _CHUNK), Outcome)
         finally:
             self._process.close()
             os.close(self._report)

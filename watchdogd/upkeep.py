@@ -86,7 +86,7 @@ def _is_ours(queue: Directory) -> bool:
 def forget_controls(directory: Directory, obeyed: Iterable[str]) -> None:
     """Remove files of `.watchdogd/` that have been obeyed."""
     for name in obeyed:
-        if name in (control.PAUSE, control.QUIT, control.SCALE) or control.parse_request(name):
+        if name in (control.PAUSE, control.QUIT) or control.parse_request(name):
             directory.remove(name)
 
 

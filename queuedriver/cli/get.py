@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from queuedriver.chronicle import read_events
 from queuedriver.cli import say
 from queuedriver.cli.run import drive
 from queuedriver.document import Document
 from queuedriver.driver import Driver, Left
 from queuedriver.errors import PermanentError, ProcessorFailed
-from queuedriver.journal import Event, read_events
+from queuedriver.event import Event
 from queuedriver.limits import Limits
 from queuedriver.names import PRIVATE
 from queuedriver.options import Options

@@ -15,7 +15,8 @@ from queuedriver.cli import describe, say
 from queuedriver.errors import AlreadyThere, BadArgument
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.journal import Journal, submitter
-from queuedriver.queue import JOURNAL, Queue, Submitted
+from queuedriver.queue import JOURNAL, Queue
+from queuedriver.submission import Submitted
 from queuedriver.units import format_count
 
 # More messages of one kind than this tell nobody more.
@@ -98,6 +99,8 @@ class Intake:
 
     def close(self) -> None:
         self._journal.close()
+        if self._journal.unnoted:
+            say(self._journal.unnoted)
 
     def exit_code(self, wanted: int) -> int:
         """Say what is not as it was wanted."""

@@ -93,4 +93,4 @@ def line(entry: Entry, now: float) -> str:
     if entry.state == DISCARDED:
         first = (entry.message or "").strip().split("\n")[0]
         name += f"  {escape_name(entry.cause or 'no report')}: {escape_name(first)}".rstrip(": ")
-    return _FORM.format(entry.state, entry.attempt, age, entry.driver or "", name)
+    return _FORM.format(entry.state, entry.attempt, age, escape_name(entry.driver or ""), name)

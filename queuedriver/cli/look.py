@@ -22,8 +22,8 @@ from queuedriver.cli.render import (
 )
 from queuedriver.dossier import Dossier, docid_of, gather
 from queuedriver.errors import BadArgument, NotFound
+from queuedriver.event import describe
 from queuedriver.history import history as history_of
-from queuedriver.journal import describe
 from queuedriver.liveness import Observer
 from queuedriver.overview import overview
 from queuedriver.queue import Queue

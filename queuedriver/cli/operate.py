@@ -15,7 +15,8 @@ from queuedriver.cli.arguments import confirm, docids, duration, opened
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.dossier import docid_of
 from queuedriver.errors import BadArgument
-from queuedriver.journal import Event
+from queuedriver.event import Event
+from queuedriver.journal import Journal
 from queuedriver.operator import Rescue, Result, Unjudged
 from queuedriver.queue import Queue
 from queuedriver.units import format_count, format_duration
@@ -55,7 +56,7 @@ def retry(
     A discarded document goes back into the queue, and its report away; one that has failed, or is
     not due yet, waits as if it were new.
     """
-    with opened(queue) as found, operator.journal_of(found) as journal:
+    with opened(queue) as found, noting(found) as journal:
         if everything:
             if docid:
                 raise BadArgument("--all, or DOCIDs, but not both")
@@ -93,7 +94,7 @@ def discard(
     if states and docid:
         raise BadArgument("--all, --state, or DOCIDs, but only one of them")
     wanted = [] if states else meant(docid)
-    with opened(queue) as found, operator.journal_of(found) as journal:
+    with opened(queue) as found, noting(found) as journal:
         if states:
             listing = found.listing(time.time())
             count = sum(getattr(listing, one) for one in states)
@@ -101,6 +102,15 @@ def discard(
                 return 0
             confirm(f"discard {format_count(count, 'document')} of {found.path}", yes)
         return _told(found, operator.discard(found, wanted, states, reason, journal), as_json)
+
+
+@contextlib.contextmanager
+def noting(queue: Queue) -> Iterator[Journal]:
+    """Where what is done is noted; if it cannot be, that is said."""
+    with operator.journal_of(queue) as journal:
+        yield journal
+    if journal.unnoted:
+        say(journal.unnoted)
 
 
 def meant(given: Sequence[str] | None) -> list[str]:
@@ -201,7 +211,7 @@ def recover(
     Exit code 75: there are claims of which nobody can say yet.
     """
     seconds = None if lease is None else duration("--lease", lease)
-    with opened(queue) as found, operator.journal_of(found) as journal:
+    with opened(queue) as found, noting(found) as journal:
         events, unjudged, patience = _rescue(Rescue(found, journal, seconds), watch)
     if as_json:
         _print_recovered(found, events, unjudged)
@@ -240,7 +250,8 @@ def _puzzles(silent: Sequence[Unjudged], patience: float) -> Iterator[str]:
     """One line for each driver that may be dead, and what to do about it."""
     counts = Counter((one.driver, one.host) for one in silent)
     for (driver, host), count in sorted(counts.items()):
-        where = f"on {host}, which cannot be seen from here" if host else "which never registered"
+        there = f"on {escape_name(host)}, which cannot be seen from here"
+        where = there if host else "which never registered"
         yield f"{format_count(count, 'claim')} of driver {driver} {where}"
     if counts:
         yield (

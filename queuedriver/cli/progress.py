@@ -13,6 +13,7 @@ from queuedriver.cli import say
 from queuedriver.cli.render import escape_name, shorten
 from queuedriver.driver import Driver
 from queuedriver.errors import QueueError
+from queuedriver.limits import QUIT_FILE
 from queuedriver.queue import Queue
 from queuedriver.units import format_count, format_duration
 
@@ -64,7 +65,8 @@ class Narrator:
                 if progress.at_hand:
                     what = format_count(progress.at_hand, "document")
                     which = "it" if progress.at_hand == 1 else "them"
-                    say(f"finishing {what}; Ctrl-C again to release {which} now")
+                    again = "twice" if progress.leaving == QUIT_FILE else "again"
+                    say(f"finishing {what}; Ctrl-C {again} to release {which} now")
             elif self._counting and not progress.leaving and time.monotonic() >= self._count_at:
                 self._draw(self._line())
 

@@ -1,6 +1,7 @@
 """`put`: submit files. All complaints about them are made before any of them is touched."""
 
 import os
+import stat
 import time
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,40 +12,43 @@ from queuedriver import names
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, opened
 from queuedriver.cli.intake import Intake, Source, Terms
-from queuedriver.errors import BadArgument, NotPermitted, QueueError
-from queuedriver.queue import check_file
+from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 
 # No path has a NUL in it.
 _STDIN = "\0"
 
 
+_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
+_Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="What to submit.")]
+_Docid = Annotated[
+    str | None, typer.Option(metavar="ID", help="Its docid, instead of the file's name.")
+]
+_Stdin = Annotated[bool, typer.Option("--stdin", help="Submit what comes on stdin; needs --docid.")]
+_Move = Annotated[
+    bool, typer.Option("--move", help="Take the files away once they are in the queue.")
+]
+_Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace what waits under the same docid.")
+]
+_After = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Not to be tried before, as in 10min.")
+]
+_Reopen = Annotated[bool, typer.Option("--reopen", help="Go on with a queue that was closed.")]
+_Durable = Annotated[bool, typer.Option(help="Make them survive a power cut before this returns.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print what entered.")]
+
+
 def put(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="What to submit.")
-    ] = None,
-    docid: Annotated[
-        str | None, typer.Option(metavar="ID", help="Its docid, instead of the file's name.")
-    ] = None,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Submit what comes on stdin; needs --docid.")
-    ] = False,
-    move: Annotated[
-        bool, typer.Option("--move", help="Take the files away once they are in the queue.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace what waits under the same docid.")
-    ] = False,
-    after: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not to be tried before, as in 10min.")
-    ] = None,
-    reopen: Annotated[
-        bool, typer.Option("--reopen", help="Go on with a queue that was closed.")
-    ] = False,
-    durable: Annotated[
-        bool, typer.Option(help="Make them survive a power cut before this returns.")
-    ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what entered.")] = False,
+    queue: _Queue,
+    files: _Files = None,
+    docid: _Docid = None,
+    stdin: _Stdin = False,
+    move: _Move = False,
+    replace: _Replace = False,
+    after: _After = None,
+    reopen: _Reopen = False,
+    durable: _Durable = True,
+    as_json: _Json = False,
 ) -> int:
     """Submit files to a queue.
 
@@ -120,3 +124,25 @@ def _complaints_about(queue: str) -> list[QueueError]:
             return []
     except QueueError as error:
         return [error]
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """NotFound, NotPermitted or BadArgument for what cannot be submitted."""
+    shown = repr(os.fspath(path))
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise BadArgument(f"{shown} is a directory; submit the files in it")
+        if not stat.S_ISREG(mode):
+            # To open a FIFO is to wait for its writer.
+            raise BadArgument(f"{shown} is not a regular file; submit what it gives with --stdin")
+        with open(path, "rb"):
+            pass
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"no file {shown}") from None
+    except PermissionError:
+        raise NotPermitted(f"{shown} may not be read: permission denied") from None
+    except OSError as error:
+        if is_trouble(error):
+            raise trouble(error, "reading") from None
+        raise BadArgument(f"{shown} cannot be read: {error.strerror}") from None

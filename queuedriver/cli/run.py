@@ -149,20 +149,27 @@ def run(
     options = _options(given)
     processor = _processor(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
-    if sys.stderr is not None:
-        # ValueError: what stands in for stderr has no descriptor.
-        with suppress(ValueError):
-            faulthandler.register(signal.SIGUSR2, all_threads=True)
+    _show_stacks_when_asked()
     left = drive(driver, inputs, quiet)
     if not quiet:
         say(summary(left))
     if as_json:
-        from queuedriver.cli.render import write_json
-
-        write_json(
-            {"id": driver.id, **left._asdict(), "counters": msgspec.to_builtins(left.counters)}
-        )
+        _print_json(driver, left)
     return left.exit_code
+
+
+def _show_stacks_when_asked() -> None:
+    if sys.stderr is not None:
+        # ValueError: what stands in for stderr has no descriptor.
+        with suppress(ValueError):
+            faulthandler.register(signal.SIGUSR2, all_threads=True)
+
+
+def _print_json(driver: Driver, left: Left) -> None:
+    from queuedriver.cli.render import write_json
+
+    counters = msgspec.to_builtins(left.counters)
+    write_json({"id": driver.id, **left._asdict(), "counters": counters})
 
 
 def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
@@ -174,8 +181,12 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
         what = f"{driver.processor.name} over {', '.join(inputs)}"
         say(f"{what}; Ctrl-C to finish the document at hand and leave")
         narrator = Narrator(driver, inputs, driver.options.drain)
-    with narrator:
-        return driver.run()
+    try:
+        with narrator:
+            return driver.run()
+    finally:
+        for words in driver.unnoted:
+            say(words)
 
 
 def summary(left: Left) -> str:

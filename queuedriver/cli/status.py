@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
-from queuedriver.liveness import Counters, host_id
+from queuedriver.liveness import host_id
 from queuedriver.overview import DriverView, Overview
 from queuedriver.units import format_count, format_duration, format_instant, format_size
 
@@ -15,27 +16,16 @@ _UNUSUAL = ("written", "writing")
 _DRIVER_COLUMNS = (
     Column("DRIVER"),
     Column("STATE"),
-    Column("SINCE", right=True),
+    *numbers("SINCE"),
     Column("AT HAND", elastic=True),
-    Column("DONE", right=True),
-    Column("WORK", right=True),
-    Column("WAIT", right=True),
-    Column("BLOCK", right=True),
-    Column("OVERHEAD", right=True),
-    Column("RATE", right=True),
-    Column("MEMORY", right=True),
+    *numbers("DONE"),
+    *SHARES,
+    *numbers("RATE", "MEMORY"),
 )
 _QUEUE_COLUMNS = (
     Column("QUEUE"),
     Column("STATE"),
-    Column("READY", right=True),
-    Column("FAILED", right=True),
-    Column("LATER", right=True),
-    Column("WORKING", right=True),
-    Column("DISCARDED", right=True),
-    Column("DRIVERS", right=True),
-    Column("RATE", right=True),
-    Column("ETA", right=True),
+    *numbers("READY", "FAILED", "LATER", "WORKING", "DISCARDED", "DRIVERS", "RATE", "ETA"),
 )
 
 
@@ -70,8 +60,8 @@ def _row(seen: Overview) -> tuple[str, ...]:
         _state(seen),
         *(f"{number:,}" for number in (*numbers, counts.discarded)),
         str(sum(1 for one in seen.drivers if one.alive)),
-        _rate(seen.rate),
-        _eta(seen),
+        rate(seen.rate),
+        eta(seen.counts.waiting, seen.eta),
     )
 
 
@@ -80,19 +70,6 @@ def _state(seen: Overview) -> str:
     if seen.done:
         words.append("done")
     return " ".join(words)
-
-
-def _eta(seen: Overview) -> str:
-    if not seen.counts.waiting:
-        return ""
-    return "unknown" if seen.eta is None else format_duration(seen.eta)
-
-
-def _rate(rate: float) -> str:
-    if not rate:
-        return ""
-    # Slow work is counted by the hour, as people would.
-    return f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 3600:.1f}/h"
 
 
 def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
@@ -104,16 +81,10 @@ def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
     shown = [one for one in seen.drivers if one.state != "stopped" or one.at_hand]
     if shown:
         yield ""
-        yield from _headed(_drivers([_driver(one, seen.at) for one in shown], columns), paint)
+        rows = [_driver(one, seen.at) for one in shown]
+        yield from _headed(told(_DRIVER_COLUMNS, rows, columns), paint)
     if stopped := len(seen.drivers) - len(shown):
         yield f"{format_count(stopped, 'driver')} left before, as asked"
-
-
-def _drivers(rows: list[tuple[str, ...]], columns: int | None) -> list[str]:
-    """Without the columns in which nothing is: lines are long enough."""
-    told = [index for index in range(len(_DRIVER_COLUMNS)) if any(row[index] for row in rows)]
-    chosen = [tuple(row[index] for index in told) for row in rows]
-    return table([_DRIVER_COLUMNS[index] for index in told], chosen, columns)
 
 
 def _loud(seen: Overview, paint: Paint) -> str:
@@ -155,11 +126,11 @@ def _pace(seen: Overview) -> str:
         return f"no driver is alive; {waiting} to do"
     if seen.eta is None or not seen.counts.waiting:
         return f"{waiting} to do, {format_count(alive, 'driver')} alive" + (
-            f", {_rate(seen.rate)} over the last minute" if seen.rate else ""
+            f", {rate(seen.rate)} over the last minute" if seen.rate else ""
         )
     return (
         f"{waiting} to do in about {format_duration(seen.eta)}, "
-        f"at {_rate(seen.rate)} over the last minute"
+        f"at {rate(seen.rate)} over the last minute"
     )
 
 
@@ -197,14 +168,15 @@ def _foreign(seen: Overview) -> Iterator[str]:
 
 def _driver(view: DriverView, now: float) -> tuple[str, ...]:
     since = min((one.since for one in view.at_hand if one.since), default=0.0)
+    counters = view.counters
     return (
         escape_name(view.id if _names_host(view) else f"{view.id} on {view.host}"),
-        view.state,
+        escape_name(view.state),
         format_duration(now - since) if since else "",
         _at_hand(view),
-        f"{view.counters.documents:,}" if view.registered else "",
-        *_parts(view.counters),
-        _rate(view.rate),
+        f"{counters.documents:,}" if view.registered else "",
+        *shares(counters.work, counters.wait, counters.block, counters.overhead),
+        rate(view.rate),
         "" if view.memory is None else format_size(view.memory),
     )
 
@@ -221,9 +193,3 @@ def _at_hand(view: DriverView) -> str:
     more = f" and {len(view.at_hand) - 1} more" if len(view.at_hand) > 1 else ""
     why = f" ({view.why})" if view.why else ""
     return escape_name(f"{view.at_hand[0].docid}{more}{why}")
-
-
-def _parts(counters: Counters) -> tuple[str, ...]:
-    parts = (counters.work, counters.wait, counters.block, counters.overhead)
-    total = sum(parts)
-    return tuple(f"{part / total:.0%}" if total else "" for part in parts)

@@ -5,10 +5,9 @@ import re
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.fsck.shelves import Shelves
-from queuedriver.records import Report, hidden_report
+from queuedriver.records import Report, hidden_report, read_record
 
 _TOKEN = re.compile(re.escape(hidden_report("TOKEN")).replace("TOKEN", "(?P<token>.+)"))
 _DOCUMENT, _REPORT = 1, 2
@@ -40,7 +39,7 @@ class Discards:
     def _read(self, directory: Directory, shelves: Shelves) -> None:
         for name, age in shelves.listed(directory, names.DISCARDED):
             if found := _TOKEN.fullmatch(name):
-                report = _decode(directory, name)
+                report = read_record(directory, name, Report)
                 docid = report.docid if report is not None else ""
                 self.hidden.append(Hidden(found["token"], docid, age))
             elif name[0] == ".":
@@ -48,7 +47,7 @@ class Discards:
             elif name.endswith(names.REPORT):
                 docid = name.removesuffix(names.REPORT)
                 self._see(docid, _REPORT)
-                if _decode(directory, name) is None:
+                if read_record(directory, name, Report) is None:
                     self._damaged.add(docid)
             else:
                 self._see(name, _DOCUMENT)
@@ -79,14 +78,3 @@ class Discards:
             return ""
         second = names.second_docid(hidden.docid, hidden.token)
         return next((x for x in (second, hidden.docid) if self._single.get(x) == _DOCUMENT), "")
-
-
-def _decode(directory: Directory, name: str) -> Report | None:
-    try:
-        return msgspec.json.decode(directory.read(name), type=Report)
-    except OSError as error:
-        if is_trouble(error):
-            raise
-        return None
-    except msgspec.DecodeError:
-        return None

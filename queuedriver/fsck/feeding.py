@@ -8,12 +8,14 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import CannotUse, NotFound, NotPermitted
+from queuedriver.decoding import decode
+from queuedriver.errors import CannotUse, NotFound, NotPermitted, NotRegular
+from queuedriver.feeds import FEEDS, Feed
 from queuedriver.fsck.facts import Leftover, Odd
 from queuedriver.fsck.items import Seen
 from queuedriver.fsck.shelves import File, Shelves
 from queuedriver.handoff import ORPHANS
-from queuedriver.queue import FEEDS, Feed, Queue
+from queuedriver.queue import Queue
 
 _FEEDS = f"{names.PRIVATE}/{FEEDS}"
 
@@ -35,10 +37,10 @@ def feeding(queue: Queue, shelves: Shelves) -> Feeding:
             continue
         path = f"{_FEEDS}/{name}"
         try:
-            record = msgspec.json.decode(queue.directory.read(path), type=Feed)
+            record = decode(queue.directory.read(path), Feed)
         except FileNotFoundError:
             continue
-        except msgspec.DecodeError:
+        except (NotRegular, msgspec.DecodeError):
             known.damaged.append(path)
             continue
         _ask(os.path.normpath(os.path.join(queue.path, record.path)), path, known)

@@ -11,13 +11,12 @@ from queuedriver import names
 from queuedriver.dossier import kind_of
 from queuedriver.filesystem import Directory
 from queuedriver.fsck.facts import Leftover, Odd
+from queuedriver.sweeping import SCRAPS
 
 # What a claim adds to a docid at most: `.failed99`, an N with its dot, `.working`.
 _CLAIM_ADDS = len(".failed99") + 1 + names.MAX_DRIVER_ID + 1 + 18 + len(".working")
 # So many files that are no items are named; the rest are counted.
 _SHOWN = 10
-# What `Directory.write_aside` and `Directory.probe` leave when they are killed.
-SCRAPS = (".aside-", ".probe-")
 _WAITING = (names.READY, names.FAILED, names.LATER)
 
 

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import QueueError
+from queuedriver.decoding import decode
+from queuedriver.errors import BadDocid, NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.filesystem import Directory, make_directory
 from queuedriver.fsck.facts import Finding
+from queuedriver.grounds import check_trusted, handoff_of
 from queuedriver.handoff import ATTEMPTS, CLAIMS, ORPHANS, Handoff
 from queuedriver.journal import Journal
 from queuedriver.liveness import DRIVERS, Observer, draw_salt
@@ -25,7 +27,9 @@ from queuedriver.records import Attempts, Plan, Report, encode_report
 from queuedriver.recovery import Recoverer
 from queuedriver.setbacks import Setbacks
 from queuedriver.settings import Settings
-from queuedriver.startup import handoff_of
+
+# What leaves one finding as it was, and does not keep us from the others.
+_LEFT = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, NotRegular)
 
 
 class Mender:
@@ -40,8 +44,8 @@ class Mender:
         """Do what can be done about each. What cannot be mended yet is found again."""
         self._recovered = False
         for finding in findings:
-            # Somebody was faster, or something else must be mended first.
-            with contextlib.suppress(FileNotFoundError, FileExistsError, QueueError):
+            # Somebody was faster, something else must be mended first, or it is for a person to do.
+            with contextlib.suppress(*_LEFT, QueueError):
                 MEND[finding.rule](self, finding.subject)
 
     # By the hand-off
@@ -53,7 +57,8 @@ class Mender:
         archive = () if settings.archive is None else (settings.archive,)
         for path in (*settings.outputs, *archive):
             # Made anew, it would look as if the outputs had been taken away already.
-            Directory.open(os.path.join(queue.path, path)).close()
+            with _told(path):
+                Directory.open(os.path.join(queue.path, path)).close()
         drivers = queue.private.subdirectory(DRIVERS, create=True)
         handoff = handoff_of(queue)
         try:
@@ -135,27 +140,26 @@ class Mender:
 
     def name_report(self, path: str) -> None:
         """Give a hidden report the name of its document; drop it where there is none."""
-        directory = self._queue.directory
         token = os.path.basename(path)[1:].removesuffix(".report")
         if self._is_claimed(token):
             return
-        try:
-            docid = msgspec.json.decode(directory.read(path), type=Report).docid
-        except msgspec.DecodeError:
-            self.orphan(path)
-            return
-        for one in (names.second_docid(docid, token), docid):
-            document = f"{names.DISCARDED}/{one}"
-            if directory.present(document) and not directory.present(document + names.REPORT):
-                directory.rename_new(path, document + names.REPORT)
+        with self._within(path) as (directory, name):
+            try:
+                docid = names.check_docid(decode(directory.read(name), Report).docid)
+            except (NotRegular, BadDocid, msgspec.DecodeError):
+                self.orphan(path)
                 return
-        directory.remove(path)
+            for one in (names.second_docid(docid, token), docid):
+                if directory.present(one) and not directory.present(one + names.REPORT):
+                    directory.rename_new(name, one + names.REPORT)
+                    return
+            directory.remove(name)
 
     def write_report(self, path: str) -> None:
         """A report that says that there was none, with what the records of its attempts tell."""
         docid = os.path.basename(path)
         attempts = self._queue.private.subdirectory(ATTEMPTS, create=True)
-        found = Attempts(attempts).of(docid)
+        found = Attempts(attempts).listed(docid)
         attempts.close()
         message = "its report was missing; a check wrote this one"
         report = Report(
@@ -182,13 +186,13 @@ class Mender:
     def orphan(self, path: str) -> None:
         """Move a file of the queue to the orphans, under its own name if that is free."""
         orphans = self._queue.private.subdirectory(ORPHANS, create=True)
-        name = os.path.basename(path)
         try:
-            try:
-                self._queue.directory.rename_new(path, name, orphans)
-            except FileExistsError:
-                again = f"{name}~{time.time_ns() // 1000:x}"
-                self._queue.directory.rename_new(path, again, orphans)
+            with self._within(path) as (directory, name):
+                try:
+                    directory.rename_new(name, name, orphans)
+                except FileExistsError:
+                    again = f"{name}~{time.time_ns() // 1000:x}"
+                    directory.rename_new(name, again, orphans)
         finally:
             orphans.close()
 
@@ -197,20 +201,53 @@ class Mender:
         if path == names.DISCARDED:
             self.orphan(path)
         else:
-            self._queue.directory.rename_new(path, f"{path}~{time.time_ns() // 1000:x}")
+            with self._within(path) as (directory, name):
+                directory.rename_new(name, f"{name}~{time.time_ns() // 1000:x}")
 
     def remove(self, path: str) -> None:
-        self._queue.directory.remove(path)
+        with self._within(path) as (directory, name):
+            directory.remove(name)
 
     def remove_plan(self, path: str) -> None:
         if not self._is_claimed(os.path.basename(path).removesuffix(".json")):
             self.remove(path)
 
     def make_directory(self, path: str) -> None:
-        make_directory(os.path.normpath(os.path.join(self._queue.path, path)))
+        check_trusted(self._queue)
+        with _told(path):
+            make_directory(os.path.normpath(os.path.join(self._queue.path, path)))
+
+    @contextlib.contextmanager
+    def _within(self, path: str) -> Iterator[tuple[Directory, str]]:
+        """Where a file of the queue is, and its name there: what was a directory when it was found
+        may be a symlink by now."""
+        above, name = os.path.split(path)
+        if not above:
+            yield self._queue.directory, name
+            return
+        if above.partition("/")[0] in (names.PRIVATE, names.DISCARDED):
+            directory = self._queue.directory.subdirectory(above)
+        else:
+            # An output, as the settings name it.
+            directory = Directory.open(os.path.join(self._queue.path, above))
+        try:
+            yield directory, name
+        finally:
+            directory.close()
 
     def _is_claimed(self, token: str) -> bool:
         return any(item.token == token for _, item in self._queue.items())
+
+
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """NotFound for a directory of the settings that there cannot be."""
+    try:
+        yield
+    except OSError as error:
+        if not leads_nowhere(error):
+            raise
+        raise NotFound(f"{path!r} leads nowhere: {error.strerror}") from None
 
 
 def _orphans_of(output: Directory) -> list[str]:

@@ -3,10 +3,12 @@
 from typing import NamedTuple
 
 from queuedriver.dossier import kind_of
+from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.fsck.facts import Leftover, Odd
-from queuedriver.fsck.items import SCRAPS, age_of
+from queuedriver.fsck.items import age_of
 from queuedriver.queue import Queue
+from queuedriver.sweeping import SCRAPS
 
 
 class File(NamedTuple):
@@ -64,7 +66,9 @@ class Shelves:
     def _note_type(self, path: str) -> None:
         try:
             mode = self._queue.directory.inspect(path).st_mode
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if is_trouble(error):
+                raise
             # Not there; or in something that is no directory, which is noted by itself.
             return
         odd = Odd(path, f"a {kind_of(mode) or 'file'}")

@@ -12,12 +12,13 @@ from typing import TypeVar
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import ConfigError, is_trouble
+from queuedriver.decoding import decode
+from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.filesystem import Directory
 from queuedriver.fsck.discards import Discards
 from queuedriver.fsck.facts import Claim, Driver, Facts, Leftover, Odd, Unfinished
 from queuedriver.fsck.feeding import feeding, orphans, strange_outputs
-from queuedriver.fsck.items import SCRAPS, Pass, Seen, age_of
+from queuedriver.fsck.items import Pass, Seen, age_of
 from queuedriver.fsck.shelves import File, Shelves
 from queuedriver.handoff import ATTEMPTS, CLAIMS, ORPHANS
 from queuedriver.liveness import (
@@ -32,6 +33,7 @@ from queuedriver.liveness import (
 from queuedriver.queue import INCOMING, JOURNAL, Queue
 from queuedriver.records import Plan, docid_of, hidden_report
 from queuedriver.settings import Settings
+from queuedriver.sweeping import SCRAPS
 
 # How `Queue.submit` names what is not in the queue yet.
 _ASIDE = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
@@ -150,13 +152,13 @@ class _Look:
     def _record(self, path: str, kind: type[_Record]) -> _Record | str:
         """A record of ours; or why it cannot be read."""
         try:
-            return msgspec.json.decode(self._queue.directory.read(path), type=kind)
+            return decode(self._queue.directory.read(path), kind)
         except msgspec.DecodeError as error:
             return str(error)
         except OSError as error:
             if is_trouble(error):
                 raise
-            return os.strerror(error.errno or 0)
+            return error.strerror or str(error)
 
     # Claims, and what belongs to them
 
@@ -174,7 +176,9 @@ class _Look:
         for path in (*self._settings.outputs, *([archive] if archive is not None else [])):
             try:
                 self._open(path).close()
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as error:
+                if not leads_nowhere(error):
+                    raise
                 yield path
 
     def _open(self, path: str) -> Directory:
@@ -185,7 +189,9 @@ class _Look:
         for path in self._settings.outputs:
             try:
                 directory = self._open(path)
-            except (FileNotFoundError, NotADirectoryError):
+            except OSError as error:
+                if not leads_nowhere(error):
+                    raise
                 continue
             try:
                 for name in directory.names():

@@ -71,7 +71,17 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
         what = " = ".join(part for part in (self.key, self.found) if part)
         sentence = f"{what} {self.problem}".lstrip()
         head = ": ".join(part for part in (place, self.where, sentence) if part)
-        return "\n    ".join((f"{head}; {self.right}", *self.detail))
+        return "\n    ".join((_one_line(f"{head}; {self.right}"), *map(_one_line, self.detail)))
+
+
+def _one_line(text: str) -> str:
+    """A key or the file's name may have line ends in it, which would look like another complaint,
+    and what steers a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class BadPipeline(ConfigError):

@@ -6,6 +6,7 @@ tables → stages      resolve.py: defaults filled in
 stages               rules.py within each, graph.py among them
 """
 
+import errno
 import os
 import re
 import stat
@@ -73,6 +74,11 @@ def study(path: str | os.PathLike[str], host: str | None = None) -> Study:
 
 def load(path: str | os.PathLike[str]) -> str:
     """The text of a pipeline file."""
+    return _decode(load_bytes(path), os.fspath(path))
+
+
+def load_bytes(path: str | os.PathLike[str]) -> bytes:
+    """What is in it, be that text or not."""
     shown = os.fspath(path)
     try:
         # A pipe would have us wait for whoever writes into it.
@@ -87,6 +93,11 @@ def load(path: str | os.PathLike[str]) -> str:
     except PermissionError:
         raise BadPipeline([denied(shown)]) from None
     except OSError as error:
+        if error.errno == errno.ENXIO and not os.path.isfile(path):
+            # So it is with a socket; otherwise a disk that is broken says so.
+            raise _unreadable(shown, "is not a regular file", "name a pipeline file") from None
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise _unreadable(shown, f"leads nowhere: {error.strerror}", "correct it") from None
         if is_trouble(error):
             raise trouble(error, f"cannot read {shown}") from None
         raise
@@ -95,7 +106,7 @@ def load(path: str | os.PathLike[str]) -> str:
         raise _unreadable(shown, f"is {what}", "name a pipeline file")
     if len(data) > _MAX_SIZE:
         raise _unreadable(shown, f"is larger than {_MAX_SIZE} bytes", "name a pipeline file")
-    return _decode(data, shown)
+    return data
 
 
 def _decode(data: bytes, shown: str) -> str:

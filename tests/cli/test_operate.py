@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from queuedriver.journal import operator
 from queuedriver.liveness import Identity, Observer, Registration
 from queuedriver.queue import Queue
 from tests.cli.processes import (
@@ -440,3 +441,17 @@ def registered(queue: Path, driver: str, identity: Identity, beat: int = 1) -> N
         drivers = opened.private.subdirectory("drivers", create=True)
         drivers.write_aside(f"{driver}.json", msgspec.json.encode(registration))
         drivers.close()
+
+
+def test_what_cannot_be_noted_is_done_and_that_history_lacks_it_is_said(
+    queue: Path, cli: Cli
+) -> None:
+    submit(queue, "doc")
+    journal = queue / ".queuedriver/journal" / f"{operator(Observer().me.host)}.jsonl"
+    journal.mkdir(parents=True)
+    discarded = cli("discard", queue, "doc")
+    assert (discarded.code, items(queue)) == (0, [])
+    assert discarded.err == (
+        f"queuedriver: {journal} could not be written (Is a directory), so history lacks the last "
+        "1 line\n"
+    )

@@ -3,12 +3,14 @@
 import os
 import re
 import signal
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from queuedriver import names
+from queuedriver.journal import submitter
 from tests.cli.processes import (
     command,
     ended,
@@ -118,6 +120,19 @@ def test_the_journal_says_when_and_from_where(queue: Path, file: Path, capsys: C
         ("read", "from standard input"),
     ]
     assert [path.name[:4] for path in (queue / ".queuedriver/journal").iterdir()] == ["put-"]
+
+
+def test_what_cannot_be_noted_is_submitted_and_that_history_lacks_it_is_said(
+    queue: Path, file: Path, capsys: Capsys
+) -> None:
+    journal = queue / ".queuedriver/journal" / f"{submitter(socket.gethostname())}.jsonl"
+    journal.mkdir(parents=True)
+    called = call(capsys, "put", queue, file)
+    assert (called.code, items(queue)) == (0, ["letter.txt.ready"])
+    assert called.err == (
+        f"queuedriver: {journal} could not be written (Is a directory), so history lacks the last "
+        "1 line\n"
+    )
 
 
 def test_a_name_that_is_not_utf8_enters_under_another(queue: Path) -> None:

@@ -4,8 +4,11 @@ import contextlib
 import json
 import os
 import select
+import shlex
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,6 +164,20 @@ def test_what_happened_is_printed_for_programs(place: Path) -> None:
 # How it ends
 
 
+def test_what_a_driver_could_not_note_is_said_at_its_end(place: Path) -> None:
+    submit(place / "in", "a")
+    journal = place / "in/.queuedriver/journal/x.jsonl"
+    journal.mkdir(parents=True)
+    args = ("run", "in", "--to", "out", "--call", "loud:shout", "--id", "x", "--drain", "--quiet")
+    assert command(*args, cwd=place) == (
+        0,
+        "",
+        f"queuedriver: {journal} could not be written (Is a directory), so history lacks the last "
+        "1 line\n",
+    )
+    assert items(place / "out") == ["a.ready"]
+
+
 def test_discarded_documents_make_a_drained_driver_end_with_1(place: Path) -> None:
     submit(place / "in", "a")
     called = command("run", "in", "--call", "loud:fail", "--drain", cwd=place)
@@ -256,9 +273,11 @@ def test_a_directory_that_may_not_be_written_has_code_77(place: Path, directory:
 
 
 @contextlib.contextmanager
-def driving(place: Path, function: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+def driving(
+    place: Path, what: str, *more: str, how: str = "--call"
+) -> Iterator[subprocess.Popen[bytes]]:
     """A driver that has registered."""
-    args = ["run", "in", "--to", "out", "--call", function, "--json", *more]
+    args = ["run", "in", "--to", "out", how, what, "--json", *more]
     process = start(*args, cwd=place)
     try:
         wait_for(lambda: registered(place) or process.poll() is not None)
@@ -324,6 +343,28 @@ def test_grace_ends_and_the_document_is_given_back(place: Path) -> None:
         called = ended(process)
     assert called.code == 0
     assert items(place / "in") == ["a.ready"]
+
+
+def test_a_quit_file_gives_a_document_back_that_takes_longer_than_the_grace(place: Path) -> None:
+    """Whoever processes it. The drivers look for the file with each beat."""
+    takes_long = "import pathlib, time; pathlib.Path('began').touch(); time.sleep(600)"
+    program = shlex.join([sys.executable, "-c", takes_long])
+    kinds = {"call": "loud:wait", "command": program, "server": program}
+    with contextlib.ExitStack() as at_end:
+        drivers = []
+        for kind, what in kinds.items():
+            submit(place / kind / "in", "a", "b")
+            shutil.copy(place / "loud.py", place / kind)
+            driver = driving(place / kind, what, "--grace", "0.2s", how=f"--{kind}")
+            drivers.append(at_end.enter_context(driver))
+        wait_for(lambda: all((place / kind / "began").exists() for kind in kinds))
+        command("quit", *(place / kind / "in" for kind in kinds))
+        for process in drivers:
+            called = ended(process)
+            assert (called.code, called.json["why"]) == (0, "there is a QUIT file")
+    for kind in kinds:
+        assert items(place / kind / "in") == ["QUIT", "a.ready", "b.ready"]
+        assert items(place / kind / "out") == []
 
 
 def test_a_hang_up_asks_it_to_leave_for_a_new_start(place: Path) -> None:

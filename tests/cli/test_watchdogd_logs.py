@@ -98,7 +98,7 @@ def test_local_logs_are_found_before_their_watchdog_said_anything(
 ) -> None:
     monkeypatch.setenv("WATCHDOGD_STATE", str(file.parent / "state"))
     root = str(file.parent / "queues")
-    directory = Path(places.local_directory("serif", root, socket.gethostname()), "logs")
+    directory = Path(places.local_directory(root, socket.gethostname()), "logs")
     directory.mkdir(parents=True)
     write(directory / "parse-1.log", "here")
     assert shown(file, WATCHDOGD_STATE=str(file.parent / "state")).out == "parse-1 | here\n"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import command, unprivileged
 from tests.cli.queues import call, drive, kill, stuck_driver, submit
 
 Capsys = pytest.CaptureFixture[str]
@@ -103,3 +104,19 @@ def test_unknown_document_is_66(tmp_path: Path, capsys: Capsys) -> None:
     called = call(capsys, "why", tmp_path / "in", "b")
     assert (called.code, called.out) == (66, "")
     assert f"no document 'b' is or was in {tmp_path / 'in'}" in called.err
+
+
+def test_of_an_output_that_cannot_be_looked_into_nothing_is_concluded(tmp_path: Path) -> None:
+    queue, output = tmp_path / "in", tmp_path / "out"
+    submit(queue, "a")
+    drive(queue, output)
+    for file in (queue / ".queuedriver/journal").iterdir():
+        file.unlink()
+    output.chmod(0)
+    try:
+        called = command("why", queue, "a", prefix=unprivileged())
+    finally:
+        output.chmod(0o755)
+    assert (called.code, called.out) == (77, "")
+    assert "Permission denied" in called.err
+    assert str(output) in called.err

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from queuedriver.grounds import handoff_of
 from queuedriver.liveness import DRIVERS, Observer, Registration, Verdict
 from queuedriver.operator import journal_of
 from queuedriver.queue import Queue
 from queuedriver.recovery import Recoverer
 from queuedriver.setbacks import Setbacks
-from queuedriver.startup import handoff_of
 
 
 class Mistaken(Observer):

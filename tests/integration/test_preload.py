@@ -495,12 +495,11 @@ def test_template_that_loads_can_be_stopped(stage: Stage) -> None:
     assert watch.template.state == "stopped"
 
 
-def test_template_that_cannot_be_started_is_as_it_was(stage: Stage) -> None:
+def test_template_whose_program_is_not_there_fails_and_says_so(stage: Stage) -> None:
+    watch = stage.start(command=("/nowhere/python3",))
+    assert "exit code 70" in failed(watch).why
+    assert "/nowhere/python3 cannot be run: No such file" in stage.log.read_text()
     # That nothing is left open, the fixture sees.
-    with pytest.raises(FileNotFoundError):
-        stage.start(command=("/nowhere/python3",))
-    [watch] = stage.watches
-    assert watch.template.state == "stopped"
     assert watch.template.fds == []
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from queuedriver import ConfigError, Document, Driver, FileSystemTrouble, Options, Queue
+from queuedriver.grounds import handoff_of
 from queuedriver.handoff import Handoff
 from queuedriver.journal import Journal
 from queuedriver.liveness import DRIVERS, Observer
 from queuedriver.queue import JOURNAL
 from queuedriver.recovery import Recoverer
 from queuedriver.setbacks import Setbacks
-from queuedriver.startup import assemble, handoff_of
+from queuedriver.startup import assemble
 
 DRAIN = Options(drain=True)
 

@@ -113,6 +113,17 @@ def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> 
     assert list(yard.discarded("input")) == ["bad"]
 
 
+def test_what_is_no_document_is_left_where_it_is_and_the_last_words_say_so(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("good")
+    (yard.root / "queues/input/scan.pdf").write_text("not submitted")
+    code, said = yard.drain()
+    assert code == 0, said
+    where = yard.root / "queues/input"
+    assert f"1 file in {where} is no document and was left alone; queuedriver status " in said
+    assert yard.ls("input") == ["scan.pdf"]
+
+
 # Crashes
 
 
@@ -378,6 +389,21 @@ def test_adopted_driver_that_was_told_other_things_is_replaced(yard: Yard) -> No
     assert yard.count("killed") == 0
 
 
+def test_renamed_pipeline_keeps_its_drivers(yard: Yard) -> None:
+    yard.write(ONE, pipeline="adopt = true")
+    first = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    yard.file.write_text(yard.file.read_text().replace('"yard"', '"garden"'))
+    replace(yard, first)
+    assert yard.count("adopted", "one-1") == 1
+    assert yard.pid("one-1") == pid
+    # Nor does a change while it runs need another watchdog.
+    yard.file.write_text(yard.file.read_text().replace('"garden"', '"park"'))
+    assert yard.command("reload", "--wait").returncode == 0
+    until(lambda: (one := yard.status()) is not None and one.name == "park")
+
+
 # Leaving
 
 
@@ -441,6 +467,24 @@ def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
     assert yard.states()["one-1"] == "ready"
 
 
+def test_number_of_drivers_that_cannot_be_is_explained(yard: Yard) -> None:
+    yard.write(ONE, more='[host]\nmemory = "60 MB"')
+    yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    assert yard.command("scale", "two=1").returncode == 66
+    # By hand nobody is told of a slip.
+    (yard.root / "queues/.watchdogd/scale-two").write_text("1")
+    assert yard.command("scale", "one=9999").returncode == 0
+
+    def notes() -> str:
+        status = yard.status()
+        return " ".join(status.notes) if status else ""
+
+    until(lambda: "there is no room for 9,999: one takes " in notes())
+    until(lambda: "no stage is called two; there are: one" in notes())
+    assert len(yard.drivers()) < 4
+
+
 def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
     yard.write(ONE)
     yard.run()
@@ -494,6 +538,37 @@ def test_reload_touches_only_what_has_changed(yard: Yard) -> None:
     assert yard.drivers()["two-1"].pid == before["two-1"]
     yard.put("a", queue="elsewhere")
     until(lambda: yard.ls("three") == ["a.ready"])
+
+
+def test_drivers_of_a_stage_that_the_file_no_longer_has_are_seen_until_they_have_left(
+    yard: Yard,
+) -> None:
+    two = 'name = "two"\ninput = "other"\ncall = "stages:obey"'
+    yard.write(ONE, two)
+    watchdog = yard.run()
+    yard.put("a", "wait", queue="other")
+    working(yard, "two-1")
+    yard.write(ONE)
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.states() == {"one-1": "ready", "two-1": "draining"})
+    assert yard.drivers()["two-1"].document == "a"
+    (yard.root / "go").touch()
+    until(lambda: yard.states() == {"one-1": "ready"})
+
+
+def test_notes_are_those_of_the_file_as_it_is(yard: Yard) -> None:
+    many = f'{ONE}\nmemory = "1 GB"\ndrivers = {{ min = 1, max = 4 }}'
+    yard.write(many, more='[host]\nmemory = "2 GB"')
+    watchdog = yard.run()
+
+    def notes() -> str:
+        status = yard.status()
+        return " ".join(status.notes) if status else ""
+
+    until(lambda: "one gets at most 2 of 4 drivers" in notes())
+    yard.write(many, more='[host]\nmemory = "3 GB"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: "one gets at most 3 of 4 drivers" in notes())
 
 
 def test_changed_settings_of_a_queue_reach_all_its_drivers(yard: Yard) -> None:
@@ -584,9 +659,11 @@ def test_events_run_a_command(yard: Yard) -> None:
 
 def test_service_manager_is_told(yard: Yard) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
-        ours.bind(str(yard.root / "notify"))
+        # In no directory: the path of a test's may be too long for a socket.
+        name = f"{yard.root.name}-{os.getpid()}"
+        ours.bind(f"\0{name}")
         ours.settimeout(PATIENCE)
-        yard.environ |= {"NOTIFY_SOCKET": str(yard.root / "notify"), "WATCHDOG_USEC": "1000000"}
+        yard.environ |= {"NOTIFY_SOCKET": f"@{name}", "WATCHDOG_USEC": "1000000"}
         yard.write(ONE)
         watchdog = yard.run()
         said: list[str] = []

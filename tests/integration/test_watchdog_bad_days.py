@@ -36,11 +36,16 @@ def more(yard: Yard, stages: str) -> None:
 
 
 def eyes(yard: Yard) -> list[int]:
-    return [
-        pid
+    return helpers(yard, "watchdogd.eyes")
+
+
+def helpers(yard: Yard, *modules: str) -> list[int]:
+    """The watchdog's processes that are no drivers."""
+    words = {
+        pid: Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         for pid in yard.all_pids()
-        if b"watchdogd.eyes" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    }
+    return [pid for pid, said in words.items() if {*modules} & {*said}]
 
 
 # Disks
@@ -143,7 +148,9 @@ def test_root_that_went_away_is_waited_for_and_not_made_anew(yard: Yard, tmp_pat
     assert watchdog.wait(PATIENCE) == 0
 
 
-def test_watchdog_leaves_without_a_driver_that_not_even_sigkill_ends(yard: Yard) -> None:
+def test_driver_that_not_even_sigkill_ends_is_replaced_and_keeps_nobody_from_leaving(
+    yard: Yard,
+) -> None:
     with closing(Silent(yard.root / "silent")) as silent:
         more(
             yard,
@@ -171,9 +178,11 @@ def test_watchdog_leaves_without_a_driver_that_not_even_sigkill_ends(yard: Yard)
         watchdog = yard.run()
         until(lambda: yard.states().get("one-1") == "unkillable")
         pid = yard.pid("one-1")
-        # The others go on.
-        yard.put("a", queue="one")
+        # The others go on, and another driver does its work.
+        yard.put("a")
         until(lambda: yard.ls("two") == ["a.ready"])
+        states = yard.states()
+        assert (states["one-1"], "one-2" in states) == ("unkillable", True)
         watchdog.terminate()
         assert watchdog.wait(PATIENCE) == 0
         assert yard.all_pids() == [pid]
@@ -267,7 +276,8 @@ def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
     yard.put("a")
     watchdog = yard.run()
     until(lambda: yard.ls("one") == ["a.ready"])
-    until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *eyes(yard), yard.pid("one-1")]))
+    ours = helpers(yard, "watchdogd.eyes", "watchdogd.warden")
+    until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *ours, yard.pid("one-1")]))
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0
 

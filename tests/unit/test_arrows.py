@@ -24,6 +24,8 @@ PURE = {
     "queuedriver.plan",
     "queuedriver.outcome",
     "queuedriver.units",
+    "queuedriver.event",
+    "queuedriver.decoding",
     "queuedriver.options",
     "queuedriver.processors.answers",
     "queuedriver.settings",
@@ -48,11 +50,14 @@ LOOPS = {
     "queuedriver.turn",
     "queuedriver.lane",
     "queuedriver.startup",
+    "queuedriver.grounds",
     "queuedriver.backpressure",
 }
 # What the loops are made of.
 PARTS = {
     "queuedriver.queue",
+    "queuedriver.submission",
+    "queuedriver.feeds",
     "queuedriver.picking",
     "queuedriver.handoff",
     "queuedriver.setbacks",
@@ -62,10 +67,14 @@ PARTS = {
     "queuedriver.records",
     "queuedriver.settings",
     "queuedriver.limits",
+    "queuedriver.signals",
     "queuedriver.liveness",
+    "queuedriver.beats",
     "queuedriver.wake",
     "queuedriver.mounts",
     "queuedriver.journal",
+    "queuedriver.chronicle",
+    "queuedriver.sweeping",
     "queuedriver.runtime",
     "queuedriver.filesystem",
 }

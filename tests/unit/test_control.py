@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.filesystem import Directory
 from watchdogd import control
-from watchdogd.control import parse_quit, parse_request, parse_scale, request_name, rescaled
+from watchdogd.control import parse_quit, parse_request, request_name
 from watchdogd.snapshot import Controls, Request
 
 SERIAL = "0605d3a1f2b0c05a17"
@@ -32,64 +32,6 @@ def directory(root: Path) -> Iterator[Directory]:
 
 
 # What the files say
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("", {}),
-        ("parse=4", {"parse": 4}),
-        ("parse=4\nscan=0\n", {"parse": 4, "scan": 0}),
-        (" parse = 4 \r\n\n# a word\nscan=2 # and another", {"parse": 4, "scan": 2}),
-        ("parse=4\nparse=5", {"parse": 5}),
-        ("parse=auto", {"parse": None}),
-        ("parse=4@rose", {"parse": 4}),
-        ("parse=4@lily", {}),
-        # What names the host outdoes what names none, in whichever order.
-        ("parse=4@rose\nparse=2", {"parse": 4}),
-        ("parse=2\nparse=auto@rose", {"parse": None}),
-        ("parse=2\nparse=7@lily", {"parse": 2}),
-        ("word-count.2=3", {"word-count.2": 3}),
-    ],
-)
-def test_scale_says_how_many_drivers_each_stage_has_on_this_host(
-    text: str, numbers: dict[str, int | None]
-) -> None:
-    assert parse_scale(text, "rose") == (numbers, [])
-
-
-@pytest.mark.parametrize(
-    "line", ["parse", "parse=", "parse=-1", "parse=many", "=4", "parse=4@", "parse=99999", "a b=1"]
-)
-def test_line_that_is_not_understood_is_noted_and_the_others_count(line: str) -> None:
-    numbers, notes = parse_scale(f"scan=1\n{line}\nstore=2", "rose")
-    assert numbers == {"scan": 1, "store": 2}
-    (note,) = notes
-    assert line in note
-    assert "stage=4" in note
-
-
-@given(st.text())
-def test_whatever_stands_in_scale_nothing_breaks(text: str) -> None:
-    numbers, notes = parse_scale(text, "rose")
-    assert all(number is None or number >= 0 for number in numbers.values())
-    assert all(note.isprintable() for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "host", "after"),
-    [
-        ({"parse": 5}, None, "# ours\nscan=1\nparse=2@lily\nparse=5\n"),
-        ({"parse": None}, None, "# ours\nscan=1\nparse=2@lily\n"),
-        ({"parse": 7}, "lily", "# ours\nparse=4\nscan=1\nparse=7@lily\n"),
-        ({"parse": None}, "lily", "# ours\nparse=4\nscan=1\nparse=auto@lily\n"),
-        ({"store": 3, "scan": 2}, None, "# ours\nparse=4\nparse=2@lily\nstore=3\nscan=2\n"),
-    ],
-)
-def test_other_numbers_leave_the_rest_of_scale_as_it_is(
-    wanted: dict[str, int | None], host: str | None, after: str
-) -> None:
-    assert rescaled("# ours\nparse=4\nscan=1\nparse=2@lily\n", wanted, host) == after
 
 
 @pytest.mark.parametrize(
@@ -172,7 +114,10 @@ def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> No
     here = root / ".watchdogd"
     (here / "PAUSE").touch()
     (here / "QUIT").write_text("now\n")
-    (here / "scale").write_text("parse=3\nscan=9@lily\n")
+    (here / "scale").write_text("parse=3\nscan=9@lily\nstore=2\n")
+    (here / "scale-scan").write_text("1")
+    (here / "scale-store@rose").write_text("5  # for today\n")
+    (here / "scale-store@lily").write_text("7\n")
     (here / f"restart-parse-{SERIAL}").touch()
     (here / f"restart-scan@lily-{SERIAL}").touch()
     (here / f"restart-scan@rose-{SERIAL}").touch()
@@ -182,7 +127,7 @@ def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> No
     assert control.read(directory, "rose") == Controls(
         paused=True,
         quit="now",
-        scale={"parse": 3},
+        scale={"parse": 3, "scan": 1, "store": 5},
         requests=(
             Request("reload", "", "1731942000"),
             Request("restart", "parse", SERIAL),
@@ -213,7 +158,7 @@ def test_file_that_says_nothing_is_noted_with_what_would_be_right(
     assert note.isprintable()
 
 
-@pytest.mark.parametrize("name", ["QUIT", "scale"])
+@pytest.mark.parametrize("name", ["QUIT", "scale", "scale-parse"])
 @pytest.mark.parametrize("dressed", ["symlink", "fifo", "socket", "directory", "huge", "binary"])
 def test_nothing_that_is_put_there_can_stop_the_eyes(
     root: Path, directory: Directory, name: str, dressed: str
@@ -277,6 +222,41 @@ def test_what_the_moves_write_is_what_is_read(root: Path, directory: Directory) 
     found = control.read(directory, "rose")
     assert (found.paused, found.quit) == (False, "now")
     assert found.scale == {"parse": 1}
+
+
+def test_two_who_change_two_numbers_at_one_moment_do_not_undo_each_other(
+    root: Path, directory: Directory
+) -> None:
+    # Whoever is between his look and his change writes nothing of what the other says.
+    before = control.read(directory, "rose").scale
+    control.scale(str(root), {"parse": 4})
+    control.scale(str(root), {**before, "scan": 2}, host="rose")
+    control.scale(str(root), {"parse": 3}, host="lily")
+    assert control.read(directory, "rose").scale == {"parse": 4, "scan": 2}
+    assert control.read(directory, "lily").scale == {"parse": 3}
+
+
+def test_what_the_lines_of_scale_say_is_undone_by_the_move_too(
+    root: Path, directory: Directory
+) -> None:
+    (root / ".watchdogd/scale").write_text("parse=4\nscan=2\n")
+    control.scale(str(root), {"parse": None})
+    assert control.read(directory, "rose").scale == {"parse": None, "scan": 2}
+    # Nobody's lines are written anew.
+    assert (root / ".watchdogd/scale").read_text() == "parse=4\nscan=2\n"
+
+
+def test_number_for_a_stage_that_there_is_not_is_noted(root: Path, directory: Directory) -> None:
+    (root / ".watchdogd/scale").write_text("prase=4\nscan=2\n")
+    (root / ".watchdogd/scale-sacn").write_text("1\n")
+    # Another host's file may have other stages.
+    (root / ".watchdogd/scale-other@lily").write_text("1\n")
+    found = control.read(directory, "rose", ["parse", "scan"])
+    assert found.notes == (
+        ".watchdogd/scale: no stage is called prase; there are: parse, scan",
+        ".watchdogd/scale: no stage is called sacn; there are: parse, scan",
+    )
+    assert not control.read(directory, "rose").notes
 
 
 def test_stage_is_paused_where_it_takes_from(root: Path) -> None:

@@ -52,8 +52,8 @@ def asked(limits: Limits) -> bool:
 def twice(limits: Limits, number: int) -> None:
     """Two wishes, and not one that came twice."""
     send(number)
-    assert limits.leaving_at is not None
-    limits.leaving_at -= 1.0
+    assert limits.asked_at is not None
+    limits.asked_at -= 1.0
     send(number)
 
 
@@ -88,12 +88,11 @@ def test_the_first_wish_names_the_reason_for_leaving() -> None:
 
 def test_one_ctrl_c_that_arrives_twice_is_one_wish() -> None:
     with installed() as limits:
-        limits.leave()
-        limits.leaving_at = time.monotonic()
         send(signal.SIGINT)
-        hurried = limits.hurried
-        # On a machine busy enough the second came late after all.
-        assert hurried is (time.monotonic() - limits.leaving_at >= 0.1) or not hurried
+        # As if it had come this very moment.
+        limits.asked_at = time.monotonic() + _AGES
+        send(signal.SIGINT)
+        assert not limits.hurried
 
 
 def test_a_second_wish_is_for_leaving_at_once() -> None:
@@ -129,10 +128,53 @@ def test_signals_are_given_back() -> None:
 
 
 def test_a_quit_file_is_the_same_wish() -> None:
+    with installed(grace=10.0) as limits:
+        limits.leave("quit", "there is a QUIT file")
+        assert select.select([limits.wake_fd], [], [], 0)[0]
+        send(signal.SIGHUP)
+        assert (limits.word, limits.why) == ("quit", "there is a QUIT file")
+
+
+def test_who_asks_by_a_file_and_by_a_signal_is_not_in_a_hurry() -> None:
+    with installed() as limits:
+        limits.leave("quit", "there is a QUIT file")
+        send(signal.SIGTERM)
+        assert not limits.hurried
+        assert limits.asked_at is not None
+        limits.asked_at -= 1.0
+        send(signal.SIGTERM)
+        assert limits.hurried
+
+
+def test_a_wish_of_another_thread_wakes_who_waits_and_ends_the_users_code() -> None:
+    with installed(grace=0.01) as limits:
+        begun = threading.Event()
+
+        def wish() -> None:
+            begun.wait()
+            limits.leave("quit", "there is a QUIT file")
+
+        def work() -> None:
+            begun.set()
+            spin()
+
+        thread = threading.Thread(target=wish)
+        thread.start()
+        with pytest.raises(Interrupted) as caught:
+            limits.run(work)
+        thread.join()
+        assert caught.value.reason == "leaving"
+        assert select.select([limits.wake_fd], [], [], 0)[0]
+
+
+def test_a_wish_that_comes_too_late_sets_no_alarm() -> None:
+    """Whose effect would be to end a process that has gone on to something else."""
     limits = Limits(grace=10.0)
-    limits.leave("recycled")
-    limits.leave()
-    assert limits.word == "recycled"
+    limits.install()
+    limits.arm()
+    limits.restore()
+    limits.leave("quit", "there is a QUIT file")
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     limits.close()
 
 
@@ -270,8 +312,8 @@ def test_a_hurry_at_any_instruction_leaves_the_limits_disarmed() -> None:
     with installed() as limits:
         stop = threading.Event()
         main = threading.main_thread().ident or 0
-        limits.leave()
-        limits.leaving_at = time.monotonic() - 1.0
+        send(signal.SIGTERM)
+        limits.asked_at = time.monotonic() - 1.0
 
         def hurry() -> None:
             while not stop.is_set():

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver import names
+from queuedriver.beats import FENCE, Beats
 from queuedriver.filesystem import Directory
 from queuedriver.liveness import (
     CRASHED,
-    FENCE,
     HIDDEN,
     LEASE,
-    Beats,
     Counters,
     Identity,
     Observer,

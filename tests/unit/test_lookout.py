@@ -279,8 +279,20 @@ def test_eyes_that_cannot_be_killed_do_not_pile_up(eyes: Bench) -> None:
     assert lookout.tend(now)
 
 
-def test_program_that_cannot_be_started_is_noted(eyes: Bench) -> None:
+def test_program_that_is_not_there_is_noted(eyes: Bench, tmp_path: Path) -> None:
     lookout = eyes.lookout("", argv=["/nowhere/python"])
+    lookout.start(now=0.0)
+    wait_for(lookout)
+    assert lookout.receive(now=0.0) == []
+    assert eyes.notes[-1] == "the process that looks after the queues ended"
+    assert "/nowhere/python cannot be run: No such file" in (tmp_path / "eyes.log").read_text()
+    assert lookout.lost(now=0.0)
+    assert lookout.fd == -1
+
+
+def test_process_that_cannot_be_started_is_noted(eyes: Bench, tmp_path: Path) -> None:
+    (tmp_path / "eyes.log").mkdir()
+    lookout = eyes.lookout("")
     assert not lookout.start(now=0.0)
     assert "cannot start" in eyes.notes[0]
     assert lookout.lost(now=0.0)

@@ -373,3 +373,16 @@ def test_a_foreign_name_is_explained(name: str, said: str) -> None:
 def test_foreign_names_with_the_shape_of_an_item_are_told_from_others() -> None:
     assert names.looks_like_item("a.ready.ready")
     assert not names.looks_like_item("scan.pdf")
+
+
+@given(
+    st.from_regex(
+        r"(a|[A-Za-z0-9_.-]|done|PAUSE|\.(ready|failed2?|later|x\.7|7\.working|writing|report\.json))+"
+    )
+)
+def test_a_name_that_needs_no_closer_look_gets_the_same_docid_from_one(docid: str) -> None:
+    name = f"{docid}.ready"
+    plain = names.plain_docid(name)
+    if plain is not None:
+        assert names.parse(name) == Item(plain, "ready")
+    assert names.plain_docid("scan-1.pdf.ready") == "scan-1.pdf"

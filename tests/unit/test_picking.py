@@ -419,3 +419,49 @@ def test_items_that_vanish_are_no_trouble(bench: "Bench", order: Order) -> None:
     a_pass(picker)
     assert a_pass(picker) == []
     assert picker.listing.unfinished == 0
+
+
+@pytest.mark.parametrize("order", ["age", "name"])
+def test_in_an_exact_order_what_failed_has_its_turn_though_more_comes_all_the_time(
+    bench: "Bench", order: Order
+) -> None:
+    waiting = {f"new-{number:04}.ready": number + 2 for number in range(600)}
+    with aged(bench, {"bad-1.failed": 1, "bad-2.failed2": 0, **waiting}) as queue:
+        picker = Picker(queue, order)
+        offered: list[str] = []
+
+        def take(candidate: Candidate) -> None:
+            # For each that is done another comes, and it comes first.
+            queue.unlink(candidate.name)
+            path = bench.put(f"in/before-{9999 - len(offered):04}.ready")
+            os.utime(path, ns=(0, 0))
+
+        while len(offered) < 700 and (len(offered) < 10 or "bad-2.failed2" not in offered):
+            candidate = picker.next()
+            if candidate is not None:
+                offered.append(candidate.name)
+                take(candidate)
+    # After as many as waited when it began.
+    assert offered[600:602] == ["bad-1.failed", "bad-2.failed2"]
+
+
+@pytest.mark.parametrize("order", ["age", "name"])
+def test_in_an_exact_order_what_fails_all_the_time_leaves_a_turn_to_what_is_new(
+    bench: "Bench", order: Order
+) -> None:
+    failed = {f"bad-{number:03}.failed": number for number in range(300)}
+    with aged(bench, {"new-1.ready": 1, "new-2.ready": 2, **failed}) as queue:
+        picker = Picker(queue, order)
+        offered: list[str] = []
+        while len(offered) < 604:
+            candidate = picker.next()
+            if candidate is None:
+                continue
+            offered.append(candidate.name)
+            if candidate.attempt:
+                queue.rename(candidate.name, names.waiting_name(candidate.docid, 1))
+            else:
+                queue.unlink(candidate.name)
+                bench.put(f"in/{candidate.docid}x.ready")
+    turns = [name.partition("-")[0] for name in offered]
+    assert turns == [*["new"] * 2, *["bad"] * 300] * 2

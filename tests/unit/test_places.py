@@ -49,15 +49,11 @@ def test_plain_host_keeps_its_name() -> None:
 
 def test_pipelines_and_hosts_do_not_share_a_directory_or_a_lock() -> None:
     places = {
-        (local_directory("yard", root, host), lock_path(root, host))
+        (local_directory(root, host), lock_path(root, host))
         for root in ("/a", "/b")
         for host in ("rose", "lily")
     }
     assert len({local for local, _ in places}) == len({lock for _, lock in places}) == 4
-
-
-def test_one_root_has_one_lock_whatever_the_pipeline_is_called() -> None:
-    assert local_directory("yard", "/a", "rose") != local_directory("other", "/a", "rose")
 
 
 def test_root_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
@@ -65,10 +61,19 @@ def test_root_that_is_reached_by_a_link_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "queues").mkdir()
     roots = (str(tmp_path / "link"), str(tmp_path / "queues"))
     assert len({lock_path(root, "rose") for root in roots}) == 1
+    assert len({local_directory(root, "rose") for root in roots}) == 1
 
 
 def test_state_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing else can say it.
     monkeypatch.setenv("WATCHDOGD_STATE", "/somewhere")
     assert state_directory() == "/somewhere"
-    assert local_directory("../x", "/a", "rose").startswith("/somewhere/_x-")
+    assert local_directory("/data/queues", "rose").startswith("/somewhere/data-queues-")
+
+
+@pytest.mark.parametrize("root", ["/", "/..", "/ü/ ", f"/a/{'x' * 250}", "/a/.."])
+def test_directory_of_any_root_is_a_plain_file_name(root: str) -> None:
+    name = Path(local_directory(root, "rose")).name
+    assert name.isascii()
+    assert 12 < len(name) <= 51
+    assert name[0] not in ".-"

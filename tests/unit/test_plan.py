@@ -13,7 +13,10 @@ from queuedriver.plan import (
     HINTED_LOOK,
     LONGEST_POLL,
     LONGEST_TROUBLE,
+    NAPS,
     NO_CONSUMER,
+    SHORTEST_BLOCK,
+    SHORTEST_NAP,
     SHORTEST_POLL,
     SHORTEST_TROUBLE,
     WORK,
@@ -38,14 +41,14 @@ NOW = 1000.0
         (Seen(candidate=True, empty_for=9.0, done=True), WORK),
         (Seen(candidate=True, only_later=True, unfinished=1, drain=True), WORK),
         # There is work, and no room.
-        (Seen(candidate=True, full="out is full"), Block(SHORTEST_POLL, "out is full")),
+        (Seen(candidate=True, full="out is full"), Block(SHORTEST_BLOCK, "out is full")),
         (
             Seen(candidate=True, full="out is full", no_consumer_for=NO_CONSUMER),
-            Block(SHORTEST_POLL, "out is full"),
+            Block(SHORTEST_BLOCK, "out is full"),
         ),
         (
             Seen(candidate=True, full="out is full", drain=True, no_consumer_for=NO_CONSUMER - 1),
-            Block(SHORTEST_POLL, "out is full"),
+            Block(SHORTEST_BLOCK, "out is full"),
         ),
         (
             Seen(candidate=True, full="out is full", drain=True, no_consumer_for=NO_CONSUMER),
@@ -56,9 +59,9 @@ NOW = 1000.0
             ),
         ),
         # There is none.
-        (Seen(), Wait(SHORTEST_POLL, "the queue is empty")),
-        (Seen(full="out is full"), Wait(SHORTEST_POLL, "the queue is empty")),
-        (Seen(empty_for=9.0), Wait(SHORTEST_POLL, "the queue is empty")),
+        (Seen(), Wait(SHORTEST_NAP, "the queue is empty")),
+        (Seen(full="out is full"), Wait(SHORTEST_NAP, "the queue is empty")),
+        (Seen(empty_for=9.0), Wait(SHORTEST_NAP, "the queue is empty")),
         (Seen(done=True), Wait(DRAINED_AFTER, "making sure that the queue is drained")),
         (
             Seen(drain=True, empty_for=DRAINED_AFTER / 2),
@@ -71,9 +74,9 @@ NOW = 1000.0
             Quit("done", "the queue is done and drained"),
         ),
         # There is some, and it is others'.
-        (Seen(unfinished=1), Wait(SHORTEST_POLL, "other drivers have the rest")),
-        (Seen(unfinished=1, done=True), Wait(SHORTEST_POLL, "other drivers have the rest")),
-        (Seen(unfinished=1, drain=True), Wait(SHORTEST_POLL, "other drivers have the rest")),
+        (Seen(unfinished=1), Wait(SHORTEST_NAP, "other drivers have the rest")),
+        (Seen(unfinished=1, done=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
+        (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (
             Seen(unfinished=1, left=True, idle_turns=9),
             Wait(SHORTEST_POLL, "left to the drivers whose share it is"),
@@ -96,7 +99,7 @@ NOW = 1000.0
             Quit("later", "only documents that are not due yet are left", 75),
         ),
         # Paused, in trouble, leaving.
-        (Seen(paused=True), Wait(SHORTEST_POLL, "paused")),
+        (Seen(paused=True), Wait(SHORTEST_NAP, "paused")),
         (Seen(trouble="no space"), Wait(0.5, "waiting for the file system: no space")),
         (Seen(leaving="quit", leaving_why="it was asked to"), Quit("quit", "it was asked to")),
         (Seen(leaving="recycled", leaving_why="age"), Quit("recycled", "age")),
@@ -152,7 +155,7 @@ seens = st.builds(
 def test_no_wait_is_for_nothing_nor_for_ever(seen: Seen) -> None:
     decision = plan(seen)
     if isinstance(decision, Wait | Block):
-        assert SHORTEST_POLL <= decision.seconds <= LONGEST_TROUBLE
+        assert SHORTEST_NAP <= decision.seconds <= LONGEST_TROUBLE
         assert decision.why
         if seen.hinted and not seen.trouble and not seen.only_later:
             assert decision.seconds <= HINTED_LOOK
@@ -200,7 +203,8 @@ def test_an_idle_driver_looks_less_and_less_often_but_often_enough(
         decision = plan(Seen(idle_turns=turns, **facts))
         assert isinstance(decision, Wait | Block)
         waits.append(decision.seconds)
-    assert waits[0] == SHORTEST_POLL
+    assert waits[0] == (SHORTEST_BLOCK if "full" in facts else SHORTEST_NAP)
+    assert waits[NAPS] == SHORTEST_POLL
     assert waits == sorted(waits)
     assert waits[-1] == longest
 

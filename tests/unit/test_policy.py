@@ -142,7 +142,6 @@ def test_how_a_run_ended_is_said_in_words(facts: dict[str, Any], words: str) -> 
         {"claimed": 1, "signal": 9},
         {"exit_code": 1, "word": "crashed"},
         {"exit_code": 70, "word": "crashed"},
-        {"exit_code": 66, "word": "failed"},
         {"exit_code": 73, "word": "failed"},
         # A program that ends by itself, and says nothing of it.
         {"exit_code": 0},
@@ -271,23 +270,23 @@ def test_what_leaves_again_and_again_is_started_less_and_less_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "first", "why"),
+    ("facts", "state", "first", "why"),
     [
-        ({"word": "later", "exit_code": 75}, 1.0, "it asked to be started later"),
-        ({"exit_code": 75}, 1.0, "it asked to be started later"),
-        ({"word": "blocked", "exit_code": 75, "why": "out is full"}, 1.0, "out is full"),
-        ({"word": "failed", "exit_code": 69, "why": "id held by 7"}, 5.0, "id held by 7"),
-        ({"exit_code": 69}, 5.0, "another living driver has its id"),
+        ({"word": "later", "exit_code": 75}, "backoff", 1.0, "it asked to be started later"),
+        ({"exit_code": 75}, "backoff", 1.0, "it asked to be started later"),
+        ({"word": "blocked", "exit_code": 75, "why": "full"}, "backoff", 1.0, "full"),
+        ({"word": "failed", "exit_code": 69, "why": "held by 7"}, "backoff", 5.0, "held by 7"),
+        ({"exit_code": 69}, "backoff", 5.0, "another living driver has its id"),
+        ({"word": "failed", "exit_code": 66, "why": "no in"}, "waiting-fs", 10.0, "no in"),
+        ({"exit_code": 66}, "waiting-fs", 10.0, "a queue of its is not there"),
     ],
 )
 def test_what_is_not_its_fault_is_not_counted_for_an_hour(
-    facts: dict[str, Any], first: float, why: str
+    facts: dict[str, Any], state: Any, first: float, why: str
 ) -> None:
     run = life(**facts)
     past = remember(Past(unhealthy=3), run, POLICY, 0.0)
-    assert past == Past(
-        state="backoff", why=why, unhealthy=3, deferred_at=NOW, not_before=NOW + first
-    )
+    assert past == Past(state=state, why=why, unhealthy=3, deferred_at=NOW, not_before=NOW + first)
     found, now = BLANK, NOW
     while not found.unhealthy:
         now = max(now, found.not_before)

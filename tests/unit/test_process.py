@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.liveness import process_ticks
+from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from watchdogd.kernel import become_subreaper
 from watchdogd.process import Exit, Process, reap_strangers, signal_name, spawn, spawn_for_helper
@@ -126,10 +127,12 @@ def test_adopted_process_tells_that_it_ended_but_not_how(
 ) -> None:
     code = (
         "import os, time\n"
-        "if (child := os.fork()):\n"
-        f"    open({str(tmp_path / 'child')!r}, 'w').write(str(child))\n"
-        "else:\n"
+        "if not os.fork():\n"
+        # Else it would end with the group of its parent.
+        "    os.setsid()\n"
+        f"    open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n"
         "    time.sleep(3600)\n"
+        f"while not os.path.exists({str(tmp_path / 'child')!r}): time.sleep(0.01)\n"
     )
     ended(run(started, code))
     pid = int(until(tmp_path / "child"))
@@ -193,6 +196,42 @@ def test_helper_is_found_in_the_path_and_complains_into_its_log(
     started.append(process)
     assert ended(process) == Exit(code=0)
     assert log.read_text() == "oh\n"
+
+
+def test_program_that_cannot_be_executed_says_so_and_ends(
+    started: list[Process], tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("no program")
+    for words, why in (
+        ("no-such-program", "No such file"),
+        (f"{tmp_path}/text", "Permission denied"),
+        (f"{tmp_path}/no/such", "No such file"),
+    ):
+        with open(tmp_path / "log", "w+b") as log:
+            process = spawn([words], os.environ, stderr=log.fileno())
+            started.append(process)
+            assert ended(process) == Exit(code=70)
+            log.seek(0)
+            assert log.read().decode().startswith(f"{words} cannot be run: {why}")
+
+
+def test_program_on_a_disk_that_hangs_holds_up_nobody(
+    started: list[Process], tmp_path: Path
+) -> None:
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    with contextlib.closing(Silent(tmp_path / "silent")) as silent:
+        # Returns, although the program will never be found.
+        process = spawn([f"{silent.path}/program"], os.environ)
+        assert process.reap() is None
+        # While it hangs, it holds nothing of ours.
+        os.close(theirs)
+        poll = select.poll()
+        poll.register(ours, select.POLLIN)
+        assert poll.poll(PATIENCE * 1000)
+        assert os.read(ours, 1) == b""
+        process.kill()
+    started.append(process)
+    os.close(ours)
 
 
 def test_signals_have_names() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuedriver import names
+from queuedriver.cli.put import check_file
 from queuedriver.errors import (
     AlreadyThere,
     BadArgument,
@@ -18,7 +19,8 @@ from queuedriver.errors import (
     NotFound,
     QueueClosed,
 )
-from queuedriver.queue import Queue, Submitted, check_file, docid_of_file
+from queuedriver.queue import Queue
+from queuedriver.submission import Submitted
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -367,14 +369,6 @@ def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> Non
 
 
 # Files to submit
-
-
-def test_the_docid_of_a_file_is_its_name(tmp_path: Path) -> None:
-    assert docid_of_file(tmp_path / "scan 1.pdf") == "scan 1.pdf"
-    assert docid_of_file("a/b.c") == "b.c"
-    for bad in (".bashrc", "a.ready", "caf\udce9.pdf", "/"):
-        with pytest.raises(BadDocid):
-            docid_of_file(bad)
 
 
 def test_what_cannot_be_submitted_is_said_before_anything_is(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ import msgspec
 import pytest
 
 from queuedriver import names
+from queuedriver.chronicle import read_events
+from queuedriver.event import Event
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import Handoff
-from queuedriver.journal import Event, Journal, read_events
+from queuedriver.journal import Journal
 from queuedriver.liveness import (
     CRASHED,
     LEASE,
@@ -112,7 +114,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.handoff.attempts.of(docid)
+        return self.handoff.attempts.listed(docid)
 
     def events(self) -> list[Event]:
         self.journal.flush()
@@ -497,6 +499,32 @@ def test_an_output_whose_claim_a_listing_missed_is_not_set_aside(
     assert site.another(queue).recover() == 1
     assert bench.ls("out") == (["doc.ready"] if state == "written" else [])
     queue.close()
+
+
+class Renamed(Directory):
+    """A directory whose first listing misses all that is in it: it is being renamed."""
+
+    listed = 0
+
+    def names(self) -> Iterator[str]:
+        self.listed += 1
+        return super().names() if self.listed > 1 else iter(())
+
+
+def test_records_of_a_document_that_a_listing_missed_are_kept(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    site.register(nobody)
+    site.claimed("here")
+    site.claimed("gone")
+    site.recoverer.recover()
+    (bench.root / "in/gone.failed").unlink()
+    queue = Renamed.open(bench.root / "in")
+    site.another(queue).forget_ended()
+    queue.close()
+    assert [one.attempt for one in site.attempts("here")] == [0]
+    assert site.attempts("gone") == []
 
 
 def test_committed_work_that_was_set_aside_by_mistake_is_published(

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver import names
+from queuedriver.chronicle import read_history
 from queuedriver.handoff import Claim, Handoff
-from queuedriver.journal import Journal, read_history
+from queuedriver.journal import Journal
 from queuedriver.outcome import MAX_LATER, Failure
 from queuedriver.records import Report
 from queuedriver.setbacks import UNCOUNTED_STRIKES, Fate, Setbacks, _due

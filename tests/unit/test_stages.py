@@ -1,4 +1,4 @@
-"""How many drivers the stages get, and what is told of them. No process runs here."""
+"""How many drivers the stages get, and what is told of them. No driver runs here."""
 
 import os
 from pathlib import Path
@@ -8,8 +8,12 @@ import pytest
 
 from queuedriver.board import Board
 from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
+from tests.watchdogs import until
 from watchdogd import places
-from watchdogd.policy import Policy
+from watchdogd.past import HUNG
+from watchdogd.policy import Ask, Policy
+from watchdogd.process import spawn
+from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 from watchdogd.stages import Stages
 
@@ -51,6 +55,34 @@ class House:
     def turn(self) -> None:
         """Nothing is started while the file system is not well."""
         self.stages.turn(101.0, 1.0, fs_ok=False)
+
+    def live(self, name: str, now: float) -> tuple[Slot, Board]:
+        """A process that does nothing but be there, and its board."""
+        slot = next(slot for slot in self.stages.slots if slot.name == name)
+        path = str(self.directory / "boards" / f"{slot.driver}.board")
+        theirs = Board.create(path)
+        slot.born(spawn(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        theirs.ready(now)
+        return slot, theirs
+
+    def kill_in_vain(self, name: str) -> None:
+        """A driver that is there, though it was killed long ago: until it is reaped, nobody can
+        tell a process that has ended from one that cannot."""
+        slot, _ = self.live(name, 50.0)
+        slot.ask(Ask("kill", HUNG), 60.0)
+        self.turn()
+        assert slot.rest.state == "unkillable"
+        # What stood in its place already counts from the next turn on.
+        self.turn()
+
+    def reap_all(self) -> None:
+        until(lambda: self.stages.reap(102.0) or not self.stages.pids)
+        self.turn()
+
+    @property
+    def here(self) -> list[str]:
+        """The drivers that are to be there."""
+        return [slot.name for slot in self.stages.slots if slot.wanted]
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -114,6 +146,23 @@ def test_no_stage_is_scaled_beyond_the_room_there_is(
     assert ("there is no room for 50" in words) == (50 in scale.values())
 
 
+def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"), stage("two"), memory=1000 * MB)
+    house.stages.begin()
+    house.stages.scale({"one": 9999})
+    # A driver that is not there takes what any takes at least.
+    assert house.wanted == {"one": 50, "two": 1}
+    (note,) = house.stages.notes
+    assert "no room for 9,999: one takes 20 MB, of 1 GB for all" in note
+    house.stages.slots[0].memory = 100 * MB
+    house.stages.scale({"one": 9998})
+    assert house.wanted == {"one": 10, "two": 1}
+    house.stages.scale({"one": 3})
+    assert (house.wanted, house.stages.notes) == ({"one": 3, "two": 1}, [])
+
+
 def test_stage_that_the_file_no_longer_has_is_forgotten_once_it_is_empty(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
     house.stages.begin()
@@ -122,6 +171,77 @@ def test_stage_that_the_file_no_longer_has_is_forgotten_once_it_is_empty(tmp_pat
     assert [one.stage.name for one in house.stages.everyone] == ["two", "one"]
     house.turn()
     assert [one.stage.name for one in house.stages.everyone] == ["two"]
+
+
+# Time limits
+
+
+def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"))
+    house.stages.learn(Snapshot(timeouts={"one": 600.0}), 100.0)
+    house.stages.begin()
+
+    def state_after(seconds: float, docid: str) -> str:
+        """Of a driver that has had this document for so long."""
+        slot, board = house.live("one-1", 100.0)
+        board.began(docid, 200.0, 1)
+        # First its stacks are asked for.
+        for now in (200.0, 200.1):
+            house.stages.turn(now + seconds, 1.0, fs_ok=True)
+        state = slot.rest.state
+        slot.process.kill() if slot.process else None
+        house.reap_all()
+        return state
+
+    assert state_after(599.0, "large") == "busy"
+    assert state_after(601.0, "large") == "hung"
+    assert state_after(5999.0, "large") == "busy"
+    assert state_after(601.0, "small") == "hung"
+    assert state_after(6001.0, "large") == "hung"
+
+
+# Those that not even SIGKILL ends
+
+
+def test_unkillable_driver_is_replaced_by_another_beside_it_until_it_ends(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2), stage("two"))
+    house.see(to_one=QueueSeen(ready=9))
+    house.stages.begin()
+    house.kill_in_vain("one-1")
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    assert house.wanted == {"one": 2, "two": 1}
+    house.reap_all()
+    assert house.here == ["one-1", "one-2", "two-1"]
+
+
+def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2))
+    house.stages.begin()
+    for number in range(1, 5):
+        house.kill_in_vain(f"one-{number}")
+    # As many as there are to be stand in, and no more.
+    assert house.here == ["one-1", "one-2", "one-3", "one-4"]
+    house.stages.scale({"one": 1})
+    assert house.here == ["one-1", "one-2"]
+    while house.stages.pids:
+        house.reap_all()
+
+
+def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
+    stages = (stage("one", 2, memory=300 * MB), stage("two", (1, 8), memory=100 * MB))
+    house = House(tmp_path, *stages, memory=1000 * MB)
+    house.stages.begin()
+    house.kill_in_vain("one-1")
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    house.kill_in_vain("one-2")
+    # For four of them there is no room, and the other stage gets none of it.
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    house.stages.scale({"two": 8})
+    assert house.wanted == {"one": 2, "two": 1}
+    while house.stages.pids:
+        house.reap_all()
 
 
 # What can never go on

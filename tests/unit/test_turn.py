@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuedriver import names
+from queuedriver.beats import Beats
 from queuedriver.document import Document
 from queuedriver.driver import Driver, Left
 from queuedriver.errors import NotFound, PermanentError, TryLater
 from queuedriver.filesystem import Directory
 from queuedriver.lane import Lane, Owner
 from queuedriver.limits import Limits
-from queuedriver.liveness import CRASHED, Beats, Counters, Observer, Registration
+from queuedriver.liveness import CRASHED, Counters, Observer, Registration
 from queuedriver.options import Options
 from queuedriver.outputs import Output
 from queuedriver.picking import Candidate

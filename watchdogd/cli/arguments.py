@@ -11,17 +11,18 @@ from typing import Annotated, NamedTuple, NoReturn
 import msgspec
 import typer
 
-from queuedriver.errors import BadArgument, ConfigError, NotFound
-from queuedriver.pipeline import read
+from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
+from queuedriver.pipeline import naming, read
+from queuedriver.pipeline.complaints import Wrong
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from queuedriver.pipeline.reading import load_bytes
 from watchdogd.cli.hosts import Hosts, SeenHost, read_hosts
+from watchdogd.report import StageReport
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
 _ROOT = re.compile(r"""^\s*root\s*=\s*(".*?"|'.*?')""", re.MULTILINE)
-# A pipeline file is written by hand.
-_MAX_FILE = 1 << 20
 
 PipelineFile = Annotated[
     str | None,
@@ -67,10 +68,11 @@ def choose(given: str | None) -> Chosen:
     except ConfigError as error:
         root = _root_of(file)
         hosts = Hosts() if root is None else read_hosts(root)
-        if not hosts.alive:
+        if root is None or not hosts.alive:
             raise
         first = hosts.alive[0].report
-        pipeline = Pipeline(name=first.name, file=first.pipeline, root=first.root, stages=())
+        # Not the root that the document names: others may have written it.
+        pipeline = Pipeline(name=first.name, file=first.pipeline, root=root, stages=())
         return Chosen(_completed(pipeline, hosts.alive), hosts, file, option, str(error))
     hosts = read_hosts(pipeline.root)
     return Chosen(_completed(pipeline, hosts.alive), hosts, file, option)
@@ -102,18 +104,17 @@ def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) ->
 
 def _is_one(name: str) -> bool:
     try:
-        with open(name, "rb") as file:
-            return _TABLE.search(file.read(_MAX_FILE)) is not None
-    except OSError:
+        return _TABLE.search(load_bytes(name)) is not None
+    except (QueueError, OSError):
+        # Another file, perhaps a pipe that nobody writes into.
         return False
 
 
 def _root_of(file: str) -> str | None:
     """Where a pipeline's queues are whose file is bad, as far as that can be made out."""
     try:
-        with open(file, encoding="utf-8", errors="replace") as opened:
-            text = opened.read(_MAX_FILE)
-    except OSError:
+        text = load_bytes(file).decode(errors="replace")
+    except (QueueError, OSError):
         return None
     from queuedriver.pipeline.resolve import ROOT
 
@@ -130,7 +131,7 @@ def _completed(pipeline: Pipeline, alive: Iterable[SeenHost]) -> Pipeline:
     stages = {stage.name: stage for stage in pipeline.stages}
     for host in alive:
         for one in host.report.stages:
-            if one.name not in stages:
+            if one.name not in stages and _may_be(one):
                 stages[one.name] = Stage(
                     name=one.name,
                     inputs=one.inputs,
@@ -140,6 +141,18 @@ def _completed(pipeline: Pipeline, alive: Iterable[SeenHost]) -> Pipeline:
                     work="",
                 )
     return msgspec.structs.replace(pipeline, stages=tuple(stages.values()))
+
+
+def _may_be(stage: StageReport) -> bool:
+    """Whether a pipeline may have such a stage: others may have written the document, and mean
+    queues that are not in the root, or no queues at all."""
+    try:
+        for queue in (*stage.inputs, *stage.outputs):
+            naming.queue(queue)
+        naming.stage_name(stage.name)
+    except Wrong:
+        return False
+    return True
 
 
 # Stages and drivers

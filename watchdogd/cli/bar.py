@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from contextlib import suppress
 
 from queuedriver.cli.render import shorten
@@ -52,8 +53,8 @@ def line_of(watchdog: Supervisor) -> str:
     share = done / (done + left) if done + left else 0.0
     filled = round(share * _WIDTH)
     parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
-    if watchdog.trouble:
-        parts.append(watchdog.trouble)
+    if trouble := watchdog.outlook.trouble(time.monotonic()):
+        parts.append(trouble)
     times = [
         _time_left(load.backlog + load.coming, keeper)
         for load, keeper in zip(loads, keepers, strict=True)

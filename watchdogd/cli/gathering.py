@@ -64,7 +64,7 @@ def _result(queue: str, path: str, now: float) -> Result:
 def read_controls(root: str) -> Controls:
     """What is asked of all hosts."""
     try:
-        directory = Directory.open(os.path.join(root, control.CONTROL))
+        directory = Directory.open(os.path.join(root, control.CONTROL), inside=1)
     except (FileNotFoundError, NotADirectoryError):
         return Controls()
     try:

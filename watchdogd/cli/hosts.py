@@ -2,14 +2,18 @@
 
 import os
 import time
+from itertools import islice
 from typing import NamedTuple
 
+from queuedriver.errors import is_trouble
 from queuedriver.filesystem import Directory
 from queuedriver.liveness import Identity, identify, process_ticks
 from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
 
 # A host's document may be long; longer is somebody else's file.
 _MAX_DOCUMENT = 16 << 20
+# No pipeline runs on more hosts.
+_MOST_DOCUMENTS = 1000
 
 
 class SeenHost(NamedTuple):
@@ -46,22 +50,26 @@ def read_hosts(root: str, now: float | None = None) -> Hosts:
     """Read what the watchdogs of all hosts said. Where nothing ever ran there are none."""
     now = time.time() if now is None else now
     try:
-        directory = Directory.open(os.path.join(root, HOSTS))
+        directory = Directory.open(os.path.join(root, HOSTS), inside=2)
     except (FileNotFoundError, NotADirectoryError):
         return Hosts()
     seen = []
     unreadable = []
     me = identify(os.getpid())
     try:
-        for name in sorted(directory.list()):
+        for name in sorted(islice(directory.names(), _MOST_DOCUMENTS)):
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
                 seen.append(_seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now))
             except FileNotFoundError:
                 continue
-            except (Alien, PermissionError) as error:
+            except Alien as error:
                 unreadable.append(f"{os.path.join(directory.path, name)}: {error}")
+            except OSError as error:
+                if is_trouble(error):
+                    raise
+                unreadable.append(f"{os.path.join(directory.path, name)}: {error.strerror}")
     finally:
         directory.close()
     return Hosts(tuple(seen), tuple(unreadable))

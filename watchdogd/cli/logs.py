@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import escape, write
+from queuedriver.cli.render import escape, escape_name, write
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control, places
 from watchdogd.cli.arguments import Chosen, PipelineFile, Target, choose, target
@@ -63,7 +63,7 @@ def logs(
     shown = _Shown(watched, targets)
     shown.find()
     if not shown.tails and not follow:
-        where = ", ".join(one.path for one in watched) or "any place known here"
+        where = ", ".join(escape_name(one.path) for one in watched) or "any place known here"
         raise NotFound(f"no such log in {where}; there is one once a driver has started")
     shown.show_last(lines)
     if follow:
@@ -86,7 +86,7 @@ def places_of(chosen: Chosen) -> list[Place]:
     if not any(seen.here for seen in chosen.hosts.seen):
         # Its watchdog may never have come as far as to say anything.
         name = socket.gethostname()
-        own = places.local_directory(chosen.pipeline.name, chosen.pipeline.root, name)
+        own = places.local_directory(chosen.pipeline.root, name)
         if os.path.isdir(os.path.join(own, LOGS)):
             found.setdefault(name, Place(name, os.path.join(own, LOGS)))
     known = {control.host_file(name) for name in found}
@@ -157,12 +157,13 @@ class _Shown:
         host, driver = key
         prefix = ""
         if not self._one_driver():
-            prefix = f"{driver}@{host} | " if self._several_hosts else f"{driver} | "
+            # Names of files that others may have made, as any line may be.
+            prefix = escape_name(f"{driver}@{host}" if self._several_hosts else driver) + " | "
         for line in lines:
             if self._terminal:
                 write(prefix + escape(line.decode(errors="backslashreplace")))
             else:
-                sys.stdout.buffer.write(os.fsencode(prefix) + line + b"\n")
+                sys.stdout.buffer.write(prefix.encode() + line + b"\n")
 
     def _one_driver(self) -> bool:
         """Whether there can be but one: a prefix that comes and goes would puzzle."""

@@ -7,7 +7,7 @@ import typer
 
 from queuedriver import operator
 from queuedriver.cli.arguments import confirm, opened
-from queuedriver.cli.operate import answer, meant
+from queuedriver.cli.operate import answer, meant, noting
 from queuedriver.cli.render import write_json
 from queuedriver.errors import NotFound
 from queuedriver.operator import Result
@@ -86,7 +86,7 @@ def _stages(chosen: Chosen, word: str) -> str:
 
 def _retry_in(path: str, docids: list[str]) -> list[Result]:
     try:
-        with opened(path) as queue, operator.journal_of(queue) as journal:
+        with opened(path) as queue, noting(queue) as journal:
             return operator.retry(queue, docids, journal)
     except NotFound:
         # Nothing has made the queue yet.

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from queuedriver import names
+from queuedriver.chronicle import read_origins
 from queuedriver.dossier import Dossier, gather
 from queuedriver.errors import CannotUse, NotFound
+from queuedriver.event import Event
 from queuedriver.history import history
-from queuedriver.journal import Event, read_origins
 from queuedriver.liveness import Observer
 from queuedriver.pipeline.model import Pipeline, Stage
 from queuedriver.queue import JOURNAL, Queue

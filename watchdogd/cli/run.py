@@ -5,6 +5,7 @@ import resource
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -27,6 +28,7 @@ from watchdogd.notify import own_notifier
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Brief
+from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
 # How long the commands of `on_event` may take at the end to begin, in seconds.
@@ -93,7 +95,7 @@ def run(
 
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = places.local_directory(pipeline.name, pipeline.root, host)
+    local = places.local_directory(pipeline.root, host)
     check_path(local)
     try:
         for name in ("logs", "boards"):
@@ -144,7 +146,7 @@ def _watch(
     watchdog = Supervisor(
         pipeline, host, local, lookout, herald, signals, own_notifier(), drain=drain
     )
-    watchdog.known_at_start = notes
+    watchdog.remarks = notes
     if bar is not None:
         watchdog.watch = bar
     try:
@@ -164,13 +166,29 @@ def _is_loud(event: Event) -> bool:
     return event.event in _LOUD
 
 
+def _left_alone(watchdog: Supervisor) -> Iterator[str]:
+    """What was in the queues all the time, and is no document: somebody may wait for it."""
+    pipeline = watchdog.pipeline
+    for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
+        seen = watchdog.outlook.sight.queues.get(name)
+        if watchdog.drain and seen is not None and seen.foreign:
+            path = pipeline.path(name)
+            verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
+            yield (
+                f"{format_count(seen.foreign, 'file')} in {path} {verb} left alone; "
+                f"queuedriver status {path} says why"
+            )
+
+
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
-    discarded = watchdog.discarded
+    discarded = watchdog.outlook.sight.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        say(f"{format_count(watchdog.through, 'document')} went through: {where}")
+        say(f"{format_count(went_through(watchdog), 'document')} went through: {where}")
+        for words in _left_alone(watchdog):
+            say(words)
         for name, count in discarded.items():
             place = os.path.join(pipeline.path(name), "discarded")
             say(f"{format_count(count, 'document')} discarded, with the reason: {place}")

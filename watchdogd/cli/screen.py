@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from queuedriver.cli.render import Column, Paint, escape_name, table
+from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
+from queuedriver.cli.render import Column, Paint, escape_name
 from queuedriver.units import format_duration, format_size
 from watchdogd.cli.seen import AMISS, Result, SeenDriver, SeenStage, View
 from watchdogd.cli.words import Typed, standing_line, words_of
@@ -10,36 +11,19 @@ from watchdogd.cli.words import Typed, standing_line, words_of
 _STAGE_COLUMNS = (
     Column("STAGE"),
     Column("STATE"),
-    Column("WAITING", right=True),
-    Column("WORKING", right=True),
-    Column("FAILED", right=True),
-    Column("DISCARDED", right=True),
-    Column("LATER", right=True),
-    Column("DRIVERS", right=True),
-    Column("RATE", right=True),
-    Column("TIME", right=True),
-    Column("MEMORY", right=True),
-    Column("WORK", right=True),
-    Column("WAIT", right=True),
-    Column("BLOCK", right=True),
-    Column("OVERHEAD", right=True),
-    Column("ETA", right=True),
+    *numbers("WAITING", "WORKING", "FAILED", "DISCARDED", "LATER", "DRIVERS"),
+    *numbers("RATE", "TIME", "MEMORY"),
+    *SHARES,
+    *numbers("ETA"),
 )
 _DRIVER_COLUMNS = (
     Column("DRIVER"),
     Column("HOST"),
     Column("STATE"),
-    Column("SINCE", right=True),
+    *numbers("SINCE"),
     Column("AT HAND", elastic=True),
-    Column("DONE", right=True),
-    Column("FAILED", right=True),
-    Column("DISCARDED", right=True),
-    Column("RESTARTS", right=True),
-    Column("MEMORY", right=True),
-    Column("WORK", right=True),
-    Column("WAIT", right=True),
-    Column("BLOCK", right=True),
-    Column("OVERHEAD", right=True),
+    *numbers("DONE", "FAILED", "DISCARDED", "RESTARTS", "MEMORY"),
+    *SHARES,
 )
 # Columns that stay when there is nothing in them.
 _ALWAYS = frozenset(
@@ -71,14 +55,8 @@ def lines(view: View, typed: Typed, columns: int | None, paint: Paint) -> Iterat
 def _table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
 ) -> Iterator[str]:
-    """Without the columns in which nothing is: lines are long enough."""
-    told = [
-        index
-        for index, column in enumerate(columns)
-        if column.title in _ALWAYS or any(row[index] for row in rows)
-    ]
-    chosen = [tuple(row[index] for index in told) for row in rows]
-    drawn = table([columns[index] for index in told], chosen, wide)
+    """With the words for their states in colour."""
+    drawn = told(columns, rows, wide, _ALWAYS)
     state = [column.title for column in columns].index("STATE")
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):
@@ -92,15 +70,15 @@ def _table(
 def _stage(stage: SeenStage) -> tuple[str, ...]:
     return (
         escape_name(stage.name),
-        stage.state,
+        escape_name(stage.state),
         *(f"{n:,}" for n in (stage.waiting, stage.working, stage.failed, stage.discarded)),
         f"{stage.later:,}" if stage.later else "",
         f"{stage.drivers}/{_wanted(stage)}",
-        _rate(stage.rate),
+        rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
-        *_shares(stage),
-        _eta(stage),
+        *shares(stage.work, stage.wait, stage.block, stage.overhead),
+        eta(stage.waiting, stage.eta),
     )
 
 
@@ -109,19 +87,6 @@ def _wanted(stage: SeenStage) -> str:
     if stage.wanted or stage.drivers:
         return str(stage.wanted)
     return str(stage.min) if stage.min == stage.max else f"{stage.min}–{stage.max}"
-
-
-def _eta(stage: SeenStage) -> str:
-    if not stage.waiting:
-        return ""
-    return "unknown" if stage.eta is None else format_duration(stage.eta)
-
-
-def _rate(rate: float) -> str:
-    if not rate:
-        return ""
-    # Slow work is counted by the hour, as people would.
-    return f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 3600:.1f}/h"
 
 
 def _result(result: Result) -> str:
@@ -142,7 +107,7 @@ def _driver(driver: SeenDriver, now: float, *, several_hosts: bool) -> tuple[str
     return (
         escape_name(driver.name),
         escape_name(driver.host) if several_hosts else "",
-        driver.state,
+        escape_name(driver.state),
         format_duration(now - driver.since) if driver.since else "",
         escape_name(at_hand),
         f"{driver.documents:,}",
@@ -150,11 +115,5 @@ def _driver(driver: SeenDriver, now: float, *, several_hosts: bool) -> tuple[str
         f"{driver.discarded:,}" if driver.discarded else "",
         f"{driver.restarts:,}" if driver.restarts else "",
         format_size(driver.memory) if driver.memory else "",
-        *_shares(driver),
+        *shares(driver.work, driver.wait, driver.block, driver.overhead),
     )
-
-
-def _shares(one: SeenStage | SeenDriver) -> tuple[str, ...]:
-    parts = (one.work, one.wait, one.block, one.overhead)
-    total = sum(parts)
-    return tuple(f"{part / total:.0%}" if total else "" for part in parts)

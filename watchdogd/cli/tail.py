@@ -4,10 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from queuedriver.errors import NotRegular
+from queuedriver.filesystem import regular_size
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 64 * 1024
 # A line longer than this is shown in parts: a log may be one binary line.
 _MAX_LINE = 1 << 20
+# The end of a log that lines are looked for in, in bytes: more than a terminal is good for.
+_MOST = 16 << 20
 # No log is kept in more files.
 _MAX_KEPT = 1000
 
@@ -39,7 +44,7 @@ class Tail:
             if len(lines) >= count:
                 break
             try:
-                fd = os.open(f"{self.path}.{number}", _READ)
+                fd = _open(f"{self.path}.{number}")
             except OSError:
                 break
             try:
@@ -71,7 +76,7 @@ class Tail:
 
     def _open(self) -> bool:
         try:
-            self._fd = os.open(self.path, _READ)
+            self._fd = _open(self.path)
         except OSError:
             # It comes with its driver.
             return False
@@ -97,7 +102,7 @@ class Tail:
         found: list[int] = []
         for number in range(_MAX_KEPT):
             try:
-                fd = os.open(f"{self.path}.{number}" if number else self.path, _READ)
+                fd = _open(f"{self.path}.{number}" if number else self.path)
             except OSError:
                 if number:
                     break
@@ -119,6 +124,15 @@ class Tail:
         return found[:1]
 
 
+def _open(path: str) -> int:
+    """A log for reading. Where its copies are others may write, too."""
+    fd = os.open(path, _READ)
+    if regular_size(fd) is None:
+        os.close(fd)
+        raise NotRegular(path)
+    return fd
+
+
 def _inode(fd: int) -> tuple[int, int]:
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
@@ -131,8 +145,8 @@ def _last_lines(fd: int, size: int, count: int) -> list[bytes]:
     data = b""
     start = size
     with suppress(OSError):
-        while start and data.count(b"\n") <= count:
-            start = max(0, start - _BLOCK)
+        while start and data.count(b"\n") <= count and len(data) < _MOST:
+            start = max(0, start - max(_BLOCK, len(data)))
             data = os.pread(fd, size - start - len(data), start) + data
     lines = data.split(b"\n")
     if lines[-1] == b"":

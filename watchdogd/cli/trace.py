@@ -12,7 +12,7 @@ from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
 from queuedriver.dossier import docid_of
 from queuedriver.errors import NotFound
-from queuedriver.journal import Event, describe
+from queuedriver.event import Event, describe
 from queuedriver.reasons import facts
 from queuedriver.units import format_count, format_duration
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose

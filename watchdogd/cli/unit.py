@@ -86,6 +86,8 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     for path in (pipeline.file, pipeline.root, *words):
         if "\n" in path or not path.isprintable():
             raise BadArgument(f"{path!r} cannot stand in a unit; rename it")
+    if host is not None and not host.isprintable():
+        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+", user):
         raise BadArgument(f"{user!r} cannot be a user's name")
     name = "watchdogd-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", pipeline.name).strip("-.")

@@ -1,0 +1,26 @@
+"""JSON that anybody may have written: one of our records, or refused in one way. Pure.
+
+msgspec has three ways: an error of its own, and Python's for bytes that are no text and for what is
+nested without end. Whoever reads a file that others may have written means all of them.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+_Kind = TypeVar("_Kind")
+
+
+def decode(data: bytes, kind: type[_Kind]) -> _Kind:
+    """What the bytes say; msgspec.DecodeError when that is nothing of this kind."""
+    return decode_by(msgspec.json.Decoder(kind), data)
+
+
+def decode_by(decoder: "msgspec.json.Decoder[_Kind]", data: bytes) -> _Kind:
+    """The same, where it is done so often that the decoder is kept."""
+    try:
+        return decoder.decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"it is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None

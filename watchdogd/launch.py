@@ -1,0 +1,92 @@
+"""From fork to exec: a program is started, and nobody waits for the disk that it is on.
+
+posix_spawn and subprocess return once the program has been found and mapped, which on a mount that
+hangs is never, and not even SIGKILL ends who waits for it. Here the child does that alone. It has
+let go of everything of its parent's by then, its locks above all, so that it is in nobody's way for
+as long as it hangs; and what keeps it from executing is its exit code, and a line on its stderr.
+"""
+
+import errno
+import os
+import signal
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from queuedriver.errors import is_trouble
+
+CANNOT_START, TROUBLE, LATER = 70, 74, 75
+# A child begins as if nobody had ever touched its signals.
+_SIGNALS = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
+_FIXED = (signal.SIGKILL, signal.SIGSTOP)
+# What the host has too little of just now: that is no fault of the program's.
+_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_STDERR = 2
+
+
+def code_of(error: OSError) -> int:
+    """Whether another try is of use, and how soon, as a driver's exit code would say it."""
+    if is_trouble(error):
+        return TROUBLE
+    return LATER if error.errno in _SCARCE else CANNOT_START
+
+
+def launch(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdio: Sequence[int],
+    keep: Collection[int] = (),
+) -> int:
+    """Start a program, found in PATH, in a process group of its own; its pid. `stdio` are three
+    descriptors above 2, `keep` those that it is to have as well."""
+    # What is sent to the child at once is for the program, not for our handlers in it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        with warnings.catch_warnings():
+            # Threads: nothing that they may have locked is needed until exec.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if not pid:
+            _execute(argv, environ, stdio, keep)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    # The child does so too: whoever is first.
+    with suppress(OSError):
+        os.setpgid(pid, pid)
+    return pid
+
+
+def _execute(
+    argv: Sequence[str], environ: Mapping[str, str], stdio: Sequence[int], keep: Collection[int]
+) -> NoReturn:
+    """In the child."""
+    code = CANNOT_START
+    try:
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for one in _SIGNALS:
+            if one not in _FIXED:
+                signal.signal(one, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for number, fd in enumerate(stdio):
+            os.dup2(fd, number)
+        for fd in keep:
+            os.set_inheritable(fd, True)  # noqa: FBT003 - the system's interface
+        _close_others(keep)
+        os.execvpe(argv[0], list(argv), dict(environ))
+    except OSError as error:
+        code = code_of(error)
+        with suppress(OSError):
+            os.write(_STDERR, f"{argv[0]} cannot be run: {error.strerror}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _close_others(keep: Collection[int]) -> None:
+    """At once, though exec would do so: it may take for ever."""
+    first = _STDERR + 1
+    for fd in sorted(keep):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
