@@ -75,8 +75,8 @@ def examine(studied: Study, here: Here) -> Findings:
         *(_refusal(words, home) for words in admission.refusals),
     ]
     slow = (
-        f"stage {name!r}: importing its module takes more than {here.patience:g} s; nobody waited "
-        "for it"
+        f"stage {name!r}: whether its module can be imported is not known; it takes more than "
+        f"{here.patience:g} s, for which nobody waited, or was killed"
         for name in trials.slow
     )
     notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(pipeline, here))

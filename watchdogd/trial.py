@@ -152,6 +152,9 @@ class _Trial:
             self._process.close()
             os.close(self._report)
             os.close(self._noise)
+        if exited is not None and exited.signal == signal.SIGKILL:
+            # By us, or by somebody else, as when memory is short: nothing is known of the module.
+            return None
         return self._crashed(exited) if by_itself else None
 
     def _crashed(self, exited: Exit | None) -> Outcome:

@@ -1,5 +1,6 @@
 """What befalls hosts, disks and programs costs a watchdog time, and nothing else."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -206,9 +207,14 @@ def test_drain_ends_though_its_eyes_were_killed_at_once(yard: Yard) -> None:
 
 
 def test_drivers_outlive_what_they_were_forked_from(yard: Yard) -> None:
+    def loads(pid: int) -> bool:
+        # One that is on the list may have ended since.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return Path(f"/proc/{pid}/comm").read_text().startswith(("load", "spare"))
+        return False
+
     def loaders() -> list[int]:
-        comms = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in yard.all_pids()}
-        return [pid for pid, comm in comms.items() if comm.startswith(("load", "spare"))]
+        return [pid for pid in yard.all_pids() if loads(pid)]
 
     yard.write(f"{ONE}\ndrivers = 2\npreload = true")
     yard.put("a", "wait")
