@@ -295,7 +295,12 @@ class Directory:
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            rename(aside, name)
+            try:
+                rename(aside, name)
+            except FileNotFoundError:
+                # Or a network file system lost the reply: nobody else moves what we wrote aside.
+                if self.present(aside) or self.gone():
+                    raise
         except BaseException as error:
             self.remove(aside)
             if isinstance(error, IsADirectoryError):

@@ -28,7 +28,14 @@ from queuedriver.filesystem import Directory
 from queuedriver.grounds import check_directories, open_targets, our_directories
 from queuedriver.landmarks import note, strangers
 from queuedriver.lane import Lane, Owner
-from queuedriver.liveness import Observer, Registration, draw_salt, host_id
+from queuedriver.liveness import (
+    DRIVERS,
+    Observer,
+    Registration,
+    draw_salt,
+    host_id,
+    read_registration,
+)
 from queuedriver.options import Options
 from queuedriver.outputs import Target
 from queuedriver.queue import Queue, check_path
@@ -94,7 +101,7 @@ def assemble(
                     archive,
                     options.await_writing,
                 )
-                past += _bury(lane, driver)
+                past += _bury(lane, driver, observer)
             lanes.append(lane)
         others = [target.directory for target in targets] + ([archive] if archive else [])
         for queue in queues:
@@ -148,26 +155,30 @@ def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> 
 
 
 def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
-    """Who alive goes by this id, as far as the observer knows."""
-    found = (one for one in queue.registrations() if one.id == driver)
-    return next((one for one in found if observer.judge(one) == "alive"), None)
+    """Who alive goes by this id, as far as the observer knows. Asked by name: a listing may be one
+    from before it registered."""
+    directory = queue.inside(DRIVERS)
+    if directory is None:
+        return None
+    try:
+        found = read_registration(directory, driver)
+    finally:
+        directory.close()
+    return found if found and found.id == driver and observer.judge(found) == "alive" else None
 
 
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
     """The id that was asked for, or the first of this host that nobody alive has."""
-    held = {
-        one.id: one
-        for queue in queues
-        for one in queue.registrations()
-        if observer.judge(one) == "alive"
-    }
     if wanted is None:
+        registered = (one for queue in queues for one in queue.registrations())
+        held = {one.id for one in registered if observer.judge(one) == "alive"}
         host = host_id()
         return next(
             f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held
         )
     names.check_driver_id(wanted)
-    if holder := held.get(wanted):
+    holders = (_holder(queue, wanted, observer) for queue in queues)
+    if holder := next(filter(None, holders), None):
         them = holder.identity
         where = f"process {them.pid} on {them.host}"
         if them.boot != observer.me.boot:
@@ -232,14 +243,11 @@ def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
     return f"{queue.path}: {who} {words}; all drivers of a queue must agree: use the same options"
 
 
-def _bury(lane: Lane, driver: str) -> tuple[str, ...]:
+def _bury(lane: Lane, driver: str, observer: Observer) -> tuple[str, ...]:
     """Recover what the last life of this id left, while its registration still tells of it."""
-    last: Registration | None
-    last, verdict = next(
-        (one for one in lane.recoverer.registrations() if one[0].id == driver), (None, "left")
-    )
-    if last is None:
+    last = read_registration(lane.drivers, driver)
+    if last is None or last.id != driver:
         return ()
-    if verdict != "left":
+    if observer.judge(last) != "left":
         lane.recoverer.recover()
     return (last.salt, *last.past)

@@ -1,0 +1,449 @@
+"""The system calls that a queue makes, over a simulated disk.
+
+A `Kernel` stands where a module of ours says `os`: same names, same arguments, same errors. What
+it does not have is an AttributeError, so nothing can reach the real disk unseen.
+
+Every call that another process could notice, or be noticed by, is a *step*. What happens at a step
+is not decided here: from the step `stop_at` on, calls go to whoever plays with time (`world.py`).
+`test_kernel.py` makes the same calls here and to Linux, and compares the answers.
+"""
+
+import errno
+import itertools
+import os
+import posixpath
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+
+from tests.simulation.disk import Disk, Inode
+
+_DEVICE = 0x5117
+_WRITES = os.O_WRONLY | os.O_RDWR
+_NAME_MAX = 255
+_FD_BITS = 20
+_numbers = itertools.count(1)
+RENAME_NOREPLACE = 1
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+class Open:
+    """An open file."""
+
+    __slots__ = ("flags", "inode", "name", "position")
+
+    def __init__(self, inode: Inode, flags: int, name: str = "") -> None:
+        self.inode = inode
+        # By which it was opened, for whoever tells of it.
+        self.name = name
+        self.flags = flags
+        self.position = 0
+
+
+class Stat(NamedTuple):
+    """What of a stat_result is used."""
+
+    st_mode: int
+    st_ino: int
+    st_dev: int
+    st_nlink: int
+    st_size: int
+    st_mtime_ns: int
+    st_uid: int = 0
+
+
+class Entry(NamedTuple):
+    """One line of a listing."""
+
+    name: str
+
+
+class StatVfs(NamedTuple):
+    f_namemax: int = _NAME_MAX
+    f_bavail: int = 1 << 30
+    f_frsize: int = 4096
+    f_flag: int = 0
+
+
+def step(method: _Call) -> _Call:
+    """A call at which something may happen."""
+
+    @wraps(method)
+    def call(self: "Kernel", *given: Any, **named: Any) -> Any:
+        self.taken += 1
+        if self.taken < self.stop_at:
+            return method(self, *given, **named)
+        return self.at_stop(method, given, named)
+
+    return cast(_Call, call)
+
+
+class Kernel:
+    """What stands where a module says `os`."""
+
+    fspath, strerror, environ = staticmethod(os.fspath), staticmethod(os.strerror), os.environ
+    fsencode, fsdecode = staticmethod(os.fsencode), staticmethod(os.fsdecode)
+    PathLike = os.PathLike
+    O_RDONLY, O_NOFOLLOW, O_NONBLOCK, O_CLOEXEC = (
+        os.O_RDONLY,
+        os.O_NOFOLLOW,
+        os.O_NONBLOCK,
+        os.O_CLOEXEC,
+    )
+    O_WRONLY, O_CREAT, O_EXCL, O_DIRECTORY = os.O_WRONLY, os.O_CREAT, os.O_EXCL, os.O_DIRECTORY
+    ST_RDONLY = os.ST_RDONLY
+
+    def __init__(self, disk: Disk, noreplace: bool = True) -> None:
+        self.disk = disk
+        # Whether RENAME_NOREPLACE is known; NFS does not know it.
+        self.noreplace = noreplace
+        # The descriptors, and the pid, of the process that runs.
+        self.files: dict[int, Open] = {}
+        self.pid = 1
+        self.taken = 0
+        self.stop_at: float = float("inf")
+        self.at_stop: Callable[..., Any] = _nobody
+        self.path = Paths(self)
+        self.stopped = False
+        self._number = next(_numbers)
+        self._last_fd = self._number << _FD_BITS
+        # Where somebody has looked for a name and found nothing, if that matters: a network file
+        # system may go on saying so for a while. What was renamed last, likewise.
+        self.missed: set[tuple[int, str]] | None = None
+        self.renamed: tuple[int, str] = (0, "")
+        self._drawn: dict[int, int] = {}
+
+    # Not steps: nobody else can see them
+
+    def getpid(self) -> int:
+        return self.pid
+
+    def geteuid(self) -> int:
+        return 0
+
+    def pipe2(self, flags: int) -> tuple[int, int]:
+        """For signals, of which there are none."""
+        return self._descriptor(Open(Inode(0), 0)), self._descriptor(Open(Inode(0), 0))
+
+    def urandom(self, size: int) -> bytes:
+        """Never the same twice, which real ones are with high probability."""
+        drawn = self._drawn[self.pid] = self._drawn.get(self.pid, 0) + 1
+        return ((self.pid << 8 | drawn) * 0x9E3779B1 % (1 << 8 * size)).to_bytes(size, "big")
+
+    def fstat(self, fd: int) -> Stat:
+        return _stat(self._open(fd).inode)
+
+    def fstatvfs(self, fd: int) -> StatVfs:
+        self._open(fd)
+        return StatVfs()
+
+    def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:
+        self.files[fd2] = self._open(fd)
+        return fd2
+
+    def close(self, fd: int) -> None:
+        file = self.files.pop(fd, None)
+        if file is None:
+            if self.stopped or fd >> _FD_BITS != self._number:
+                # Somebody who was killed is being taken down; or is collected now, of an earlier
+                # run.
+                return
+            _fail(errno.EBADF)
+        if file.flags & _WRITES:
+            # A network file system may say only now that it could not write.
+            self.written()
+
+    @step
+    def written(self) -> None:
+        """The last word on what was written to a file that is being closed."""
+
+    # Looking
+
+    @step
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None and "/" not in path and dir_fd in self.files:
+            # Nearly always.
+            directory, name = self.files[dir_fd].inode, path
+        else:
+            directory, name = self._parent(path, dir_fd)
+        if directory.entries is None:
+            _fail(errno.ENOTDIR, path)
+        inode = directory if name == "." else directory.entries.get(name)
+        if inode is None:
+            if not flags & os.O_CREAT:
+                if self.missed is not None:
+                    self.missed.add((directory.number, name))
+                _fail(errno.ENOENT, path)
+            _check_name(directory, name, path)
+            inode = self.disk.new()
+            self.disk.change((directory, name, inode))
+            if self.missed is not None:
+                self.missed.discard((directory.number, name))
+        elif flags & os.O_EXCL:
+            _fail(errno.EEXIST, path)
+        elif inode.entries is not None:
+            if flags & (_WRITES | os.O_CREAT):
+                _fail(errno.EISDIR, path)
+        elif flags & os.O_DIRECTORY:
+            _fail(errno.ENOTDIR, path)
+        return self._descriptor(Open(inode, flags, path))
+
+    @step
+    def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> Stat:
+        return _stat(self._find(path, dir_fd))
+
+    @step
+    def listed(self, fd: int) -> list[str]:
+        entries = self._open(fd).inode.entries
+        if entries is None:
+            _fail(errno.ENOTDIR)
+        return list(entries)
+
+    @contextmanager
+    def scandir(self, fd: int) -> Iterator[Iterator[Entry]]:
+        yield map(Entry, self.listed(fd))
+
+    @step
+    def read(self, fd: int, size: int) -> bytes:
+        file = self._open(fd)
+        if file.inode.entries is not None:
+            _fail(errno.EISDIR)
+        if file.flags & os.O_WRONLY:
+            _fail(errno.EBADF)
+        data = file.inode.data[file.position : file.position + size]
+        file.position += len(data)
+        return data
+
+    # Changing
+
+    @step
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """What goes into an empty file goes in two halves, so that there is a time between."""
+        file = self._open(fd)
+        if not file.flags & _WRITES:
+            _fail(errno.EBADF)
+        inode, at = file.inode, file.position
+        part = bytes(data if inode.data else data[: (len(data) + 1) // 2])
+        inode.data = inode.data[:at] + part + inode.data[at + len(part) :]
+        inode.mtime = self.disk.now
+        self.disk.changes += 1
+        file.position += len(part)
+        return len(part)
+
+    def copy_file_range(self, source: int, target: int, count: int) -> int:
+        _fail(errno.EXDEV)
+
+    @step
+    def rename(
+        self, src: str, dst: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        self._rename(src, dst, src_dir_fd, dst_dir_fd)
+
+    @step
+    def rename_noreplace(self, src: str, dst: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        """The C library's renameat2 (`Libc`)."""
+        if not self.noreplace:
+            _fail(errno.EINVAL, src)
+        self._rename(src, dst, src_dir_fd, dst_dir_fd, replace=False)
+
+    def _rename(
+        self,
+        src: str,
+        dst: str,
+        src_dir_fd: int | None,
+        dst_dir_fd: int | None,
+        replace: bool = True,
+    ) -> None:
+        source, old = self._parent(src, src_dir_fd)
+        target, new = self._parent(dst, dst_dir_fd)
+        assert source.entries is not None
+        assert target.entries is not None
+        if old == ".":
+            _fail(errno.EBUSY, src, dst)
+        inode = source.entries.get(old)
+        if inode is None:
+            _fail(errno.ENOENT, src, dst)
+        _check_name(target, new, src, dst)
+        there = target.entries.get(new)
+        if there is not None:
+            if not replace:
+                _fail(errno.EEXIST, src, dst)
+            if there is inode:
+                return
+            if there.entries is not None:
+                if inode.entries is None:
+                    _fail(errno.EISDIR, src, dst)
+                if there.entries:
+                    _fail(errno.ENOTEMPTY, src, dst)
+            elif inode.entries is not None:
+                _fail(errno.ENOTDIR, src, dst)
+        self.disk.change((source, old, None), (target, new, inode))
+        self.renamed = target.number, new
+        if self.missed is not None:
+            self.missed.discard(self.renamed)
+
+    @step
+    def link(
+        self, src: str, dst: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        inode = self._find(src, src_dir_fd)
+        target, new = self._parent(dst, dst_dir_fd)
+        if new in (target.entries or {}):
+            _fail(errno.EEXIST, src, dst)
+        if inode.entries is not None:
+            _fail(errno.EPERM, src, dst)
+        self.disk.change((target, new, inode))
+
+    @step
+    def unlink(self, path: str, *, dir_fd: int | None = None) -> None:
+        directory, name = self._parent(path, dir_fd)
+        inode = (directory.entries or {}).get(name)
+        if inode is None:
+            _fail(errno.ENOENT, path)
+        if inode.entries is not None:
+            _fail(errno.EISDIR, path)
+        self.disk.change((directory, name, None))
+
+    @step
+    def mkdir(self, path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        directory, name = self._parent(path, dir_fd)
+        if name in (directory.entries or {}):
+            _fail(errno.EEXIST, path)
+        _check_name(directory, name, path)
+        self.disk.change((directory, name, self.disk.new(directory=True)))
+
+    @step
+    def fsync(self, fd: int) -> None:
+        self.disk.sync(self._open(fd).inode)
+
+    @step
+    def syncfs(self, fd: int) -> None:
+        self._open(fd)
+        self.disk.sync_all()
+
+    # Finding
+
+    def _open(self, fd: int) -> Open:
+        file = self.files.get(fd)
+        if file is None:
+            _fail(errno.EBADF)
+        return file
+
+    def descriptor(self, inode: Inode, path: str) -> int:
+        """Of a directory, for a process that has opened it long ago."""
+        return self._descriptor(Open(inode, os.O_DIRECTORY, path))
+
+    def _descriptor(self, file: Open) -> int:
+        # No number is given twice, not even in another run.
+        self._last_fd = fd = self._last_fd + 1
+        self.files[fd] = file
+        return fd
+
+    def _parent(self, path: str, dir_fd: int | None) -> tuple[Inode, str]:
+        """The directory that a path leads to, and the name in it."""
+        if dir_fd is not None and "/" not in path:
+            directory = self._open(dir_fd).inode
+            if directory.entries is None:
+                _fail(errno.ENOTDIR, path)
+            return directory, path
+        parent, _, name = path.rstrip("/").rpartition("/")
+        start = self.disk.root
+        if path[0] != "/":
+            assert dir_fd is not None, f"{path!r}: there is no current directory here"
+            start = self._open(dir_fd).inode
+        for part in filter(None, parent.split("/")):
+            start = _entry(start, part, path)
+        if start.entries is None:
+            _fail(errno.ENOTDIR, path)
+        return start, name or "."
+
+    def cannot_see(self, path: str, dir_fd: int | None) -> bool:
+        """Whether a name that is there may be said not to be: it was not, when last looked for."""
+        directory, name = self._parent(path, dir_fd)
+        return (directory.number, name) in (self.missed or ()) and name in (directory.entries or ())
+
+    def _find(self, path: str, dir_fd: int | None) -> Inode:
+        directory, name = self._parent(path, dir_fd)
+        return directory if name == "." else _entry(directory, name, path)
+
+
+class Paths:
+    """What stands for `os.path`: the pure functions, and one that looks."""
+
+    join = staticmethod(posixpath.join)
+    dirname = staticmethod(posixpath.dirname)
+    basename = staticmethod(posixpath.basename)
+    abspath = staticmethod(posixpath.abspath)
+    relpath = staticmethod(posixpath.relpath)
+    normpath = staticmethod(posixpath.normpath)
+    splitext = staticmethod(posixpath.splitext)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def isdir(self, path: str) -> bool:
+        try:
+            return stat.S_ISDIR(self._kernel.stat(path).st_mode)
+        except OSError:
+            return False
+
+
+class Libc:
+    """What stands for the C library, and for the `ctypes` that asks it what went wrong."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._errno = 0
+
+    def renameat2(self, src_fd: int, src: bytes, dst_fd: int, dst: bytes, flags: int) -> int:
+        assert flags == RENAME_NOREPLACE
+        return self._answer(
+            self._kernel.rename_noreplace, os.fsdecode(src), os.fsdecode(dst), src_fd, dst_fd
+        )
+
+    def syncfs(self, fd: int) -> int:
+        return self._answer(self._kernel.syncfs, fd)
+
+    def get_errno(self) -> int:
+        return self._errno
+
+    def _answer(self, call: Callable[..., None], *given: object) -> int:
+        try:
+            call(*given)
+        except OSError as error:
+            self._errno = error.errno or 0
+            return -1
+        return 0
+
+
+def _entry(directory: Inode, name: str, path: str) -> Inode:
+    if directory.entries is None:
+        _fail(errno.ENOTDIR, path)
+    inode = directory.entries.get(name)
+    if inode is None:
+        _fail(errno.ENOENT, path)
+    return inode
+
+
+def _check_name(directory: Inode, name: str, path: str, path2: str | None = None) -> None:
+    if not directory.links:
+        # It was removed; who has it open may still look.
+        _fail(errno.ENOENT, path, path2)
+    if len(name) > _NAME_MAX // 4 and len(os.fsencode(name)) > _NAME_MAX:
+        _fail(errno.ENAMETOOLONG, path, path2)
+
+
+def _stat(inode: Inode) -> Stat:
+    kind = stat.S_IFREG if inode.entries is None else stat.S_IFDIR
+    return Stat(kind, inode.number, _DEVICE, inode.links, len(inode.data), inode.mtime)
+
+
+def _fail(number: int, path: str | None = None, path2: str | None = None) -> NoReturn:
+    raise OSError(number, os.strerror(number), path, None, path2)
+
+
+def _nobody(method: Callable[..., Any], given: Any, named: Any) -> NoReturn:
+    raise AssertionError("a stop was set, and nobody to be told")

@@ -1,0 +1,151 @@
+"""What came of it all: each submission exactly once, and nothing left over."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from queuedriver import names
+from queuedriver.records import Report
+from queuedriver.settings import Settings
+from tests.simulation.disk import Disk
+from tests.simulation.scene import INPUT, OUTPUTS, Submission, entries, find
+from tests.simulation.world import Violation
+
+_RETRIES = Settings().retries
+# What the system said of a call may cost a claim: it is given back, and made again.
+_COSTS_A_CLAIM = ("crash", "pause", "silence", "fail", "reboot", "cut", "stale")
+# What will be asked of what has happened.
+COUNTED = (*_COSTS_A_CLAIM, "lose")
+# Three of these are charged like one crash: nobody knows whether the document is to blame.
+_UNCOUNTED = ("silence", "pause", "reboot", "cut")
+
+
+class Ledger:
+    """What is known of the submissions while a run lasts."""
+
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        self.submissions = list(submissions)
+        # Whoever submitted these has not been told that it worked, nor that it did not.
+        self.unsure: list[Submission] = []
+        # How often each was claimed, and was processed, by its content.
+        self.claims: Counter[bytes] = Counter()
+        self.worked: Counter[bytes] = Counter()
+        self._taken: Counter[bytes] = Counter()
+
+    def sure(self, submission: Submission) -> None:
+        self.unsure.remove(submission)
+        self.submissions.append(submission)
+
+    def state(self) -> object:
+        """What will be asked of it."""
+        claims, worked = (tuple(sorted(one.items())) for one in (self.claims, self.worked))
+        return claims, worked, tuple(self.unsure), tuple(sorted(self._taken.items()))
+
+    def take(self, path: str, data: bytes) -> None:
+        """An output was consumed."""
+        self._taken[_labelled(path, data)] += 1
+
+    def published(self, disk: Disk) -> Counter[bytes]:
+        """All outputs that there were, by the queue and their content."""
+        found = self._taken.copy()
+        for path in OUTPUTS:
+            for name, inode in entries(find(disk, path)).items():
+                if name.endswith(f".{names.READY}"):
+                    found[_labelled(path, inode.data)] += 1
+        return found
+
+
+def left_over(disk: Disk, happened: Counter[str]) -> list[str]:
+    """What nobody may leave behind.
+
+    `orphans/` is not looked at: what lies there was written under a claim that was taken back, and
+    is kept for a week. Nor is what a crash left for `queuedriver check` to name and to remove:
+    hidden files that somebody began to write (`.aside-…`, all of `incoming/`), and the plan of a
+    claim that was taken back, or has come to its end.
+    """
+    disturbed = any(happened[kind] for kind in COUNTED)
+    found = []
+    for path in (INPUT, *OUTPUTS):
+        for name in entries(find(disk, path)):
+            item = names.parse(name)
+            if item is not None and (path == INPUT or item.state != names.READY):
+                found.append(f"{path}/{name}")
+    for path, is_litter in _PRIVATE:
+        if disturbed and path == _PLANS:
+            continue
+        directory = find(disk, f"{INPUT}/{path}")
+        found += [f"{path}/{name}" for name in entries(directory) if is_litter(name)]
+    return found
+
+
+def reckon(disk: Disk, happened: Counter[str], ledger: Ledger) -> None:
+    """A Violation unless each submission ended in one way, once."""
+    published = ledger.published(disk)
+    discarded = _discarded(disk)
+    for submission in ledger.submissions:
+        _settle(happened, ledger, submission, published, discarded)
+    for submission in ledger.unsure:
+        # What was never safe may be undone by a power cut, also when somebody had begun with it.
+        came = [*submission.outputs(), submission.data]
+        undone = happened["cut"] and not any(one in published or one in discarded for one in came)
+        if submission.data in ledger.claims and not undone:
+            _settle(happened, ledger, submission, published, discarded)
+    if strange := [*(+published), *(+discarded)]:
+        raise Violation(f"from nowhere: {strange}")
+
+
+def _settle(
+    happened: Counter[str],
+    ledger: Ledger,
+    submission: Submission,
+    published: Counter[bytes],
+    discarded: Counter[bytes],
+) -> None:
+    docid, data = submission
+    wanted = submission.outputs()
+    have = [published.pop(one, 0) for one in wanted]
+    given_up = discarded.pop(data, 0)
+    what = f"{docid}: published {have}, discarded {given_up}"
+    if given_up > 1 or max(have, default=0) > 1 or (given_up and any(have)):
+        raise Violation(f"twice: {what}")
+    if not given_up and (0 in have or not (wanted or ledger.worked[data])):
+        raise Violation(f"lost: {what}")
+    if submission.kind in ("bad", "poison"):
+        if not given_up:
+            raise Violation(f"not given up: {what}")
+        return
+    if given_up:
+        uncounted = sum(happened[kind] for kind in _UNCOUNTED)
+        if happened["crash"] + uncounted // 3 <= _RETRIES:
+            raise Violation(f"charged without fault: {what}")
+    tries = 1 + (submission.kind == "later") + sum(happened[kind] for kind in _COSTS_A_CLAIM)
+    if ledger.claims[data] > tries:
+        raise Violation(f"tried in vain: {docid} was claimed {ledger.claims[data]} times")
+
+
+def _discarded(disk: Disk) -> Counter[bytes]:
+    """The contents of what was given up; each has its report beside it."""
+    found: Counter[bytes] = Counter()
+    aside = entries(find(disk, f"{INPUT}/{names.DISCARDED}"))
+    for name, inode in aside.items():
+        if name[0] == "." or name.endswith(names.REPORT):
+            continue
+        found[inode.data] += 1
+        report = aside.get(name + names.REPORT)
+        if report is None:
+            raise Violation(f"no report: {name} was discarded, and nobody says why")
+        msgspec.json.decode(report.data, type=Report)
+    return found
+
+
+def _labelled(path: str, data: bytes) -> bytes:
+    return path.rpartition("/")[2].encode() + b":" + data
+
+
+_PLANS = f"{names.PRIVATE}/claims"
+_PRIVATE: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    (names.DISCARDED, lambda name: name[0] == "." and name.endswith(".report")),
+    (_PLANS, lambda name: name[0] != "."),
+    (f"{names.PRIVATE}/attempts", lambda name: name[0] != "."),
+)

@@ -1,0 +1,295 @@
+"""Where the real code meets the simulated world.
+
+A module that says `os`, `time` or `threading` gets what stands for it here; so do the few functions
+that tell which processes there are. Nothing else of the product is replaced. Whatever a stand-in
+does not have is an AttributeError: nothing gets by it unseen.
+"""
+
+import ctypes
+import functools
+import os
+import random
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any, Self
+
+import filelock
+
+from queuedriver import filesystem, journal, liveness, mounts, picking, recovery
+from queuedriver.filesystem import Directory
+from queuedriver.liveness import Identity
+from queuedriver.picking import Order, Picker, Share
+from queuedriver.processors import children
+from queuedriver.recovery import Recoverer
+from tests.simulation.disk import Disk
+from tests.simulation.kernel import Libc
+from tests.simulation.world import NOON, Task, World
+
+
+class Clock:
+    """Stands for `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def time(self) -> float:
+        return NOON + self._world.now + self._world.process.host.offset
+
+    def time_ns(self) -> int:
+        return int(self.time() * 1e9)
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._world.now
+
+    def perf_counter_ns(self) -> int:
+        return int(self._world.now * 1e9)
+
+    def sleep(self, seconds: float) -> None:
+        self._world.sleep(seconds)
+
+
+class Event:
+    """Stands for `threading.Event`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._set = False
+        self._waiting: list[Task] = []
+
+    def set(self) -> None:
+        self._set = True
+        for task in self._waiting:
+            task.wake_at = None
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        if not self._set:
+            self._waiting.append(self._world.task)
+            self._world.sleep(seconds)
+            self._waiting.remove(self._world.task)
+        return self._set
+
+
+class Lock:
+    """Stands for `threading.Lock`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._holder: Task | None = None
+        self._waiting: list[Task] = []
+
+    def __enter__(self) -> None:
+        while self._holder is not None:
+            self._waiting.append(self._world.task)
+            self._world.sleep(float("inf"))
+            self._waiting.remove(self._world.task)
+        self._holder = self._world.task
+
+    def __exit__(self, *_: object) -> None:
+        self._holder = None
+        for task in self._waiting:
+            task.wake_at = None
+
+
+class Thread:
+    """Stands for `threading.Thread`."""
+
+    def __init__(
+        self, world: World, target: Callable[[], None], name: str = "", daemon: bool = False
+    ) -> None:
+        self._world = world
+        self._target = target
+        self._finished = Event(world)
+        self._started = False
+
+    def start(self) -> None:
+        def run() -> None:
+            self._target()
+            self._finished.set()
+
+        self._started = True
+        task = self._world.start_thread(self._world.process, run)
+        # A new thread is not the first to run.
+        task.wake_at = self._world.now
+
+    def is_alive(self) -> bool:
+        return self._started and not self._finished._set
+
+    def join(self) -> None:
+        self._finished.wait()
+
+
+class Threading:
+    """Stands for `threading`."""
+
+    def __init__(self, world: World) -> None:
+        self.Event = functools.partial(Event, world)
+        self.Lock = functools.partial(Lock, world)
+        self.Thread = functools.partial(Thread, world)
+
+    def current_thread(self) -> str:
+        # Signals are the main thread's alone, and none are sent here.
+        return "any"
+
+    def main_thread(self) -> str:
+        return "main"
+
+
+class Select:
+    """Stands for `select`: nothing is ever ready, and time passes."""
+
+    POLLIN = select.POLLIN
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def poll(self) -> "Select.Poll":
+        return Select.Poll(self._world)
+
+    class Poll:
+        def __init__(self, world: World) -> None:
+            self._world = world
+
+        def register(self, fd: int, mask: int) -> None:
+            pass
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            self._world.sleep(milliseconds / 1000.0)
+            return []
+
+
+class FileLock:
+    """Stands for `filelock.FileLock`: the kernel lets go of what a dead process held."""
+
+    def __init__(self, world: World, path: str, timeout: float = -1, **_: object) -> None:
+        self._world, self._path = world, path
+        self._timeout = timeout if timeout >= 0 else float("inf")
+
+    def acquire(self) -> Self:
+        world = self._world
+        until = world.now + self._timeout
+        while (holder := world.locks.get(self._path)) is not None and holder.alive:
+            if world.now > until:
+                raise filelock.Timeout(self._path)
+            world.sleep(0.05)
+        world.locks[self._path] = world.process
+        return self
+
+    def release(self) -> None:
+        if self._world.locks.get(self._path) is self._world.process:
+            del self._world.locks[self._path]
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Counts:
+    """Stands for the count of hidden files: each process has its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __next__(self) -> int:
+        self._world.process.asides += 1
+        return self._world.process.asides
+
+
+class Chance:
+    """Stands for `random`: no chance at all."""
+
+    def sample(self, population: Sequence[Any], k: int) -> list[Any]:
+        return list(population[:k])
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+
+def _stand_ins(world: World) -> list[tuple[object, object]]:
+    """What stands for what."""
+    kernel, clock = world.kernel, Clock(world)
+    libc = Libc(kernel)
+
+    def identify(pid: int) -> Identity:
+        return world.identity(world.process)
+
+    def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
+        made = Picker(directory, order, share, clock.time, clock.monotonic)
+        # What it has listed and not yet gone through holds a descriptor.
+        world.at_end.append(made.restart)
+        return made
+
+    return [
+        (os, kernel),
+        (ctypes, libc),
+        (filesystem._libc, lambda: libc),
+        (time, clock),
+        (threading, Threading(world)),
+        (select, Select(world)),
+        (random, Chance()),
+        (filesystem._aside, Counts(world)),
+        (filelock.FileLock, functools.partial(FileLock, world)),
+        # Who is there, and who one is.
+        (liveness.identify, identify),
+        (liveness.process_ticks, world.ticks),
+        (liveness.host_id, lambda: world.process.host.name),
+        (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
+        (children.kill_marked, lambda marks: 0),
+        (mounts.filesystem_type, lambda path: "nfs4"),
+        # Facts that their callers leave at what they usually are.
+        (picking.Picker, picker),
+        (recovery.Recoverer, functools.partial(Recoverer, clock=clock.time)),
+    ]
+
+
+@cache
+def _places() -> list[tuple[ModuleType, str, int]]:
+    """Which names of the product's modules are to be replaced, and by which stand-in."""
+    real = [one for one, _ in _stand_ins(World(Disk()))]
+    found = []
+    for module in [*sys.modules.values()]:
+        if module.__name__.partition(".")[0] not in ("queuedriver", "watchdogd"):
+            continue
+        for name, value in [*vars(module).items()]:
+            for number, one in enumerate(real):
+                # A class goes on being what it is where it is defined.
+                at_home = isinstance(one, type) and one.__module__ == module.__name__
+                if value is one and not at_home:
+                    found.append((module, name, number))
+    return found
+
+
+@contextmanager
+def installed(world: World) -> Iterator[None]:
+    """While this lasts, the product lives in the world."""
+    before = []
+    stand_ins = [stand_in for _, stand_in in _stand_ins(world)]
+    places = _places()
+    # The journal decides nothing, so nothing of it is written.
+    with seam(journal.Journal, "flush", lambda journal: journal._pending.clear()):
+        try:
+            for module, name, number in places:
+                before.append(module.__dict__[name])
+                module.__dict__[name] = stand_ins[number]
+            yield
+        finally:
+            for (module, name, _), value in zip(places, before, strict=False):
+                module.__dict__[name] = value
+
+
+@contextmanager
+def seam(where: Any, name: str, stand_in: object) -> Iterator[None]:
+    """One more name, of a module or a class, that stands for something else meanwhile."""
+    before = where.__dict__[name]
+    setattr(where, name, stand_in)
+    try:
+        yield
+    finally:
+        setattr(where, name, before)
