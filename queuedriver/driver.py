@@ -3,6 +3,7 @@
 startup.py   what must be so before the first claim
 loop.py      look, plan, act, until there is a reason to leave
 turn.py      one turn of work: claim, process, complete or set back
+hands.py     the claims at hand, and how each ends
 handoff.py   the names on disk that a claim goes through
 """
 
@@ -19,19 +20,18 @@ from typing import NamedTuple
 
 from queuedriver import names
 from queuedriver.backpressure import BackPressure
-from queuedriver.beats import BEAT, NETWORK_BEAT, Beats
+from queuedriver.beats import Beats
 from queuedriver.board import Board
 from queuedriver.errors import QueueError
-from queuedriver.lane import Lane
-from queuedriver.limits import QUIT_FILE, Limits
-from queuedriver.liveness import CRASHED, PAST, Counters, Observer, Registration, draw_salt
+from queuedriver.hands import Hands
+from queuedriver.limits import Limits
+from queuedriver.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.loop import Loop
-from queuedriver.mounts import filesystem_type, is_network
 from queuedriver.options import Options
 from queuedriver.plan import Quit
+from queuedriver.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
-from queuedriver.queue import Queue
 from queuedriver.runtime import stacks_file
 from queuedriver.startup import Crew, assemble
 from queuedriver.tally import Tally
@@ -107,13 +107,14 @@ class Driver:
             with assemble(
                 self._inputs, self._outputs, self._wanted_id, options, observer, held
             ) as crew:
-                beats = self._register(crew, dump, limits)
+                beats = register(crew, options, self.processor.name, self._report, limits, dump)
             self.id, self._limits = crew.driver, limits
             paths = [lane.queue.path for lane in crew.lanes]
             waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
             mint = names.Mint(crew.driver, crew.salt)
             _mints.add(mint)
-            turn = Turn(self.processor, limits, mint, held, self._tally, beats, options.batch)
+            hands = Hands(mint, held, self._tally)
+            turn = Turn(self.processor, limits, hands, beats, options.batch)
             pressure = BackPressure(
                 options, crew.targets, observer, lambda: max(lane.sharers for lane in crew.lanes)
             )
@@ -134,9 +135,9 @@ class Driver:
                 self._board.ready(time.monotonic())
             end = loop.run()
             if end.word in ("done", "drained"):
-                _forget_ended(crew.lanes)
+                forget_ended(crew.lanes)
             if end.word == "done":
-                _cascade(crew)
+                cascade(crew)
         except QueueError as error:
             end = Quit("failed", str(error), error.exit_code)
             raise
@@ -145,7 +146,7 @@ class Driver:
             waker.close()
             if in_main:
                 limits.restore()
-            _say_goodbye(crew.lanes, beats, end)
+            say_goodbye(crew.lanes, beats, end)
             journals = (lane.journal for lane in crew.lanes)
             self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
             if self._board is not None:
@@ -171,31 +172,6 @@ class Driver:
             finally:
                 if self._board is not None:
                     faulthandler.unregister(signal.SIGUSR2)
-
-    def _register(self, crew: Crew, dump: FileIO | None, limits: Limits) -> Beats:
-        registration = Registration(
-            id=crew.driver,
-            salt=crew.salt,
-            past=crew.past[:PAST],
-            identity=crew.observer.me,
-            processor=self.processor.name,
-            inputs=tuple(lane.queue.path for lane in crew.lanes),
-            outputs=tuple(target.directory.path for target in crew.targets),
-            started_at=time.time(),
-            dump=os.path.basename(dump.name) if dump is not None else "",
-        )
-        network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
-        interval = NETWORK_BEAT if network else BEAT
-        directories = [lane.drivers for lane in crew.lanes]
-
-        def look() -> None:
-            # The loop looks between documents, and a document may take hours.
-            if any(lane.queue.directory.present(names.QUIT) for lane in crew.lanes):
-                limits.leave("quit", QUIT_FILE)
-
-        beats = Beats(registration, directories, self._report, interval, look, self.options.durable)
-        beats.start()
-        return beats
 
     def progress(self) -> Progress:
         """What it does right now; to be asked from another thread."""
@@ -231,29 +207,3 @@ def _is_waiting(name: str) -> bool:
     if not name.endswith((".working", ".written")):
         return name in names.CONTROLS or names.parse(name) is not None
     return False
-
-
-def _cascade(crew: Crew) -> None:
-    """Our inputs are done: so is an output all of whose feeds are."""
-    now = time.time()
-    for target in crew.targets:
-        if target.publication.is_queue:
-            with Queue.open(target.directory.path) as output:
-                output.close_if_fed(now)
-
-
-def _forget_ended(lanes: Sequence[Lane]) -> None:
-    """Nothing is left to be done: nor is there anything to remember of it."""
-    with contextlib.suppress(OSError):
-        for lane in lanes:
-            lane.recoverer.forget_ended()
-
-
-def _say_goodbye(lanes: Sequence[Lane], beats: Beats, end: Quit) -> None:
-    """The last word, so that nobody takes our absence for a crash; on a file system that is not
-    well, it has to be noticed without."""
-    with contextlib.suppress(OSError):
-        beats.leave(end.word, end.why)
-    beats.stop()
-    for lane in lanes:
-        lane.close()

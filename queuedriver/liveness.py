@@ -83,6 +83,8 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     rate: float = 0.0
     # The file of the runtime directory that faulthandler writes before it ends a hung driver.
     dump: str = ""
+    # It deals documents to workers elsewhere: that it ends says nothing about any document.
+    broker: bool = False
     last_word: str = ""
     last_why: str = ""
 

@@ -10,6 +10,7 @@ charges no document. Everything that was asked of the driver is in `Options`.
 
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from queuedriver.backpressure import BackPressure
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
@@ -19,8 +20,7 @@ from queuedriver.options import Options
 from queuedriver.picking import Candidate
 from queuedriver.plan import NAPS, WORK, Block, Quit, Seen, Wait, plan
 from queuedriver.tally import Recycling, Tally
-from queuedriver.turn import Turn
-from queuedriver.wake import Waker
+from queuedriver.wake import Waker, Woken
 
 # How often the control files are looked at while there is work: a look at each before every short
 # document would cost a tenth of it.
@@ -37,13 +37,27 @@ _RECOVER_LISTED = 60.0
 _GO = Seen(candidate=True)
 
 
+class Turns(Protocol):
+    """What is done with an item."""
+
+    @property
+    def published(self) -> int:
+        """How many outputs have become visible."""
+
+    def work(self, lane: Lane, candidate: Candidate) -> Candidate | None:
+        """Try it; an item that was seen meanwhile and is yet to try."""
+
+    def clean(self) -> None:
+        """The file system is well again."""
+
+
 class Loop:
     """The driver's loop over lanes that are open and registered for."""
 
     def __init__(
         self,
         lanes: Sequence[Lane],
-        turn: Turn,
+        turn: Turns,
         limits: Limits,
         pressure: BackPressure,
         waker: Waker,
@@ -190,14 +204,15 @@ class Loop:
             self._watching = True
             self._waker.arm()
             return
-        woken = self._waker.wait(decision.seconds)
+        woken = self._wait(decision.seconds)
         self._tally.paused(blocked)
         if woken == "signal":
             self._limits.clear()
         if woken == "hint":
             # Hints may come faster than looks: none are wanted until there is nothing to do again.
             self._watch_no_more()
-        self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
+        if woken != "other":
+            self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
         self._glance_at = 0.0
         if self._trouble:
             self._mend()
@@ -205,6 +220,9 @@ class Loop:
         for lane in self._lanes:
             lane.wake()
         self._recover_seen()
+
+    def _wait(self, seconds: float) -> Woken:
+        return self._waker.wait(seconds)
 
     def _watch_no_more(self) -> None:
         if self._watching:

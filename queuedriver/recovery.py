@@ -10,6 +10,7 @@
     .working, rebooted    its host went down: given back uncharged, the third time charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
+    .working, a broker's  whatever ended it, it was not the document: given back
     .working, unknown     its driver never registered and has not touched it for the lease: lost
     .writing              moved to `orphans/` of the output queue when its claim is nowhere;
                           never deleted, since a listing may miss a claim that is being renamed
@@ -240,7 +241,9 @@ class Recoverer:
         token = names.parse_token(item.token)
         claimed_at = token.claimed_at or now
         host = registration.identity.host if registration else ""
-        if verdict == "left":
+        if registration is not None and registration.broker:
+            fate = self._setbacks.release(claim, "the broker that dealt it is gone")
+        elif verdict == "left":
             fate = self._setbacks.release(claim, "its driver had left it")
         elif verdict == "dead":
             ending = read_ending(registration.dump) if registration else None

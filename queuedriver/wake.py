@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers.inotify import InotifyObserver
 
-Woken = Literal["hint", "signal", "timeout"]
+Woken = Literal["hint", "signal", "other", "timeout"]
 
 # Seconds. After inotify failed once, it is a while until it is worth asking again: watches and
 # instances are counted per user, and other drivers hold them.
@@ -107,7 +107,13 @@ class Waker:
         ready = dict(self._poll.poll(min(max(seconds, 0.0) * 1000.0, _LONGEST)))
         if self._wake_fd in ready:
             return "signal"
-        return "hint" if ready else "timeout"
+        if self._hint_fd in ready:
+            return "hint"
+        return "other" if ready else "timeout"
+
+    def also(self, fd: int) -> None:
+        """Wake for this descriptor, too, whatever it is of."""
+        self._poll.register(fd, select.POLLIN)
 
     def disarm(self) -> None:
         """Watch nothing, forget hints that came. The threads stay, asleep, for the next `arm`."""

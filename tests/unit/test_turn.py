@@ -16,6 +16,7 @@ from queuedriver.document import Document
 from queuedriver.driver import Driver, Left
 from queuedriver.errors import NotFound, PermanentError, TryLater
 from queuedriver.filesystem import Directory
+from queuedriver.hands import Hands
 from queuedriver.lane import Lane, Owner
 from queuedriver.limits import Limits
 from queuedriver.liveness import CRASHED, Counters, Observer, Registration
@@ -67,7 +68,8 @@ class Bank:
         self.tally = Tally()
         mint = names.Mint("d", "5a17")
         processor = CallProcessor(function)
-        self.turn = Turn(processor, self.limits, mint, owner.held, self.tally, beats, batch)
+        hands = Hands(mint, owner.held, self.tally)
+        self.turn = Turn(processor, self.limits, hands, beats, batch)
         self.held = owner.held
 
     def work(self, docid: str = "doc") -> None:
