@@ -11,12 +11,15 @@ by the next watchdog all the same, which must find the drivers of the one before
 
 import hashlib
 import os
+import pwd
 import re
 
 from queuedriver.liveness import host_id
 from queuedriver.names import MAX_DRIVER_ID
 
 STATE_VARIABLE = "WATCHDOGD_STATE"
+_OF_ROOT = "/var/lib/watchdogd"
+_IN_HOME = ".local/state"
 # A driver id is `<host>-<stage>-<slot>`: 10 for the host, 16 for the stage, 4 for the slot.
 MAX_STAGE = 16
 MAX_SLOT = 9999
@@ -29,9 +32,24 @@ def state_directory() -> str:
     if chosen := os.environ.get(STATE_VARIABLE):
         return os.path.abspath(chosen)
     if os.getuid() == 0:
-        return "/var/lib/watchdogd"
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        return _OF_ROOT
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser(os.path.join("~", _IN_HOME))
     return os.path.join(base, "watchdogd")
+
+
+def state_of(user: str) -> str | None:
+    """Where the watchdogs that this user starts by hand keep theirs; None without a home."""
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return os.path.abspath(chosen)
+    try:
+        found = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
+    except KeyError:
+        return None
+    if found.pw_uid == 0:
+        return _OF_ROOT
+    if not os.path.isdir(found.pw_dir):
+        return None
+    return os.path.join(found.pw_dir, _IN_HOME, "watchdogd")
 
 
 def local_directory(root: str, host: str) -> str:

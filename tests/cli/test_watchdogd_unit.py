@@ -1,6 +1,7 @@
 """The systemd unit that `watchdogd unit` prints."""
 
 import os
+import pwd
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from queuedriver.pipeline import read
 from tests.cli import pipelines
 from tests.cli.pipelines import make
 from watchdogd.cli.unit import unit_of
+from watchdogd.places import STATE_VARIABLE, state_directory
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -22,9 +24,12 @@ def settings(unit: str) -> dict[str, str]:
     return {key: value for key, _, value in (line.partition("=") for line in lines)}
 
 
-def test_the_unit_is_what_a_watchdog_needs(tmp_path: Path, capsys: Capsys) -> None:
+def test_the_unit_is_what_a_watchdog_needs(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(STATE_VARIABLE, raising=False)
     file = make(tmp_path, pipelines.FILE.replace("drivers = 2", "drivers = 2\ngrace = '10 min'"))
-    called = pipelines.call(capsys, "unit", file, "--user", "ann", "--host", "rose")
+    called = pipelines.call(capsys, "unit", file, "--user", "no-such-user", "--host", "rose")
     assert called.code == 0
     found = settings(called.out)
     start = found.pop("ExecStart")
@@ -38,7 +43,7 @@ def test_the_unit_is_what_a_watchdog_needs(tmp_path: Path, capsys: Capsys) -> No
         "NotifyAccess": "main",
         "ExecReload": "/bin/kill -HUP $MAINPID",
         "WorkingDirectory": str(tmp_path),
-        "User": "ann",
+        "User": "no-such-user",
         "StateDirectory": "watchdogd-serif",
         "Environment": "WATCHDOGD_STATE=/var/lib/watchdogd-serif",
         "WatchdogSec": "30",
@@ -53,6 +58,20 @@ def test_the_unit_is_what_a_watchdog_needs(tmp_path: Path, capsys: Capsys) -> No
         "Delegate": "yes",
         "WantedBy": "multi-user.target",
     }
+
+
+def test_a_service_and_a_login_of_its_user_have_the_same_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(STATE_VARIABLE, raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    me = pwd.getpwuid(os.getuid())
+    monkeypatch.setenv("HOME", me.pw_dir)
+    pipeline = read(make(tmp_path))
+    for name in (me.pw_name, str(me.pw_uid)):
+        found = settings(unit_of(pipeline, name, ["/bin/true"]))
+        assert found["Environment"] == f"{STATE_VARIABLE}={state_directory()}"
+        assert "StateDirectory" not in found
 
 
 def test_drivers_that_outlive_their_watchdog_are_left_alone_by_systemd(tmp_path: Path) -> None:

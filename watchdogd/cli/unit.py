@@ -14,7 +14,7 @@ from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.arguments import PipelineArgument, PipelineFile, either, pipeline_file
-from watchdogd.places import STATE_VARIABLE
+from watchdogd.places import STATE_VARIABLE, state_of
 
 # Where systemd looks for programs when nobody says otherwise.
 _USUAL_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -37,8 +37,7 @@ ExecStart={start}
 ExecReload=/bin/kill -HUP $MAINPID
 WorkingDirectory={directory}
 User={user}
-StateDirectory={state}
-Environment={environment}
+{state}Environment={environment}
 WatchdogSec=30
 Restart=on-failure
 RestartSec=2
@@ -91,7 +90,10 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+", user):
         raise BadArgument(f"{user!r} cannot be a user's name")
     name = "watchdogd-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", pipeline.name).strip("-.")
-    state = f"/var/lib/{name}"
+    # The very directory of what the user starts by hand: in it is the lock that lets only one run.
+    state, kept = state_of(user), ""
+    if state is None:
+        state, kept = f"/var/lib/{name}", f"StateDirectory={name}\n"
     environment = [f"{STATE_VARIABLE}={state}"]
     if extra := _further_path(pipeline):
         environment.append("PATH=" + ":".join((*extra, *_USUAL_PATH)))
@@ -105,7 +107,7 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
         # One path, not words: nothing is quoted here.
         directory=_escaped(pipeline.directory),
         user=user,
-        state=name,
+        state=kept,
         environment=" ".join(_quoted(one) for one in environment),
         kill_mode="process" if pipeline.adopt else "mixed",
         patience=round(grace) + _BEYOND_GRACE,
