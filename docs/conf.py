@@ -1,7 +1,16 @@
 """How Sphinx builds these pages; `sh tests/run` does, with warnings as errors."""
 
+import importlib
+import sys
 import tomllib
 from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 _project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
 
@@ -17,3 +26,35 @@ nitpicky = True
 smartquotes = False  # `--drain` is typed with two hyphens
 html_theme = "alabaster"
 html_theme_options = {"description": _project["description"]}
+
+
+class TransitionTable(Directive):
+    """Prints a table of the code: `.. transition-table:: queuedriver.protocols.fuq:CLIENT`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module, _, name = self.arguments[0].partition(":")
+        table = getattr(importlib.import_module(module), name)
+        lines = [
+            f".. list-table:: {table.title}",
+            "   :header-rows: 1",
+            "   :widths: 14 22 40 14 10",
+            "",
+            *_row("State", "Event", "What is done", "Next state", ""),
+        ]
+        for row in table.rows:
+            event = f"{row.event}, {row.when}" if row.when else row.event
+            lines += _row(row.state, event, row.action, row.to, "ours" if row.ours else "")
+        holder = nodes.Element()
+        self.state.nested_parse(StringList(lines, self.arguments[0]), self.content_offset, holder)
+        return holder.children
+
+
+def _row(*cells: str) -> list[str]:
+    marks = ["   * - ", *["     - "] * (len(cells) - 1)]
+    return [f"{mark}{cell}".rstrip() for mark, cell in zip(marks, cells, strict=True)]
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("transition-table", TransitionTable)

@@ -10,6 +10,8 @@ Exception
 │   ├── CannotUse                an output that is a file, input and output the same   73
 │   ├── IdHeld                   another living driver has this id                     69
 │   ├── NotPermitted             the operating system says no                          77
+│   ├── LocalProtocolError       we were about to send what our peer may not get       70
+│   ├── Unreachable              no broker answers                                     69
 │   └── ConfigError              drivers, settings or processors that cannot work      78
 │       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
@@ -17,6 +19,7 @@ Exception
 ├── NotRegular (OSError)         what should be a small file of ours is none
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75
+├── RemoteProtocolError          a peer sent what it may not: its mistake, and our session goes on
 └── ProcessorFailed              a processor outside this process failed a document
 BaseException
 └── Interrupted                  raised into a running processor: time-out, or leaving
@@ -113,6 +116,18 @@ class NotPermitted(QueueError):
     exit_code = 77
 
 
+class LocalProtocolError(QueueError):
+    """We were about to send what the protocol does not allow here: a mistake of ours."""
+
+    exit_code = 70
+
+
+class Unreachable(QueueError):
+    """No broker answers."""
+
+    exit_code = 69
+
+
 class ConfigError(QueueError):
     """Something about how a driver was set up can never work."""
 
@@ -156,6 +171,14 @@ class ProcessorFailed(Exception):
     def __init__(self, failure: "Failure") -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+class RemoteProtocolError(Exception):
+    """A peer sent what it may not send. `code` is what the protocol says of that, if anything."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Interrupted(BaseException):

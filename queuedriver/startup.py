@@ -68,6 +68,7 @@ def assemble(
     options: Options,
     observer: Observer,
     held: set[str],
+    salt: str = "",
 ) -> Iterator[Crew]:
     """Open and agree on everything; yields under the lock, for the caller to register."""
     queues = [Queue.open(path) for path in inputs]
@@ -82,7 +83,7 @@ def assemble(
         for queue in sorted(queues, key=lambda queue: queue.path):
             locks.enter_context(_lock(queue))
         driver = _choose_id(queues, driver, observer)
-        salt = draw_salt()
+        salt = salt or draw_salt()
         past: tuple[str, ...] = ()
         owner = Owner(driver, salt, observer.me.host, held)
         lanes = []
@@ -170,12 +171,7 @@ def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | Non
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
     """The id that was asked for, or the first of this host that nobody alive has."""
     if wanted is None:
-        registered = (one for queue in queues for one in queue.registrations())
-        held = {one.id for one in registered if observer.judge(one) == "alive"}
-        host = host_id()
-        return next(
-            f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held
-        )
+        return free_id(queues, observer)
     names.check_driver_id(wanted)
     holders = (_holder(queue, wanted, observer) for queue in queues)
     if holder := next(filter(None, holders), None):
@@ -189,6 +185,14 @@ def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) 
             f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
         )
     return wanted
+
+
+def free_id(queues: Sequence[Queue], observer: Observer) -> str:
+    """The first id of this host that nobody alive has in any of these queues."""
+    registered = (one for queue in queues for one in queue.registrations())
+    held = {one.id for one in registered if observer.judge(one) == "alive"}
+    host = host_id()
+    return next(f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held)
 
 
 def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Settings:

@@ -19,6 +19,11 @@ COMMANDS = {
     "resume": Command("operate", "resume", "Undo pause and quit."),
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),
     "close": Command("operate", "close", "Say that nothing more will be submitted."),
+    "broker": Command("broker", "broker", "Deal documents to workers that do not mount the queue."),
+    "worker": Command("worker", "worker", "Process what a broker deals."),
+    "client": Command("client", "client", "Bring files to a broker, and take back the answers."),
+    "fuq": Command("fuq", "fuq", "Submit arrays of jobs, and steer them."),
+    "keys": Command("keys", "keys", "Make keys by which brokers and workers know each other."),
     "recover": Command("operate", "recover", "Take back what dead drivers left."),
     "check": Command("check", "check", "Name every broken rule of a queue; repair on request."),
 }

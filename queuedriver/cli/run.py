@@ -147,7 +147,7 @@ def run(
     """
     given = {name: value for name, value in locals().items() if name in Options.__struct_fields__}
     options = _options(given)
-    processor = _processor(call, command, server)
+    processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()
     left = drive(driver, inputs, quiet)
@@ -213,7 +213,7 @@ def _options(given: dict[str, Any]) -> Options:
         raise BadArgument(str(error)) from None
 
 
-def _processor(call: str | None, command: str | None, server: str | None) -> Processor:
+def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:
     """The one processor that was named. Only its module is imported."""
     if sum(one is not None for one in (call, command, server)) != 1:
         raise BadArgument("say what is to be done: one of --call, --command and --server")

@@ -43,10 +43,17 @@ PURE = {
     "watchdogd.past",
     "watchdogd.policy",
 }
+# Of a protocol all is pure.
+PROTOCOLS = ROOT / "protocols"
+PURE |= {
+    f"queuedriver.protocols.{path.stem}" for path in PROTOCOLS.glob("*.py") if path.stem[0] != "_"
+}
 # What a driver does, turn by turn.
 LOOPS = {
     "queuedriver.driver",
+    "queuedriver.hands",
     "queuedriver.loop",
+    "queuedriver.presence",
     "queuedriver.turn",
     "queuedriver.lane",
     "queuedriver.startup",
@@ -146,6 +153,7 @@ def comes_along(module: str) -> set[str]:
         "queuedriver": str(ROOT),
         "queuedriver.processors": str(ROOT / "processors"),
         "queuedriver.pipeline": str(ROOT / "pipeline"),
+        "queuedriver.protocols": str(PROTOCOLS),
         "watchdogd": str(WATCHDOG),
     }
     ran = subprocess.run(
@@ -164,6 +172,8 @@ def test_what_is_pure_brings_along_what_is_pure(module: str) -> None:
     # Of what reaches out of the process, nothing.
     assert not along & {
         "socket",
+        "ssl",
+        "zmq",
         "subprocess",
         "tempfile",
         "ctypes",
@@ -214,6 +224,21 @@ def test_no_processor_leads_to_the_driver_or_to_a_queue(module: str) -> None:
 
 @pytest.mark.parametrize("module", sorted(LOOPS))
 def test_no_loop_leads_to_the_command_line(module: str) -> None:
+    assert not {name for name in below(module) if name.startswith("queuedriver.cli")}
+
+
+NETWORK = [name for name in PATHS if name.startswith("queuedriver.network")]
+
+
+@pytest.mark.parametrize("module", [*PARTS, *LOOPS])
+def test_nothing_of_a_driver_leads_to_the_network(module: str) -> None:
+    under = below(module)
+    assert not under & set(NETWORK)
+    assert not {name for name in under if name.startswith("queuedriver.protocols")}
+
+
+@pytest.mark.parametrize("module", NETWORK)
+def test_nothing_of_the_network_leads_to_the_command_line(module: str) -> None:
     assert not {name for name in below(module) if name.startswith("queuedriver.cli")}
 
 

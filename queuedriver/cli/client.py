@@ -1,0 +1,143 @@
+"""`client`: bring files to a broker, and take back what comes of them."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from queuedriver.cli import say
+from queuedriver.cli.arguments import duration, size
+from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, keys_of, need_zmq
+from queuedriver.errors import BadArgument, BadDocid
+from queuedriver.network.addresses import check_endpoint
+
+if TYPE_CHECKING:
+    from queuedriver.network.client import ClientSession, Reply
+    from queuedriver.network.transport import Transport
+
+
+def client(
+    protocol: Annotated[
+        Literal["roundrobin", "scale0"],
+        typer.Argument(metavar="PROTOCOL", help="roundrobin or scale0."),
+    ],
+    address: Annotated[
+        str | None, typer.Argument(metavar="ADDRESS", help="The broker, as tcp://HOST:6714.")
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[send FILE... | request SERVICE FILE...]", help="What to do."),
+    ] = None,
+    exec: Annotated[
+        bool, typer.Option("--exec", help="roundrobin: do not wait for answers; at most once.")
+    ] = False,
+    to: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write answers there; else to stdout.")
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option(metavar="N", help="How many requests may be under way at once.")
+    ] = 10,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for an answer.")
+    ] = "10min",
+    curve: Curve = None,
+    max_message: MaxMessage = "64MB",
+    console: Console = False,
+    debug: Debug = 0,
+) -> int:
+    """Bring files to a broker, or to a plain server, and take back what comes of them.
+
+    A request without an answer is sent again under its id: a broker does it once.
+
+    \b
+    exit 0   all were answered, and well
+         1   some were not: each is named on stderr
+         65  a file's name, or an answer's, cannot be used
+         69  no broker answers
+    """
+    need_zmq()
+    if address is None and not console:
+        raise BadArgument("say which broker to ask, as tcp://127.0.0.1:6714")
+    where = check_endpoint(address or PORTS[protocol][-1])
+    if console:
+        if protocol != "roundrobin":
+            raise BadArgument("--console is for roundrobin")
+        from queuedriver.network.console import run_client_console
+
+        return run_client_console(where, debug, keys_of(curve))
+    service, files = _what(protocol, words or [])
+    most = size("--max-message", max_message)
+    from queuedriver.network.client import Client
+
+    patience = duration("--timeout", timeout)
+    session, transport = _opened(protocol, where, service, patience, not exec, curve, most)
+    try:
+        running = Client(session, transport, parallel, patience, say)
+        return _collect(running.run(_documents(files, most)), to)
+    finally:
+        transport.close()
+
+
+def _what(protocol: str, words: list[str]) -> tuple[str, list[str]]:
+    """The service and the files that the words name."""
+    if protocol == "roundrobin" and len(words) > 1 and words[0] == "send":
+        return "", words[1:]
+    if protocol == "scale0" and len(words) > 2 and words[0] == "request":
+        return words[1], words[2:]
+    right = "send FILE..." if protocol == "roundrobin" else "request SERVICE FILE..."
+    raise BadArgument(f"say what to do: queuedriver client {protocol} ADDRESS {right}")
+
+
+def _opened(
+    protocol: str,
+    where: str,
+    service: str,
+    timeout: float,
+    tracked: bool,
+    curve: str | None,
+    max_message: int,
+) -> "tuple[ClientSession, Transport]":
+    from queuedriver.network import asking
+    from queuedriver.network.zmq import Spoke
+
+    keys = keys_of(curve)
+    name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
+    serial = int.from_bytes(os.urandom(3))
+    if protocol == "roundrobin":
+        hub = where.encode()
+        spoke = Spoke(where, hub + b":" + name, hub, keys, max_message)
+        return asking.RoundRobin(serial, timeout, tracked), spoke
+    spoke = Spoke(where, name, None, keys, max_message)
+    return asking.Scale0(service, f"{serial:x}.", timeout), spoke
+
+
+def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
+    for path in files:
+        with open(path, "rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise BadArgument(f"{path} is larger than --max-message")
+        yield os.path.basename(path), data
+
+
+def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
+    """Write answers down as they come; the exit code."""
+    from queuedriver.network.client import write_results
+
+    failed = 0
+    for name, reply in replies:
+        if reply.why:
+            failed += 1
+            say(f"{name}: {reply.why}")
+        elif to is None:
+            for result in reply.results:
+                sys.stdout.buffer.write(result.data)
+        else:
+            try:
+                write_results(to, name, reply.results)
+            except FileExistsError as error:
+                raise BadDocid(name, f"{error.filename} is there already") from None
+    sys.stdout.buffer.flush()
+    return 1 if failed else 0

@@ -1,0 +1,91 @@
+"""What `broker`, `worker` and `client` have in common: addresses, keys, and who can speak what."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from queuedriver.cli.arguments import duration
+from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.options import Options
+from queuedriver.settings import check_publish
+
+if TYPE_CHECKING:
+    from queuedriver.network.curve import Keys
+
+Protocol = Annotated[
+    Literal["roundrobin", "fuq", "pingpong", "scale0"],
+    typer.Argument(metavar="PROTOCOL", help="roundrobin, fuq, pingpong or scale0."),
+]
+Curve = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Encrypt, and know each other by the keys there: see keys."),
+]
+Tls = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="fuq: TLS with cert.pem, key.pem and ca.pem of DIR."),
+]
+SecretFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="fuq: both sides prove that they know what is in FILE."),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen for other hosts without asking who they are.")
+]
+MaxMessage = Annotated[str, typer.Option(metavar="SIZE", help="The largest document that is sent.")]
+Debug = Annotated[int, typer.Option("-d", "--debug", metavar="N", help="How much to tell: 0 to 9.")]
+Console = Annotated[bool, typer.Option("--console", help="roundrobin: take commands from stdin.")]
+
+# Where each listens unless told otherwise.
+PORTS = {
+    "roundrobin": ("tcp://127.0.0.1:6714",),
+    "fuq": ("tcp://127.0.0.1:5429",),
+    "pingpong": ("tcp://127.0.0.1:6715",),
+    # Workers first, then clients.
+    "scale0": ("tcp://127.0.0.1:8081", "tcp://127.0.0.1:8080"),
+}
+
+
+def limit(option: str, text: str | None) -> float | None:
+    """A time-out in seconds, above 0; None where none was asked for."""
+    if text is None:
+        return None
+    seconds = duration(option, text)
+    if seconds <= 0:
+        raise BadArgument(f"{option} {text}: more than 0")
+    return seconds
+
+
+def need_zmq() -> None:
+    """ConfigError where the extra is not installed."""
+    try:
+        import zmq  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise ConfigError(
+            "this needs ZeroMQ: pip install 'queuedriver[network]' (fuq does without)"
+        ) from None
+
+
+def keys_of(curve: str | None) -> "Keys | None":
+    """The keys of this side, if it was given any."""
+    if curve is None:
+        return None
+    from queuedriver.network.curve import load_keys
+
+    return load_keys(curve)
+
+
+def refuse(protocol: str, given: dict[str, object], allowed: dict[str, tuple[str, ...]]) -> None:
+    """BadArgument for an option that another protocol has."""
+    for option, protocols in allowed.items():
+        if given.get(option) and protocol not in protocols:
+            words = option.replace("_", "-")
+            raise BadArgument(f"--{words} is for {' and '.join(protocols)}, not for {protocol}")
+
+
+def checked(options: Options) -> Options:
+    """The options themselves; what cannot be meant was a slip of the command line."""
+    try:
+        check_publish(options.publish)
+        return options.check()
+    except ConfigError as error:
+        raise BadArgument(str(error)) from None

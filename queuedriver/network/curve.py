@@ -1,0 +1,162 @@
+"""CURVE: who may talk to a hub, and how it is known.
+
+A directory holds what one side needs: `own.key_secret`, its own pair; a hub's `authorized/`, the
+public keys of those who may connect, one file each; a spoke's `broker.key`, its hub's public key.
+Without a list of those who may, CURVE lets everybody in who knows the hub's public key; so a hub
+without one does not start.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
+import zmq
+import zmq.auth
+import zmq.utils.z85
+
+from queuedriver.errors import CannotUse, ConfigError, NotPermitted
+
+OWN = "own"
+HUB = "broker.key"
+AUTHORIZED = "authorized"
+
+# Identities that are remembered with the key they came with.
+_MOST_BOUND = 100_000
+# Characters of a key.
+_Z85 = 40
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """The keys of one side."""
+
+    public: bytes
+    secret: bytes
+    # A hub's: whose public keys may connect, by their names.
+    authorized: Mapping[bytes, str] = msgspec.field(default_factory=dict)
+    # A spoke's: the public key of its hub.
+    hub: bytes = b""
+
+    def serve(self, socket: "zmq.Socket[bytes]") -> None:
+        """Let only those in whose keys are known."""
+        if not self.authorized:
+            raise ConfigError(
+                f"nobody may connect: put the public keys (*.key) of workers and clients into "
+                f"{AUTHORIZED}/ beside this side's own"
+            )
+        self._own(socket)
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+
+    def call(self, socket: "zmq.Socket[bytes]") -> None:
+        """Connect to nobody but our hub."""
+        if not self.hub:
+            raise ConfigError(f"put the broker's public key beside this side's own, as {HUB}")
+        self._own(socket)
+        socket.setsockopt(zmq.CURVE_SERVERKEY, self.hub)
+
+    def _own(self, socket: "zmq.Socket[bytes]") -> None:
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
+
+
+def make_keys(directory: str) -> str:
+    """Make a pair of keys; the path of the public one."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise CannotUse(f"{directory} is not a directory; name another") from None
+    path = os.path.join(directory, OWN)
+    if os.path.exists(f"{path}.key_secret"):
+        raise ConfigError(f"{path}.key_secret is there already; remove it if nobody uses it")
+    before = os.umask(0o077)
+    try:
+        zmq.auth.create_certificates(directory, OWN)
+    finally:
+        os.umask(before)
+    os.makedirs(os.path.join(directory, AUTHORIZED), exist_ok=True)
+    return f"{path}.key"
+
+
+def load_keys(directory: str) -> Keys:
+    """The keys in a directory, or what is wrong with it."""
+    own = os.path.join(directory, f"{OWN}.key_secret")
+    public, secret = _load(own)
+    if os.stat(own).st_mode & 0o077:
+        raise NotPermitted(f"{own} may be read by others; chmod 600 it, and make new keys")
+    if secret is None:
+        raise ConfigError(f"{own} has no secret key in it; make one with queuedriver keys")
+    hub = os.path.join(directory, HUB)
+    return Keys(
+        public,
+        secret,
+        _authorized(os.path.join(directory, AUTHORIZED)),
+        _load(hub)[0] if os.path.exists(hub) else b"",
+    )
+
+
+def _authorized(directory: str) -> dict[bytes, str]:
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return {}
+    files = [name for name in names if name.endswith(".key")]
+    return {_load(os.path.join(directory, name))[0]: name[:-4] for name in files}
+
+
+def _load(path: str) -> tuple[bytes, bytes | None]:
+    try:
+        public, secret = zmq.auth.load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise _no_key(path, str(error)) from None
+    if len(public) != _Z85 or len(secret or bytes(_Z85)) != _Z85:
+        raise _no_key(path, f"a key has {_Z85} characters")
+    return public, secret
+
+
+def _no_key(path: str, why: str) -> ConfigError:
+    return ConfigError(f"{path} is no key ({why}); make one with: queuedriver keys DIRECTORY")
+
+
+class Doorkeeper:
+    """Answers ZeroMQ's question whether somebody may connect (its protocol ZAP)."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys) -> None:
+        self._socket = context.socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.bind("inproc://zeromq.zap.01")
+        self._keys = keys
+        # An identity belongs to the key that first came with it; the one that was not seen for
+        # longest is forgotten, as each start of a worker brings a new one.
+        self._bound: OrderedDict[bytes, bytes] = OrderedDict()
+        self.fd = int(self._socket.getsockopt(zmq.FD))
+
+    def pending(self) -> bool:
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+    def attend(self) -> None:
+        """Answer everybody who waits at the door."""
+        while self.pending():
+            self._socket.send_multipart(self._answer(self._socket.recv_multipart()))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _answer(self, question: list[bytes]) -> list[bytes]:
+        version, request, _domain, _address, identity, mechanism, *credentials = question
+        name = self._name(identity, mechanism, credentials)
+        code, words = (b"200", b"OK") if name else (b"400", b"this key is not authorized")
+        return [version, request, code, words, os.fsencode(name), b""]
+
+    def _name(self, identity: bytes, mechanism: bytes, credentials: list[bytes]) -> str:
+        """Who that is; empty for nobody we know."""
+        if mechanism != b"CURVE" or len(credentials) != 1:
+            return ""
+        key = zmq.utils.z85.encode(credentials[0])
+        name = self._keys.authorized.get(key, "")
+        if name and identity:
+            if self._bound.setdefault(identity, key) != key:
+                return ""
+            self._bound.move_to_end(identity)
+            if len(self._bound) > _MOST_BOUND:
+                self._bound.popitem(last=False)
+        return name

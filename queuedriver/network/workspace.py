@@ -1,0 +1,176 @@
+"""Where a worker processes what came by the network: the same document and outputs as in a queue,
+in memory for as long as a processor does not want files.
+
+Nothing that a peer sent forms a path: a document's file has one fixed name in a fresh directory of
+this worker alone, and the names of outputs are checked like any.
+"""
+
+import shutil
+import tempfile
+from contextlib import suppress
+
+from queuedriver import names
+from queuedriver.document import Document
+from queuedriver.errors import BadDocid, ProcessorFailed
+from queuedriver.filesystem import Directory
+from queuedriver.outcome import Failure
+from queuedriver.outputs import Outputs, Target, Written
+from queuedriver.protocols.dealing import Result, Work
+from queuedriver.settings import Publication
+
+_INPUT = "document"
+_RESULTS = "results"
+# By which a document goes that the protocol does not name, or not by a name we could use.
+_NAMELESS = "document"
+# Any N will do: nobody else ever looks into the directory.
+_TOKEN = "worker-000000000000000000"
+# With less than this left, in bytes, a failure is the disk's and not the document's.
+_FULL_DISK = 1 << 20
+
+
+class Workspace:
+    """One worker's directory, made anew at each start."""
+
+    def __init__(self) -> None:
+        self._payload: Payload | None = None
+        self._sheaf: Sheaf | None = None
+        # Whether a document was ever in a file here, or an output.
+        self._used = False
+        self._make()
+
+    def _make(self) -> None:
+        self._path = tempfile.mkdtemp(prefix="queuedriver-worker-")
+        self._inputs = Directory.open(self._path)
+        publication = Publication(names.DEFAULT_PUBLISH)
+        self._results = self._inputs.subdirectory(_RESULTS, create=True)
+        self._targets = (Target(_RESULTS, self._results, publication),)
+
+    def close(self) -> None:
+        self._results.close()
+        self._inputs.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def lay_out(self, work: Work) -> tuple["Payload", "Sheaf"]:
+        """What a processor gets."""
+        if self._results.gone():
+            # Whoever tidies up /tmp has not seen that it is in use.
+            self.close()
+            self._make()
+        docid = work.docid if names.objection(work.docid) is None else _NAMELESS
+        payload = Payload(docid, work.attempt, work.service, self._inputs, work.payload)
+        sheaf = Sheaf(docid, self._targets)
+        self._payload, self._sheaf = payload, sheaf
+        return payload, sheaf
+
+    def trouble(self) -> str:
+        """What is wrong with it, so that no document is to blame; empty when it is well."""
+        if self._results.gone():
+            return f"somebody has removed {self._path}"
+        room = self._results.room()
+        if room.read_only or room.free_bytes < _FULL_DISK:
+            state = "read-only" if room.read_only else "full"
+            return f"the file system of {self._path} is {state}"
+        return ""
+
+    def clear(self) -> None:
+        """The document has ended: nothing of it is to be found by the next. Where no file was ever
+        wanted there is none, and to look costs as much as all else that is done here."""
+        for one in (self._payload, self._sheaf):
+            self._used = self._used or (one is not None and one.in_files)
+        self._payload = self._sheaf = None
+        if not self._used:
+            return
+        self._inputs.remove(_INPUT)
+        for name in self._results.list():
+            self._results.remove_all(name)
+
+
+class Payload(Document):
+    """A document that is in memory; in a file once somebody wants one."""
+
+    __slots__ = ("_data", "in_files")
+
+    def __init__(
+        self, docid: str, attempt: int, queue: str, directory: Directory, data: bytes
+    ) -> None:
+        super().__init__(docid, attempt, queue, directory, _INPUT)
+        self._data = data
+        self.in_files = False
+
+    @property
+    def path(self) -> str:
+        """Where its file is, made now if it was not."""
+        self._to_file()
+        return super().path
+
+    def check(self) -> None:
+        """It was a file's contents when it was dealt."""
+
+    def descriptor(self) -> int:
+        """An open descriptor, for whoever passes it on; the caller closes it."""
+        self._to_file()
+        return super().descriptor()
+
+    def read(self) -> bytes:
+        """Its contents."""
+        return self._data
+
+    def _to_file(self) -> None:
+        self.in_files = True
+        with suppress(FileExistsError):
+            self._directory.write_new(self._name, self._data)
+
+
+class Sheaf(Outputs):
+    """The outputs of one document, to be sent."""
+
+    __slots__ = ("_kept", "in_files")
+
+    def __init__(self, docid: str, targets: tuple[Target, ...]) -> None:
+        super().__init__(docid, _TOKEN, targets)
+        self._kept: dict[str, bytes] = {}
+        self.in_files = False
+
+    def results(self, most: int) -> tuple[Result, ...]:
+        """What is to be sent: not more bytes than so many, or ProcessorFailed."""
+        size = sum(self._size(noted) for noted in self.written)
+        if size > most:
+            message = f"what came of it has {size} bytes; a message may have {most}"
+            raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
+        return tuple(self._result(noted) for noted in self.written)
+
+    def discard(self) -> None:
+        """Nothing of it is wanted."""
+        self._kept.clear()
+        super().discard()
+
+    def open_reserved(self) -> int:
+        """A descriptor of a further output under the document's own docid."""
+        self.in_files = True
+        return super().open_reserved()
+
+    def _write(self, data: bytes, noted: Written) -> None:
+        self._kept[noted.writing] = data
+
+    def _path(self, noted: Written) -> str:
+        self.in_files = True
+        return super()._path(noted)
+
+    def _move(self, path: str, noted: Written) -> None:
+        self.in_files = True
+        super()._move(path, noted)
+
+    def _size(self, noted: Written) -> int:
+        data = self._kept.get(noted.writing)
+        if data is not None:
+            return len(data)
+        return self._targets[noted.queue].directory.status(noted.writing).size
+
+    def _result(self, noted: Written) -> Result:
+        data = self._kept.get(noted.writing)
+        if data is None:
+            data = self._targets[noted.queue].directory.read_regular(noted.writing)
+        if data is None:
+            raise BadDocid(noted.writing, "it is not a regular file")
+        docid = noted.final.removesuffix(".ready")
+        return Result(data, None if docid == self._docid else docid)

@@ -1,0 +1,199 @@
+"""What a session and its loop say to each other, whatever the protocol. Pure.
+
+A session is told what happened (frames came, a worker is gone, time has passed, a document waits)
+and answers with effects, which its loop carries out in their order. Time is an argument:
+`now` is the loop's monotonic clock. A session raises RemoteProtocolError for what a peer may not
+send, and nothing else, whatever that was.
+
+A broker deals *work*: a document of an input queue, or a client's request that was kept there. Its
+`claim` is what all that is said of it later goes by.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from queuedriver.outcome import Setback
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client wants done. It is on disk before anything else happens to it."""
+
+    # The return path and the client's own id: the same again is the same request.
+    key: bytes
+    # The frames as they came, for whichever worker gets them, and the way back.
+    frames: tuple[bytes, ...]
+    service: str = ""
+    # Whether it is kept until it is answered; without, it is finished before it is sent.
+    answered: bool = True
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A claimed document, or a client's request, to be dealt to a worker."""
+
+    claim: str
+    docid: str
+    attempt: int
+    payload: bytes
+    service: str = ""
+    request: Request | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One output of a document; without a name it gets the document's."""
+
+    data: bytes
+    name: str | None = None
+
+
+# What is to be done. By the transport:
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Frames for a peer. One that cannot be reached is `gone`."""
+
+    peer: bytes
+    frames: tuple[bytes, ...]
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Drop the peer's connection, once what was sent before has left."""
+
+    peer: bytes
+    why: str
+
+
+# By the broker's queues:
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A document was processed: publish its results."""
+
+    claim: str
+    results: tuple[Result, ...]
+
+
+class SetBack(msgspec.Struct, frozen=True):
+    """It was not: charge it, give it back, or let it wait."""
+
+    claim: str
+    how: Setback
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A worker is lost, and with it what it had in hand: each claim is charged one attempt."""
+
+    worker: bytes
+    claims: tuple[str, ...]
+    # silent, overdue, left, unroutable
+    why: str
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A client's request: keep it, then deal it like a document."""
+
+    request: Request
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to a client's request: keep it, finish the request, then send it."""
+
+    claim: str
+    peer: bytes
+    frames: tuple[bytes, ...]
+
+
+# By the worker's loop:
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Process this; the session is told how it went by `finished` or `failed`."""
+
+    work: Work
+
+
+class Reconnect(msgspec.Struct, frozen=True):
+    """The broker is silent: close the connection, open a new one, and call `start` again."""
+
+    why: str
+    # The address of another broker; empty: the same one.
+    to: str = ""
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Nothing more is to be done: end with this exit code."""
+
+    why: str
+    exit_code: int = 0
+
+
+# By whoever looks on:
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Something a person may want to know, from this level of `-d` on."""
+
+    level: int
+    words: str
+
+
+Effect = Send | Close | Done | SetBack | Lost | Asked | Answered | Process | Reconnect | Leave | Say
+Effects = list[Effect]
+
+
+class BrokerSession(Protocol):
+    """A broker's side of a protocol: all its workers and clients."""
+
+    def joined(self, peer: bytes, now: float) -> Effects:
+        """A connection was made. Only transports that have connections say so."""
+
+    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Frames of one message; of a stream, one chunk of bytes. `wall` is the time of day."""
+
+    def gone(self, peer: bytes, now: float) -> Effects:
+        """The peer cannot be reached any more."""
+
+    def ready(self, service: str = "") -> bool:
+        """Whether somebody would take a document now."""
+
+    def deal(self, work: Work, now: float) -> Effects:
+        """Send it to whose turn it is. Only after `ready`; what nobody takes after all (it needs
+        more than any worker has free) is set back with `Released`."""
+
+    def leave(self, now: float) -> Effects:
+        """The broker is about to leave: tell the workers, if the protocol has a word for it."""
+
+    def tick(self, now: float) -> Effects:
+        """Time has passed: heartbeats, expiries."""
+
+    def next_tick_at(self) -> float | None:
+        """When `tick` is worth calling; None: not before something else happens."""
+
+
+class WorkerSession(Protocol):
+    """A worker's side of a protocol; its one peer is the broker, called b\"\"."""
+
+    def start(self, now: float, wall: float) -> Effects:
+        """The connection is there, for the first time or again."""
+
+    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Frames of one message."""
+
+    def rejoined(self, now: float, wall: float) -> Effects:
+        """The connection broke and is there again: what was on its way, to or fro, may be lost."""
+
+    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
+        """A document that `Process` asked for is processed."""
+
+    def failed(self, claim: str, how: Setback, now: float) -> Effects:
+        """It is not: it failed, is to be tried later, or was interrupted."""
+
+    def leave(self, now: float) -> Effects:
+        """We were asked to leave: say goodbye. `Leave` comes when nothing is in hand."""
+
+    def tick(self, now: float, wall: float) -> Effects:
+        """Time has passed."""
+
+    def next_tick_at(self) -> float | None:
+        """When `tick` is worth calling."""

@@ -1,0 +1,139 @@
+"""STREAM: data that comes in parts, each asked for. Pure.
+
+The argument of each RESPONSE is a header and a part of what is carried:
+
+    state (0 more comes, 1 aborted, 2 finished), pack (R raw, Z zlib), length of the handle (8),
+    handle, bytes
+
+With state 0 the reader asks for the next part with `mqs_more`, naming a host id and the handle;
+with state 1 in that request it wants no more. What is carried, once unpacked, is a row of pieces:
+offset and length as 32-bit numbers in the host's order, then so many bytes. Pieces may overlap;
+their lengths add up to what was asked for.
+"""
+
+import struct
+import zlib
+
+import msgspec
+
+from queuedriver.errors import RemoteProtocolError
+
+GO_ON = b"0"
+ABORT = b"1"
+FINISHED = b"2"
+RAW = b"R"
+ZLIB = b"Z"
+
+# What a STREAM asks for, and the byte of which it consists.
+SIZE = 1024
+FILLING = b"\x01"
+# The longest part, header included.
+PART = 8192
+HANDLE = 8
+
+_PIECE = struct.Struct("=ii")
+# Pieces of one byte each are the most that a stream can consist of.
+_MOST_CARRIED = SIZE * (_PIECE.size + 1)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One RESPONSE's argument."""
+
+    state: bytes
+    handle: bytes
+    data: bytes
+    pack: bytes = RAW
+
+
+def encode_part(part: Part) -> bytes:
+    """Its bytes."""
+    head = part.state + part.pack + bytes((len(part.handle),))
+    return head + part.handle + part.data
+
+
+def decode_part(data: bytes) -> Part:
+    """What an argument says; RemoteProtocolError for what is none."""
+    if len(data) < 3 or len(data) < 3 + data[2]:
+        raise RemoteProtocolError("a part of a stream that is shorter than its header")
+    state, pack, end = data[:1], data[1:2], 3 + data[2]
+    if state not in (GO_ON, ABORT, FINISHED) or pack not in (RAW, ZLIB):
+        raise RemoteProtocolError(f"a part of a stream of state {state!r}, packed as {pack!r}")
+    return Part(state, data[3:end], data[end:], pack)
+
+
+def pieces_of(cuts: list[tuple[int, int]]) -> bytes:
+    """What a stream carries that sends these (offset, length)."""
+    return b"".join(_PIECE.pack(offset, length) + FILLING * length for offset, length in cuts)
+
+
+class Writer:
+    """One stream that is sent, part by part."""
+
+    def __init__(self, handle: bytes, carried: bytes, pack: bytes = RAW, part: int = PART) -> None:
+        self.handle = handle
+        self._pack = pack
+        self._left = zlib.compress(carried) if pack == ZLIB else carried
+        self._room = max(1, part - 3 - len(handle))
+
+    def next(self) -> Part:
+        """The part that is next, the last one with state 2."""
+        data, self._left = self._left[: self._room], self._left[self._room :]
+        return Part(GO_ON if self._left else FINISHED, self.handle, data, self._pack)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to be sent."""
+        return not self._left
+
+
+class Reader:
+    """One stream that is received. Whatever comes, it holds a bounded number of bytes."""
+
+    def __init__(self, size: int = SIZE) -> None:
+        self._size = size
+        # Bytes that are yet to come.
+        self.left = size
+        self._carried = b""
+        self._inflate: zlib._Decompress | None = None
+        self.handle = b""
+
+    def take(self, part: Part) -> bool:
+        """Take a part in; whether it was the last. RemoteProtocolError: it cannot be right."""
+        if part.state == ABORT:
+            raise RemoteProtocolError("the stream was aborted")
+        self.handle = part.handle
+        self._carried += self._unpacked(part)
+        if len(self._carried) > _MOST_CARRIED:
+            raise RemoteProtocolError("a stream that carries more than was asked for")
+        self._cut()
+        if part.state == GO_ON:
+            return False
+        if self.left or self._carried:
+            raise RemoteProtocolError(f"a stream that ended with {self.left} bytes yet to come")
+        return True
+
+    def _unpacked(self, part: Part) -> bytes:
+        if part.pack == RAW:
+            return part.data
+        self._inflate = self._inflate or zlib.decompressobj()
+        try:
+            return self._inflate.decompress(part.data, _MOST_CARRIED + 1)
+        except zlib.error as error:
+            raise RemoteProtocolError(f"a part of a stream that is not zlib: {error}") from None
+
+    def _cut(self) -> None:
+        at = 0
+        while len(self._carried) >= at + _PIECE.size:
+            offset, length = _PIECE.unpack_from(self._carried, at)
+            if not (
+                0 <= offset <= self._size and 0 < length <= min(self.left, self._size - offset)
+            ):
+                raise RemoteProtocolError(f"a piece of {length} bytes at {offset} of a stream")
+            end = at + _PIECE.size + length
+            if len(self._carried) < end:
+                break
+            if self._carried[at + _PIECE.size : end] != FILLING * length:
+                raise RemoteProtocolError("a piece of a stream with other bytes than were agreed")
+            self.left -= length
+            at = end
+        self._carried = self._carried[at:]

@@ -1,0 +1,427 @@
+"""Brokers and workers as they are started: how they leave, what they refuse, who is let in."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuedriver.network.curve import Doorkeeper, load_keys, make_keys
+from queuedriver.queue import Queue
+from tests.cli.processes import command, ended, start
+from tests.cli.queues import listed, submit, wait_for
+
+_MODULE = """
+import time
+from pathlib import Path
+from queuedriver import Output
+
+HERE = Path(__file__).parent
+
+def shout(document):
+    return document.read().upper()
+
+def wait(document):
+    (HERE / "began").touch()
+    while not (HERE / "go").exists():
+        time.sleep(0.005)
+    return document.read().upper()
+
+def hang(document):
+    (HERE / "began").touch()
+    while True:
+        try:
+            time.sleep(100)
+        except BaseException:
+            pass
+
+def two(document):
+    return [b"one", Output(b"two", "other")]
+
+def large(document):
+    return bytes(100_000)
+"""
+
+Process = subprocess.Popen[bytes]
+
+
+class Place:
+    """An input, an output, and who is at work on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.input, self.output = root / "in", root / "out"
+        self.output.mkdir()
+        submit(self.input)
+        (root / "loud.py").write_text(_MODULE)
+        self.endpoint = "tcp://127.0.0.1:*"
+        self._all: list[Process] = []
+
+    def broker(self, *more: str) -> Process:
+        """One that listens; always at the same address."""
+        args = ("--to", "out", "--listen", self.endpoint, *more)
+        process = self._start("broker", "pingpong", "in", *args)
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        found = re.search(r"tcp://[0-9.:]+", line)
+        assert found, line + process.stderr.read().decode()
+        self.endpoint = found[0]
+        return process
+
+    def worker(self, function: str = "shout", *more: str) -> Process:
+        args = (self.endpoint, "--call", f"loud:{function}", *more)
+        return self._start("worker", "pingpong", *args)
+
+    def _start(self, *args: str) -> Process:
+        process = start(*args, cwd=self.root)
+        self._all.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self._all:
+            process.kill()
+            with contextlib.suppress(ValueError):
+                process.communicate()
+
+    def began(self) -> None:
+        wait_for((self.root / "began").exists)
+
+    def outputs(self) -> dict[str, bytes]:
+        return {
+            name: (self.output / name).read_bytes()
+            for name in listed(self.output)
+            if name[0] != "."
+        }
+
+    def items(self) -> list[str]:
+        return [name for name in listed(self.input) if name[0] != "." and name != "discarded"]
+
+    def cause(self, docid: str) -> str:
+        with Queue.open(self.input) as queue:
+            report = queue.report(docid)
+        assert report is not None
+        return report.failure.cause
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.end()
+
+
+def ask(process: Process, number: signal.Signals = signal.SIGTERM) -> int:
+    process.send_signal(number)
+    return ended(process).code
+
+
+# Leaving
+
+
+def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
+    submit(place.input, "a", "b", "c")
+    broker = place.broker("--drain")
+    worker = place.worker()
+    said = ended(broker)
+    assert (said.code, said.err) == (
+        0,
+        "queuedriver: drained: the queue is drained; 3 documents done\n",
+    )
+    assert ended(worker).code == 0
+    assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in "abc"}
+    assert place.items() == []
+
+
+def test_broker_of_a_queue_that_is_done_closes_what_it_feeds(place: Place) -> None:
+    submit(place.input, "doc")
+    (place.input / "done").touch()
+    broker = place.broker()
+    worker = place.worker()
+    assert [ended(broker).code, ended(worker).code] == [0, 0]
+    assert (place.output / "done").exists()
+
+
+def test_workers_wait_for_a_broker_that_was_asked_to_leave_and_comes_back(place: Place) -> None:
+    broker = place.broker()
+    worker = place.worker()
+    submit(place.input, "first")
+    wait_for(place.outputs)
+    assert ask(broker) == 0
+    broker = place.broker()
+    submit(place.input, "second")
+    wait_for(lambda: len(place.outputs()) == 2)
+    assert worker.poll() is None
+    assert [ask(worker), ask(broker)] == [0, 0]
+
+
+@pytest.mark.parametrize("how", ["QUIT", "signal"])
+def test_broker_that_is_asked_to_leave_waits_for_what_is_at_hand(place: Place, how: str) -> None:
+    submit(place.input, "doc")
+    broker = place.broker()
+    worker = place.worker("wait")
+    place.began()
+    submit(place.input, "next")
+    if how == "QUIT":
+        (place.input / "QUIT").touch()
+    else:
+        broker.send_signal(signal.SIGTERM)
+    (place.root / "go").touch()
+    assert ended(broker).code == 0
+    # The other one waits for a broker.
+    assert place.outputs() == {"doc.ready": b"CONTENT"}
+    assert place.items() == [*(["QUIT"] if how == "QUIT" else []), "next.ready"]
+    if how == "QUIT":
+        assert ended(worker).code == 0
+
+
+def test_second_wish_gives_back_what_is_at_hand_uncharged(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker()
+    place.worker("wait")
+    place.began()
+    broker.send_signal(signal.SIGTERM)
+    # Signals that come together are one wish.
+    time.sleep(0.15)
+    assert ask(broker) == 0
+    assert place.items() == ["doc.ready"]
+
+
+def test_grace_that_is_over_gives_back_what_is_at_hand(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--grace", "50ms")
+    place.worker("wait")
+    place.began()
+    assert ask(broker) == 0
+    assert place.items() == ["doc.ready"]
+
+
+def test_paused_broker_deals_nothing_and_takes_in_what_was_dealt(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker()
+    place.worker("wait")
+    place.began()
+    (place.input / "PAUSE").touch()
+    submit(place.input, "next")
+    (place.root / "go").touch()
+    wait_for(place.outputs)
+    assert place.outputs() == {"doc.ready": b"CONTENT"}
+    assert place.items() == ["PAUSE", "next.ready"]
+    (place.input / "PAUSE").unlink()
+    wait_for(lambda: len(place.outputs()) == 2)
+    assert ask(broker) == 0
+
+
+def test_worker_that_is_asked_to_leave_ends_its_document_first(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--drain")
+    worker = place.worker("wait")
+    place.began()
+    worker.send_signal(signal.SIGTERM)
+    (place.root / "go").touch()
+    assert [ended(worker).code, ended(broker).code] == [0, 0]
+    assert place.outputs() == {"doc.ready": b"CONTENT"}
+
+
+def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--retries", "0")
+    worker = place.worker("wait", "--grace", "50ms")
+    place.began()
+    assert ask(worker) == 0
+    wait_for(lambda: place.items() == ["doc.ready"])
+    assert ask(broker) == 0
+
+
+def test_worker_that_has_done_enough_leaves_and_another_goes_on(place: Place) -> None:
+    submit(place.input, "a", "b")
+    broker = place.broker("--drain")
+    assert ended(place.worker("shout", "--max-documents", "1")).code == 0
+    assert len(place.outputs()) == 1
+    place.worker()
+    assert ended(broker).code == 0
+
+
+# What does not work
+
+
+def test_document_that_is_too_large_is_discarded_and_keeps_nobody_up(place: Place) -> None:
+    submit(place.input, "large", content=b"x" * 1001)
+    submit(place.input, "small", content=b"x" * 1000)
+    broker = place.broker("--drain", "--max-message", "1000")
+    place.worker()
+    assert ended(broker).code == 1
+    assert place.cause("large") == "too-large"
+    assert list(place.outputs()) == ["small.ready"]
+
+
+@pytest.mark.parametrize(("function", "words"), [("two", "2 outputs"), ("large", "100000 bytes")])
+def test_result_that_cannot_be_sent_discards_its_document_alone(
+    place: Place, function: str, words: str
+) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--drain")
+    place.worker(function, "--max-message", "1000")
+    assert ended(broker).code == 1
+    with Queue.open(place.input) as queue:
+        report = queue.report("doc")
+    assert report is not None
+    assert words in report.failure.message
+    # Permanent: it was not tried again.
+    assert len(report.attempts) == 1
+
+
+def test_processor_that_hangs_ends_its_worker_shows_where_and_costs_an_attempt(
+    place: Place,
+) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--drain", "--retries", "0")
+    worker = place.worker("hang", "--timeout", "100ms", "--hard-after", "200ms")
+    said = ended(worker)
+    assert said.code == 1
+    assert "in hang" in said.err
+    assert ended(broker).code == 1
+    assert place.cause("doc") == "worker-lost"
+
+
+def test_program_that_cannot_start_costs_no_document_anything(place: Place) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--retries", "0")
+    program = place.root / "program"
+    program.write_text("#!/nowhere/to/be/found\n")
+    program.chmod(0o755)
+    args = ("worker", "pingpong", place.endpoint, "--command", f"{program} {{input}} {{output}}")
+    assert command(*args, cwd=place.root).code == 78
+    wait_for(lambda: place.items() == ["doc.ready"])
+    place.worker()
+    wait_for(place.outputs)
+    assert ask(broker) == 0
+
+
+def test_address_that_is_taken_is_said_before_any_queue_is_touched(place: Place) -> None:
+    place.broker()
+    (place.root / "other").mkdir()
+    args = ("--to", "out", "--listen", place.endpoint)
+    said = command("broker", "pingpong", "other", *args, cwd=place.root)
+    assert said.code == 73
+    assert place.endpoint in said.err
+    assert listed(place.root / "other") == []
+
+
+def test_ipv6_will_do(place: Place) -> None:
+    submit(place.input, "doc")
+    args = ("broker", "pingpong", "in", "--to", "out", "--drain", "--listen", "tcp://[::1]:*")
+    process = start(*args, cwd=place.root)
+    place._all.append(process)
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    if "cannot assign" in line.lower():
+        pytest.skip("no IPv6 here")
+    found = re.search(r"tcp://\[::1\]:[0-9]+", line)
+    assert found, line
+    place.endpoint = found[0]
+    place.worker()
+    assert ended(process).code == 0
+
+
+# CURVE
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A broker's directory of keys, and a worker's whose key is authorized."""
+    for side in ("broker", "worker", "stranger"):
+        make_keys(str(tmp_path / side))
+    own = {side: (tmp_path / side / "own.key").read_bytes() for side in ("broker", "worker")}
+    (tmp_path / "broker/authorized/rose.key").write_bytes(own["worker"])
+    for side in ("worker", "stranger"):
+        (tmp_path / side / "broker.key").write_bytes(own["broker"])
+    return tmp_path
+
+
+def test_worker_whose_key_is_authorized_is_let_in_and_no_other(place: Place, keys: Path) -> None:
+    submit(place.input, "doc")
+    broker = place.broker("--curve", "broker", "--drain")
+    others = [place.worker("two", "--curve", "stranger"), place.worker("two")]
+    # They have tried for long enough to have said so.
+    for one in others:
+        assert one.stderr is not None
+        while "silent" not in (line := one.stderr.readline().decode()):
+            assert line
+    assert place.items() == ["doc.ready"]
+    place.worker("shout", "--curve", "worker")
+    assert ended(broker).code == 0
+    assert place.outputs() == {"doc.ready": b"CONTENT"}
+
+
+def test_broker_without_a_list_of_keys_does_not_start(place: Place, keys: Path) -> None:
+    (keys / "broker/authorized/rose.key").unlink()
+    args = ("broker", "pingpong", "in", "--to", "out", "--listen", "tcp://127.0.0.1:*")
+    said = command(*args, "--curve", "broker", cwd=place.root)
+    assert said.code == 78
+    assert "authorized" in said.err
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "words"),
+    [
+        (lambda side: (side / "own.key_secret").chmod(0o640), 77, "read by others"),
+        (lambda side: (side / "own.key_secret").unlink(), 78, "queuedriver keys"),
+        (lambda side: (side / "broker.key").unlink(), 78, "broker.key"),
+        (lambda side: (side / "broker.key").write_text("none"), 78, "no key"),
+        (
+            lambda side: (side / "broker.key").write_text('curve\n    public-key = "short"\n'),
+            78,
+            "40 characters",
+        ),
+    ],
+)
+def test_keys_that_cannot_work_are_said(keys: Path, spoil: object, code: int, words: str) -> None:
+    assert callable(spoil)
+    spoil(keys / "worker")
+    args = ("worker", "pingpong", "tcp://127.0.0.1:1", "--command", "cat", "--curve", "worker")
+    said = command(*args, cwd=keys)
+    assert said.code == code
+    assert words in said.err
+
+
+def test_identity_belongs_to_the_key_that_first_came_with_it(keys: Path) -> None:
+    """Two that are authorized: neither can take the other's work by its name."""
+    other = (keys / "stranger/own.key").read_bytes()
+    (keys / "broker/authorized/fern.key").write_bytes(other)
+    hub, rose, fern = (load_keys(str(keys / one)) for one in ("broker", "worker", "stranger"))
+    zmq = pytest.importorskip("zmq")
+    decode = pytest.importorskip("zmq.utils.z85").decode
+    with zmq.Context() as context:
+        door = Doorkeeper(context, hub)
+        try:
+
+            def come(identity: bytes, key: bytes) -> list[bytes]:
+                question = [b"1.0", b"1", b"", b"127.0.0.1", identity, b"CURVE", decode(key)]
+                return door._answer(question)[2:5:2]
+
+            assert come(b"one", rose.public) == [b"200", b"rose"]
+            assert come(b"one", rose.public) == [b"200", b"rose"]
+            assert come(b"one", fern.public) == [b"400", b""]
+            assert come(b"two", fern.public) == [b"200", b"fern"]
+            assert come(b"", fern.public) == [b"200", b"fern"]
+            assert come(b"three", hub.public) == [b"400", b""]
+            plain = [b"1.0", b"1", b"", b"127.0.0.1", b"x", b"PLAIN", b"ann", b"secret"]
+            assert door._answer(plain)[2] == b"400"
+        finally:
+            door.close()
+
+
+def test_keys_are_made_for_their_owner_alone_and_never_over_others(tmp_path: Path) -> None:
+    said = command("keys", "mine", cwd=tmp_path)
+    assert (said.code, said.out) == (0, "mine/own.key\n")
+    assert (tmp_path / "mine").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "mine/own.key_secret").stat().st_mode & 0o077 == 0
+    before = (tmp_path / "mine/own.key_secret").read_bytes()
+    assert command("keys", "mine", cwd=tmp_path).code == 78
+    assert (tmp_path / "mine/own.key_secret").read_bytes() == before
+    assert os.listdir(tmp_path / "mine/authorized") == []

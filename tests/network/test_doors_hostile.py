@@ -1,0 +1,396 @@
+"""Peers that send what nobody may send: a broker drops it, and goes on dealing to honest workers.
+
+`python -m tests.fuzz frames --runs 5000` says more to sessions.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import zmq
+
+from queuedriver import names
+from queuedriver.errors import RemoteProtocolError
+from queuedriver.network.meter import BURST, RATE, Meter
+from queuedriver.network.transport import AROUND, MAX_FRAMES, Gone, Message
+from queuedriver.network.workspace import Workspace
+from queuedriver.network.zmq import Hub, Spoke
+from queuedriver.protocols.dealing import Process, Result, Send, Work
+from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
+from queuedriver.protocols.roundrobin_worker import RoundRobinWorker
+from tests.drivers import PATIENCE, until
+from tests.fuzz import frames
+from tests.network.doors import WITH_ZEROMQ, Doors, open_doors
+
+# Frames that sessions are given here; the command gives them millions.
+FRAMES = 300_000
+
+# Names that lead elsewhere, or that nothing can have.
+EVIL = ("../../x", "/tmp/queuedriver-evil", "a\0b", "n" * 300, "..", ".", "a/b", ".hidden")
+
+
+def test_many_frames_end_in_effects_or_the_one_error() -> None:
+    said, seed = frames.COUNTED["frames"], 0
+    while frames.COUNTED["frames"] < said + FRAMES:
+        seed += 1
+        for script in frames.scripts(10, seed):
+            frames.play(script)
+    assert frames.COUNTED["refused"] > FRAMES // 100
+
+
+# A real broker
+
+
+@pytest.fixture(params=WITH_ZEROMQ)
+def doors(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Doors]:
+    with Doors(tmp_path, str(request.param)) as doors:
+        yield doors
+
+
+@contextlib.contextmanager
+def dealer(endpoint: str, identity: bytes = b"") -> Iterator["zmq.Socket[bytes]"]:
+    """Somebody's socket."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 0)
+        # It sends no more than the other side takes in.
+        dealer.setsockopt(zmq.SNDHWM, 10)
+        dealer.setsockopt(zmq.SNDTIMEO, int(PATIENCE * 1000))
+        if identity:
+            dealer.setsockopt(zmq.IDENTITY, identity)
+        dealer.connect(endpoint)
+        yield dealer
+
+
+def _say_nonsense(endpoint: str) -> None:
+    with dealer(endpoint) as peer:
+        for message in ([b"x"], [b"x", b""], [b"\xff"] * 7, [b"\0" * 10_000], [b"x"] * 65):
+            for _ in range(20):
+                peer.send_multipart(message)
+
+
+def _send_200_001_frames(endpoint: str) -> None:
+    with dealer(endpoint) as peer:
+        peer.send_multipart([b"x"] * 200_001)
+        # It has been read once this fits, too.
+        for _ in range(30):
+            peer.send(b"x")
+
+
+def _send_a_frame_of_65_mb(endpoint: str) -> None:
+    with dealer(endpoint) as peer, peer.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
+        peer.send(bytes(65 << 20))
+        assert monitor.poll(int(PATIENCE * 1000)), "whoever sends that is cut off"
+        peer.disable_monitor()
+
+
+def _go_by_others_names(endpoint: str) -> None:
+    with dealer(endpoint, b"twin") as one, dealer(endpoint, b"twin") as other:
+        for name in (endpoint.encode(), b"\x01" * 255, b"broker", b"../../x"):
+            with dealer(endpoint, name) as peer:
+                peer.send(b"x")
+                one.send(b"x")
+                other.send(b"x")
+
+
+_GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\1NULL".ljust(64, b"\0")
+_NO_ZMTP = (
+    b"",
+    b"\0",
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    os.urandom(10_000),
+    b"\xff" * 10_000,
+    _GREETING[:20],
+    _GREETING,
+    _GREETING + b"\xff" * 1000,
+    # A command, and a frame, of 2^63 bytes.
+    _GREETING + b"\x06" + b"\x7f" + b"\xff" * 7,
+    _GREETING + b"\x04\x19\5READY\x0bSocket-Type\0\0\0\x06DEALER" + b"\x02\x7f" + b"\xff" * 7,
+)
+
+
+def _speak_no_zmtp(endpoint: str) -> None:
+    with contextlib.ExitStack() as at_end:
+        for data in _NO_ZMTP * 5:
+            _connect_and_say(at_end, endpoint, data)
+
+
+def _connect_and_say(at_end: contextlib.ExitStack, endpoint: str, data: bytes) -> None:
+    """Once, and then nothing any more."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    peer = at_end.enter_context(socket.create_connection((host, int(port))))
+    with contextlib.suppress(ConnectionError):
+        peer.sendall(data)
+
+
+@pytest.mark.parametrize(
+    "misdeed",
+    [
+        _say_nonsense,
+        _send_200_001_frames,
+        _send_a_frame_of_65_mb,
+        _go_by_others_names,
+        _speak_no_zmtp,
+    ],
+)
+def test_broker_that_hears_nonsense_goes_on_dealing_to_honest_workers(
+    doors: Doors, misdeed: Callable[[str], None]
+) -> None:
+    broker = doors.broker(retries=0)
+    worker = doors.worker()
+    doors.bring_many(20)
+    doors.wait_for_outputs(1)
+    misdeed(doors.endpoint)
+    doors.bring_many(20)
+    doors.wait_until_empty()
+    assert worker.alive
+    broker.signal()
+    assert broker.ended() == 0
+    assert doors.account() == []
+    assert doors.discarded() == []
+
+
+# For fuq: no magic, no type, a body of 4 GB, one that does not come, one that nests, half a header.
+_NO_FUQ = (
+    b"",
+    b"\0" * 12,
+    os.urandom(10_000),
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    struct.pack("<HHII", 0xC047, 99, 0, 0),
+    struct.pack("<HHII", 0xC047, 3, 0, 0xFFFFFFFF),
+    struct.pack("<HHII", 0xC047, 1, 0, 0xFFFFFFFF),
+    struct.pack("<HHII", 0xC047, 3, 0, 1 << 20) + b"x" * 1000,
+    struct.pack("<HHII", 0xC047, 3, 0, 2000) + b"\x91" * 2000,
+    b"\x47",
+)
+
+
+def test_broker_of_fuq_that_reads_nonsense_goes_on_dealing_to_honest_clients(
+    tmp_path: Path,
+) -> None:
+    with open_doors(tmp_path, "fuq") as doors, contextlib.ExitStack() as at_end:
+        broker = doors.broker(retries=0)
+        doors.worker()
+        doors.bring("first")
+        doors.wait_for_outputs(1)
+        for data in _NO_FUQ * 5:
+            _connect_and_say(at_end, doors.endpoint, data)
+        doors.bring("second", "third")
+        doors.wait_until_empty()
+        broker.signal()
+        assert broker.ended() == 0
+        assert doors.account() == []
+
+
+def test_peers_that_never_stop_talking_and_leave_amid_it_keep_no_document_from_honest_workers(
+    doors: Doors,
+) -> None:
+    """As long as ZeroMQ was told to stop reading at some point, this aborted the broker."""
+    broker = doors.broker(retries=0)
+    doors.worker()
+    for _ in range(5):
+        doors.bring_many(10)
+        with dealer(doors.endpoint) as peer:
+            for _ in range(20_000):
+                peer.send(b"x")
+        # One that stays within what a peer may send, and one that does not.
+        with dealer(doors.endpoint) as peer:
+            for _ in range(60_000):
+                peer.send(b"x")
+    doors.wait_until_empty()
+    broker.signal()
+    assert broker.ended() == 0
+    assert doors.account() == []
+    assert doors.discarded() == []
+
+
+# Limits
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    hub = Hub(("tcp://127.0.0.1:*",), b"hub", max_message=10_000)
+    yield hub
+    hub.close()
+
+
+def _next(transport: Hub | Spoke) -> Message | Gone:
+    """What comes next."""
+    came: list[object] = []
+
+    def something() -> bool:
+        came.extend(transport.arrivals())
+        return bool(came)
+
+    until(something, "something arrives")
+    (only,) = came
+    assert isinstance(only, Message | Gone)
+    return only
+
+
+def test_message_has_64_frames_at_most_and_whoever_sends_more_is_gone(hub: Hub) -> None:
+    with dealer(hub.endpoints[0], b"peer") as peer:
+        peer.send_multipart([b"x"] * MAX_FRAMES)
+        assert _next(hub) == Message(b"peer", [b"x"] * MAX_FRAMES)
+        peer.send_multipart([b"x"] * (MAX_FRAMES + 1))
+        assert isinstance(_next(hub), Gone)
+        peer.send(b"x")
+        assert _next(hub) == Message(b"peer", [b"x"])
+
+
+def test_frames_of_a_message_are_together_no_longer_than_one_may_be(hub: Hub) -> None:
+    with dealer(hub.endpoints[0], b"peer") as peer:
+        most = [bytes(10_000), bytes(AROUND)]
+        peer.send_multipart(most)
+        assert _next(hub) == Message(b"peer", most)
+        peer.send_multipart([*most, b"x"])
+        assert isinstance(_next(hub), Gone)
+
+
+def test_frame_that_is_too_long_ends_its_connection(hub: Hub) -> None:
+    with (
+        dealer(hub.endpoints[0], b"peer") as peer,
+        peer.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor,
+    ):
+        peer.send(bytes(10_000 + AROUND + 1))
+        assert monitor.poll(int(PATIENCE * 1000))
+        peer.disable_monitor()
+    assert [*hub.arrivals()] == []
+
+
+def test_whatever_a_client_may_send_fits_to_its_worker_with_the_way_home_added(hub: Hub) -> None:
+    """It would stay in the worker's hands for ever, if only its broker had heard of it."""
+    spoke = Spoke(hub.endpoints[0], b"worker", b"hub", max_message=10_000)
+    client = b"c" * 255
+    try:
+        until(lambda: spoke.send(b"", (b"hello",)), "it is connected")
+        assert _next(hub) == Message(b"worker", [b"hello"])
+        for request in (
+            [b"x"] * (MAX_FRAMES - 1),
+            [bytes(10_000), bytes(AROUND)],
+        ):
+            assert hub.send(b"worker", (*request, client))
+            assert _next(spoke) == Message(b"", [*request, client])
+    finally:
+        spoke.close()
+
+
+def test_worker_that_does_not_read_for_hours_is_not_lost_and_misses_nothing(hub: Hub) -> None:
+    """It has one document all the time, and is probed each second."""
+    spoke = Spoke(hub.endpoints[0], b"worker", max_message=10_000)
+
+    def all_sent() -> bool:
+        hub.tick(time.monotonic())
+        return hub.next_tick_at() is None
+
+    try:
+        until(lambda: spoke.send(b"", (b"hello",)), "it is connected")
+        assert _next(hub) == Message(b"worker", [b"hello"])
+        # More than queues and the kernel have room for, so that they leave only if they are read.
+        for _ in range(90):
+            assert all(hub.send(b"worker", (b"", bytes(1000))) for _ in range(500))
+            until(all_sent, "probes have left")
+        heard = 0
+        while heard < 45_000:
+            heard += len([*spoke.arrivals()])
+    finally:
+        spoke.close()
+
+
+def test_request_that_has_no_frame_left_for_the_way_home_is_an_error_of_its_client() -> None:
+    most = [b"", b"LMQv100", b"\x04", b"id", *[b"x"] * (MAX_FRAMES - 5), b""]
+    with pytest.raises(RemoteProtocolError, match="frames"):
+        RoundRobinBroker().receive(b"client", most, 0.0, 0.0)
+    assert RoundRobinBroker().receive(b"client", most[:4] + most[5:], 0.0, 0.0)
+
+
+def test_peer_may_send_so_much_at_once_and_so_much_for_ever_and_others_are_not_hindered() -> None:
+    meter = Meter()
+    # Whoever keeps to the rate never notices.
+    assert all(meter.allow(b"honest", at / RATE) for at in range(int(10 * RATE)))
+    seconds = 5
+    heard = sum(meter.allow(b"flood", at / (20 * RATE)) for at in range(int(20 * RATE * seconds)))
+    assert heard == pytest.approx(BURST + seconds * RATE, rel=0.01)
+    assert meter.allow(b"honest", 10.0)
+
+
+# Names
+
+
+@pytest.mark.parametrize("docid", EVIL)
+def test_no_name_that_a_broker_sends_forms_a_path_of_a_worker(docid: str) -> None:
+    workspace = Workspace()
+    try:
+        document, _ = workspace.lay_out(Work("claim", docid, 0, b"payload"))
+        assert Path(document.path).read_bytes() == b"payload"
+        assert Path(document.path).name == "document"
+        assert names.objection(document.docid) is None
+    finally:
+        workspace.close()
+
+
+class Rogue:
+    """A worker of roundrobin that calls its results what it likes."""
+
+    def __init__(self, endpoint: str) -> None:
+        hub = endpoint.encode()
+        self._spoke = Spoke(endpoint, hub + b":rogue", hub)
+        self._session = RoundRobinWorker(1)
+        self._work: list[Work] = []
+        self._carry_out(self._session.start(time.monotonic(), time.time()))
+
+    def close(self) -> None:
+        self._spoke.close()
+
+    def answer(self, name: str) -> str:
+        """Take the next document, and call what comes of it so; whose it is."""
+        until(self._has_work, "it is dealt to")
+        work = self._work.pop()
+        result = Result(b"evil", name)
+        self._carry_out(self._session.finished(work.claim, (result,), time.monotonic()))
+        return work.docid
+
+    def _has_work(self) -> bool:
+        now, wall = time.monotonic(), time.time()
+        for arrival in self._spoke.arrivals():
+            if isinstance(arrival, Message):
+                self._carry_out(self._session.receive(arrival.frames, now, wall))
+        at = self._session.next_tick_at()
+        if at is not None and at <= now:
+            self._carry_out(self._session.tick(now, wall))
+        return bool(self._work)
+
+    def _carry_out(self, effects: Sequence[object]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._spoke.send(b"", effect.frames)
+            elif isinstance(effect, Process):
+                self._work.append(effect.work)
+
+
+def test_no_name_that_a_worker_sends_forms_a_path_of_the_broker(tmp_path: Path) -> None:
+    place = tmp_path / "one" / "two"
+    place.mkdir(parents=True)
+    with Doors(place, "roundrobin") as doors:
+        broker = doors.broker(retries=0)
+        doors.bring_many(len(EVIL))
+        rogue = Rogue(doors.endpoint)
+        try:
+            called = {rogue.answer(name): name for name in EVIL}
+        finally:
+            rogue.close()
+        doors.wait_until_empty()
+        broker.signal()
+        assert broker.ended() == 0
+        # Each has failed for it, and nothing has appeared anywhere.
+        assert {*doors.discarded()} == {*called}
+        causes = {doors.report(docid).failure.cause for docid in called}
+        assert len(causes) == 1, causes
+        assert doors.files() == {}
+        assert {one.name for one in place.iterdir()} == {"in", "out", "words"}
+        assert [*tmp_path.iterdir()] == [tmp_path / "one"]
+        assert not Path("/tmp/queuedriver-evil").exists()
