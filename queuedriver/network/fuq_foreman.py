@@ -293,10 +293,10 @@ class Foreman:
         for one in self.jobs():
             need = one.record.file.num_proc
             while one.waiting:
-                to = session.takes(one.id, need, reserved)
+                to = session.takes(one.id, need, now, reserved)
                 if to is None:
                     if reserved is None:
-                        reserved = session.reserve(one.id, need)
+                        reserved = session.reserve(one.id, need, now)
                     break
                 self._effects += self._deal_one(one, to, now)
             if not session.ready():

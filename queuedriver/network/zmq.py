@@ -76,13 +76,13 @@ class _Socket:
         return [int(self._socket.getsockopt(zmq.FD))]
 
     def pending(self) -> bool:
-        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _CAN_READ)
+        return _readable(self._socket)
 
     def _messages(self) -> Iterator[list[bytes]]:
         receive = self._socket.recv
         for _ in range(_ROUND):
             # To ask costs less than an exception, and a frame less than to ask whether it is last.
-            if not _Socket.pending(self):
+            if not _readable(self._socket):
                 return
             frame = receive(_NOW, copy=False)
             frames = [frame.bytes]
@@ -235,10 +235,8 @@ class Spoke(_Socket):
             raise
 
     def fds(self) -> list[int]:
+        # `arrivals` always takes all events, so that the second one says it when there are more.
         return [*super().fds(), int(self._events.getsockopt(zmq.FD))]
-
-    def pending(self) -> bool:
-        return super().pending() or _readable(self._events)
 
     def arrivals(self) -> Iterator[Arrival]:
         while _readable(self._events):
@@ -261,7 +259,7 @@ class Spoke(_Socket):
 
 
 def _readable(socket: "zmq.Socket[bytes]") -> bool:
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _CAN_READ)
 
 
 def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:

@@ -38,6 +38,9 @@ GREETING = 10.0
 CANNOT_RUN = "cannot_run_job"
 # How many refused jobs are remembered of one client; more is no client but a mistake.
 _MOST_REFUSED = 10_000
+# Seconds until a client is asked again that cannot run a job: doubled each time, up to the longest.
+_FIRST_REFUSAL = 1.0
+_LONGEST_REFUSAL = 300.0
 # Characters of a client's reason that are noted.
 _MOST_REASON = 300
 
@@ -81,8 +84,9 @@ class _Conversation(msgspec.Struct):
     dealt: dict[tuple[int, int], _Dealt] = msgspec.field(default_factory=dict)
     # Claims that were sent since our last OK: its next report may not know of them yet.
     crossing: set[str] = msgspec.field(default_factory=set)
-    # Jobs it said it cannot run, though it had room for them.
-    refused: set[int] = msgspec.field(default_factory=set)
+    # Jobs it said it cannot run: not before when they are offered to it again, and the wait until
+    # then. What was in the way may have been a moment's.
+    refused: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
     stopped: bool = False
     # It was told to drop everything: what it has is not its fault.
     ended: bool = False
@@ -90,6 +94,11 @@ class _Conversation(msgspec.Struct):
     @property
     def taken(self) -> int:
         return sum(one.need for one in self.dealt.values())
+
+    def may(self, job: int, now: float) -> bool:
+        """Whether a job may be offered to it."""
+        at, _ = self.refused.get(job, (now, 0.0))
+        return at <= now
 
     @property
     def greeted(self) -> bool:
@@ -186,24 +195,24 @@ class Broker:
         """Whether anybody has a processor free."""
         return self._roster.pick() is not None
 
-    def takes(self, job: int, need: int, reserved: bytes | None = None) -> bytes | None:
+    def takes(self, job: int, need: int, now: float, reserved: bytes | None = None) -> bytes | None:
         """Which client would take a task of this job now; all but the reserved one."""
         first = self._roster.pick(need=need)
-        if first is None or (first != reserved and job not in self._peers[first].refused):
+        if first is None or (first != reserved and self._peers[first].may(job, now)):
             return first
         for peer in self._roster.names():
             one = self._peers[peer]
-            if peer != reserved and self._roster.free(peer) >= need and job not in one.refused:
+            if peer != reserved and self._roster.free(peer) >= need and one.may(job, now):
                 return peer
         return None
 
-    def reserve(self, job: int, need: int) -> bytes | None:
+    def reserve(self, job: int, need: int, now: float) -> bytes | None:
         """Which client is to be kept from smaller tasks until it has room for one of this job:
         the one that lacks least. None: there is none so large."""
         fitting = [
             (need - self._roster.free(peer), peer)
             for peer, one in self._peers.items()
-            if one.greeted and one.limit >= need and job not in one.refused
+            if one.greeted and one.limit >= need and one.may(job, now)
         ]
         return min(fitting)[1] if fitting else None
 
@@ -211,7 +220,7 @@ class Broker:
         """Send a task to whose turn it is, or to this client. Its payload is the body of JOB."""
         task = wire.decode_task(work.payload)
         job = task.description
-        peer = to if to is not None else self.takes(job.job_id, job.num_proc)
+        peer = to if to is not None else self.takes(job.job_id, job.num_proc, now)
         one = self._peers.get(peer) if peer is not None else None
         if peer is None or one is None or self._roster.free(peer) < job.num_proc:
             return [SetBack(work.claim, Released("no client has so many processors free"))]
@@ -322,7 +331,7 @@ class Broker:
             one.crossing.discard(dealt.claim)
         self._recount(peer, one, update)
         if dealt is not None:
-            effects.append(self._ended(peer, one, update, dealt))
+            effects.append(self._ended(peer, one, update, dealt, now))
         self._own(one, "")
         self._rest(one)
         one.crossing.clear()
@@ -331,15 +340,25 @@ class Broker:
         return [*effects, _send(peer, wire.encode(Type.OK, free))]
 
     def _ended(
-        self, peer: bytes, one: _Conversation, update: JobStatusUpdate, dealt: _Dealt
+        self,
+        peer: bytes,
+        one: _Conversation,
+        update: JobStatusUpdate,
+        dealt: _Dealt,
+        now: float,
     ) -> FuqEffect:
         if update.success or update.status != CANNOT_RUN:
+            one.refused.pop(update.job_id, None)
             return Finished(dealt.claim, peer, update)
         # One that had room for it will not run it next time, either.
         if update.new_job is None or update.new_job.num_proc >= dealt.need:
             if len(one.refused) >= _MOST_REFUSED:
                 one.refused.clear()
-            one.refused.add(update.job_id)
+            at, before = one.refused.get(update.job_id, (0.0, 0.0))
+            # Several tasks that were on their way are one refusal.
+            if at <= now:
+                wait = min(max(_FIRST_REFUSAL, 2 * before), _LONGEST_REFUSAL)
+                one.refused[update.job_id] = (now + wait, wait)
         reason = (update.log or "it gave no reason")[:_MOST_REASON]
         return SetBack(dealt.claim, Released(f"client {peer.decode()} cannot run it: {reason}"))
 

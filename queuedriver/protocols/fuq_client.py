@@ -78,6 +78,8 @@ class Client:
         self._waiting: deque[Task] = deque()
         # Reports that no OK has answered; the first may be on its way.
         self._reports: deque[JobStatusUpdate] = deque()
+        # What each of those tasks took, as the broker still counts it.
+        self._took: deque[int] = deque()
 
     @property
     def nproc(self) -> int:
@@ -137,9 +139,8 @@ class Client:
 
     def ended(self, update: JobStatusUpdate) -> ClientEffects:
         """A task has come to its end; `new_job` is filled in when it is sent."""
-        if self._running.pop((update.job_id, update.task), None) is None:
-            return []
-        return self._report(update)
+        need = self._running.pop((update.job_id, update.task), None)
+        return [] if need is None else self._report(update, need)
 
     def refused(self, task: Task, why: str) -> ClientEffects:
         """A task that was to be started cannot be."""
@@ -203,6 +204,7 @@ class Client:
             self.state = self._table.step(self.state, "OK")
             return []
         self._reports.popleft()
+        self._took.popleft()
         empty = self.max_nproc == 0 and self.idle and not self._waiting
         when = tables.EMPTY if empty else tables.MORE if self._reports else tables.ELSE
         self.state = self._table.step(self.state, "OK", when)
@@ -259,10 +261,11 @@ class Client:
         said: ClientEffects = []
         if self.state in ("CL_LOOP0", "CL_UPDATE0", "CL_UPDATE1"):
             said.append(_send(wire.encode(Type.ERROR, code)))
-        return said + self._report(update)
+        return said + self._report(update, task.description.num_proc)
 
-    def _report(self, update: JobStatusUpdate) -> ClientEffects:
+    def _report(self, update: JobStatusUpdate, need: int) -> ClientEffects:
         self._reports.append(update)
+        self._took.append(need)
         if self.state == "CL_UPDATE1":
             self.state = self._table.own_step(self.state, "job done")
         return self._next_report() if self.state == "CL_LOOP0" else []
@@ -275,7 +278,9 @@ class Client:
 
     def _send_report(self) -> ClientEffects:
         self.state = self._table.own_step(self.state, "")
-        update = msgspec.structs.replace(self._reports[0], new_job=NewJob(self.nproc))
+        # What ended and is not reported yet is not free to the broker: it would count it twice.
+        free = max(0, self.nproc - (sum(self._took) - self._took[0]))
+        update = msgspec.structs.replace(self._reports[0], new_job=NewJob(free))
         return [_send(wire.encode_body(Type.UPDATE, wire.encode_update(update)))]
 
     # The end

@@ -8,6 +8,7 @@
     ['', result]                          ['', PONG]
     ['', ERROR, code, text]               ['', PONG]  65 permanent, 75 later, others failed
     ['', DISCONNECT]  leaving             ['', EXIT]  leave
+    ['']         connected again          nothing
 
 The words are these ASCII bytes. A payload that equals one of them gets one more empty frame in
 front; all others have none. Nothing names the document that a result belongs to: a worker has one
@@ -103,6 +104,10 @@ BROKER = Table(
         Row(BUSY, "result", "", "PONG; the result is published", LISTED),
         _ours(BUSY, "ERROR", "", "PONG; the document is set back", LISTED),
         _ours(BUSY, "PING", "", "PONG; it lives", BUSY),
+        _ours(BUSY, "joined again", "", "from now on its PINGs count", BUSY),
+        _ours(
+            BUSY, "PING × N_TIMEOUTS", "joined again", "the document, or its result, is lost", OWING
+        ),
         _ours(BUSY, "READY", "", "PONG; the document is lost", LISTED),
         _ours(BUSY, "DISCONNECT", "", "the document is given back", UNKNOWN),
         _ours(BUSY, "each second", "", "PONG, to see whether it is there", BUSY),
@@ -132,6 +137,8 @@ class Broker:
         )
         # Those that were given up with a document in hand, and have not said READY since.
         self._owing: OrderedDict[bytes, None] = OrderedDict()
+        # How often a worker with a document said PING since its connection broke.
+        self._pings: dict[bytes, int] = {}
         # Those of whom only one PING was heard.
         self._heard: OrderedDict[bytes, None] = OrderedDict()
         self._leaving = False
@@ -145,11 +152,16 @@ class Broker:
         """One message of a worker."""
         # What a thousand workers send each second; the rows of PING for those we know are alike.
         if len(frames) == 2 and frames[1] == PING and not frames[0]:
+            if self._roster.busy(peer):
+                return self._waits(peer, now)
             if self._roster.heard(peer, now):
                 return [Send(peer, _PONG)]
             event: Event = Word(PING)
+        elif len(frames) == 1 and not frames[0]:
+            return self._joined_again(peer)
         else:
             event = decode(frames)
+        self._pings.pop(peer, None)
         name = _name(event)
         to = BROKER.step(self._state(peer), name)
         effects = self._end(peer, event)
@@ -170,8 +182,33 @@ class Broker:
             return [*effects, Say(1, f"no room for worker {peer!r}: there are {len(self._roster)}")]
         return [*effects, Send(peer, _PONG)]
 
+    def _joined_again(self, peer: bytes) -> Effects:
+        """Its connection broke: what was on its way, to or fro, may be lost."""
+        if self._roster.busy(peer):
+            BROKER.own_step(BUSY, "joined again")
+            self._pings[peer] = 0
+        return []
+
+    def _waits(self, peer: bytes, now: float) -> Effects:
+        """PING of one that should be at work. It may have crossed the document, or may come from
+        beside its work; but of one whose connection broke, and that says so, it means each time
+        more surely that it has nothing in hand."""
+        self._roster.heard(peer, now)
+        pings = self._pings.get(peer)
+        if pings is None or pings + 1 < self._options.n_timeouts:
+            BROKER.step(BUSY, "PING")
+            if pings is not None:
+                self._pings[peer] = pings + 1
+            return [Send(peer, _PONG)]
+        BROKER.own_step(BUSY, "PING × N_TIMEOUTS", "joined again")
+        del self._pings[peer]
+        self._owe(peer)
+        lost = self._roster.leave(peer, "left")
+        return [lost] if lost else []
+
     def gone(self, peer: bytes, now: float) -> Effects:
         """It cannot be reached any more."""
+        self._pings.pop(peer, None)
         lost = self._roster.leave(peer, "unroutable")
         if lost is None:
             return []
@@ -206,6 +243,7 @@ class Broker:
         """Drop the silent and the overdue; see whether the busy are there."""
         effects: Effects = []
         for lost in self._roster.expire(now):
+            self._pings.pop(lost.worker, None)
             if lost.claims:
                 self._owe(lost.worker)
             effects.append(lost)
@@ -323,8 +361,10 @@ class Worker:
         return [] if self._state == WORKING else [Send(_BROKER, (b"", READY))]
 
     def rejoined(self, now: float, wall: float) -> Effects:
-        """READY: what the broker had sent, or our result, may have been lost on its way."""
-        return [] if self._state == LEFT else self.start(now, wall)
+        """An empty frame alone: what was on its way may be lost, and our PINGs will tell. No READY:
+        a document, or a PONG, that came before it could be taken for one that came after it, and
+        each result from then on for another document's."""
+        return [] if self._state in (CLOSED, LEFT) else [Send(_BROKER, (b"",))]
 
     def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """One message of the broker."""

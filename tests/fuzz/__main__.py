@@ -43,7 +43,9 @@ def main() -> int:
         if guided:
             return _guided(atheris, given.target, TARGETS[given.target], given.minutes)
         minutes = given.minutes / len(names)
-        return max(_at_random(name, TARGETS[name], minutes, given.seed) for name in names)
+        return max(
+            _at_random(name, TARGETS[name], minutes, given.seed, given.runs) for name in names
+        )
     finally:
         clean_up()
 
@@ -56,19 +58,20 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--runs", type=int, help="end after so many, however long they take")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replay", metavar="FILE")
     parser.add_argument("--plain", action="store_true", help="at random, even with atheris")
     return parser.parse_args()
 
 
-def _at_random(name: str, target: Target, minutes: float, seed: int) -> int:
+def _at_random(name: str, target: Target, minutes: float, seed: int, most: int | None) -> int:
     from tests.fuzz.mutate import mutated
 
     draw = random.Random(seed)
     began_at = time.monotonic()
-    runs = 0
-    while (took := time.monotonic() - began_at) < minutes * 60:
+    runs, took = 0, 0.0
+    while took < minutes * 60 if most is None else runs < most:
         data = mutated(target.samples, draw)
         runs += 1
         try:
@@ -78,7 +81,9 @@ def _at_random(name: str, target: Target, minutes: float, seed: int) -> int:
                 file.write(data)
             print(f"run {runs} of seed {seed}: python -m tests.fuzz {name} --replay {file.name}")
             raise
-    print(f"{name}: {runs:,} runs, {runs / took:,.0f} a second, no promise broken")
+        took = time.monotonic() - began_at
+    besides = f"; {target.counted()}" if target.counted else ""
+    print(f"{name}: {runs:,} runs, {runs / took:,.0f} a second, no promise broken{besides}")
     return 0
 
 

@@ -15,6 +15,8 @@ class Target(NamedTuple):
     read: Callable[[bytes], None]
     # What such bytes look like when all is well; mutations begin with them.
     samples: tuple[bytes, ...]
+    # What there is to say of all the runs, besides their number.
+    counted: Callable[[], str] | None = None
 
 
 def check_shown(lines: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """All targets by name."""
 
 from tests.fuzz.files import FILES
+from tests.fuzz.frames import FRAMES
 from tests.fuzz.memory import MEMORY
 
-TARGETS = {**MEMORY, **FILES}
+TARGETS = {**MEMORY, **FILES, **FRAMES}

@@ -12,7 +12,7 @@ from tests.testbed import power_cuts
 from tests.testbed.lab import Guest, Lab
 
 # For a run's worth; each is a second or two.
-DISK_CUTS, GUEST_CUTS = 12, 2
+DISK_CUTS, GUEST_CUTS = 9, 2
 SEED = 1
 # Seconds, on a machine that does other things too.
 LONG = 280.0

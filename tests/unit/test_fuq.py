@@ -185,17 +185,17 @@ def test_task_that_fits_nobody_now_is_given_back() -> None:
     [back] = broker.deal(work(1, need=5), 0.0)
     assert isinstance(back, SetBack)
     assert isinstance(back.how, Released)
-    assert broker.takes(7, 5) is None
-    assert broker.reserve(7, 5) is None
+    assert broker.takes(7, 5, 0.0) is None
+    assert broker.reserve(7, 5, 0.0) is None
 
 
 def test_large_task_keeps_smaller_ones_from_the_client_that_is_nearest_to_have_room() -> None:
     broker = greeted(4, A, B)
     broker.deal(work(1, need=3), 0.0, A)
     broker.deal(work(2, need=1), 0.0, B)
-    kept = broker.reserve(7, 4)
+    kept = broker.reserve(7, 4, 0.0)
     assert kept == B
-    assert broker.takes(8, 1, kept) == A
+    assert broker.takes(8, 1, 0.0, kept) == A
 
 
 def test_report_of_an_end_is_recorded_before_it_is_answered() -> None:
@@ -223,9 +223,21 @@ def test_task_that_a_client_cannot_run_is_released_and_not_dealt_to_it_again() -
     effects = broker.receive(A, [refusal], 0.0)
     [back] = [one for one in effects if isinstance(one, SetBack)]
     assert isinstance(back.how, Released)
-    assert broker.takes(7, 1) == B
-    assert broker.takes(7, 1, reserved=B) is None
-    assert broker.takes(8, 1, reserved=B) == A
+    assert broker.takes(7, 1, 0.0) == B
+    assert broker.takes(7, 1, 0.0, reserved=B) is None
+    assert broker.takes(8, 1, 0.0, reserved=B) == A
+
+
+def test_client_that_could_not_run_a_job_is_asked_again_ever_more_seldom() -> None:
+    broker = greeted(4)
+    for now, wait in ((0.0, 1.0), (10.0, 2.0), (20.0, 4.0)):
+        broker.deal(work(1), now)
+        broker.receive(A, [update(1, 4, success=False, status=CANNOT_RUN)], now)
+        assert broker.takes(7, 1, now + wait - 0.1) is None
+        assert broker.takes(7, 1, now + wait) == A
+    broker.deal(work(1), 30.0)
+    broker.receive(A, [update(1, 4)], 30.0)
+    assert broker.clients()[0].refused == ()
 
 
 def test_client_that_had_no_room_may_be_dealt_the_job_later() -> None:
@@ -351,6 +363,16 @@ def test_two_tasks_that_end_together_are_reported_one_after_the_other() -> None:
     second = client.receive([OK], 0.0)
     found = [wire.decode_update(one.body) for one in sent([*first, *second])]
     assert [(one.task, one.new_job) for one in found] == [(1, NewJob(1)), (2, NewJob(2))]
+
+
+def test_what_ended_and_is_not_reported_yet_is_not_offered_as_free() -> None:
+    client = ready(3)
+    client.receive([job(1), job(2), job(3)], 0.0)
+    client.ended(done(1))
+    client.ended(done(2))
+    client.ended(done(3))
+    [report] = [wire.decode_update(one.body) for one in sent(client.receive([OK], 0.0))]
+    assert (report.task, report.new_job) == (2, NewJob(2))
 
 
 def test_ok_outside_an_exchange_is_ignored() -> None:
@@ -681,7 +703,7 @@ class Pools(RuleBasedStateMachine):
     @rule(need=st.sampled_from([1, 1, 1, 2, 3, 6]), times=st.integers(1, 4))
     def submit(self, need: int, times: int) -> None:
         for _ in range(times):
-            if self.broker.takes(7, need) is not None:
+            if self.broker.takes(7, need, 0.0) is not None:
                 self.serial += 1
                 self.dealt.add(f"7.{self.serial}")
                 self._broker(self.broker.deal(work(self.serial, need), 0.0))

@@ -243,6 +243,45 @@ def test_result_for_a_broker_that_died_is_never_taken_for_that_of_another_docume
     assert dealt_to(second, 2.0, "c2") == "w"
 
 
+def test_worker_whose_connection_broke_says_nothing_that_its_broker_does_not_expect() -> None:
+    """With a READY on the same socket, a PONG from before would be taken for its answer, and each
+    result for that of another document ever after."""
+    worker = Worker()
+    assert worker.rejoined(0.0, 0.0) == []
+    worker.start(0.0, 0.0)
+    worker.receive(PONG, 0.0, 0.0)
+    (said,) = worker.rejoined(1.0, 0.0)
+    assert said == Send(b"", (b"",))
+    broker = a_broker(w=0.0)
+    assert hear(broker, "w", [b""], 0.1) == []
+    assert hear(broker, "stranger", [b""], 0.1) == []
+    assert dealt_to(broker, 0.5) == "w"
+    assert not broker.ready()
+
+
+def test_document_that_was_lost_on_its_way_is_noticed_by_the_pings_of_its_worker() -> None:
+    broker = a_broker(w=0.0)
+    assert dealt_to(broker, 0.5) == "w"
+    assert hear(broker, "w", [b""], 0.55) == []
+    # It may have said the first before it had the document.
+    assert [hear(broker, "w", PING, at) for at in (0.6, 1.6)] == [[Send(b"w", PONG)]] * 2
+    assert hear(broker, "w", PING, 2.6) == [Lost(b"w", ("c1",), "left")]
+    # It may have it after all: nothing else is dealt to it before it says READY.
+    assert hear(broker, "w", PING, 3.6) == []
+    assert not broker.ready()
+    assert hear(broker, "w", READY, 6.0) == [Send(b"w", PONG)]
+    assert dealt_to(broker, 6.0, "c2") == "w"
+    assert hear(broker, "w", PING, 6.1) == [Send(b"w", PONG)]
+
+
+def test_worker_that_pings_beside_its_work_keeps_its_document() -> None:
+    broker = a_broker(w=0.0)
+    assert dealt_to(broker, 0.5) == "w"
+    pings = [hear(broker, "w", PING, 0.6 + second) for second in range(100)]
+    assert pings == [[Send(b"w", PONG)]] * 100
+    assert hear(broker, "w", result(), 101.0)[0] == Done("c1", (Result(b"out"),))
+
+
 @pytest.mark.parametrize("frames", [READY, PING, result(), [b"", b"ERROR", b"1", b"late"]])
 def test_every_message_of_a_listed_worker_is_answered_with_pong_and_nothing_else(
     frames: list[bytes],
@@ -388,7 +427,7 @@ def test_busy_worker_that_leaves_gives_its_document_back_uncharged() -> None:
 def test_nonsense_of_a_busy_worker_leaves_its_document_in_its_hands() -> None:
     broker = a_broker(w=0.0)
     dealt_to(broker, 0.0)
-    for frames in ([b""], [b"", b"ERROR"], [b"", b"PONG"], [b"", b"EXIT"]):
+    for frames in ([], [b"x"], [b"", b"ERROR"], [b"", b"PONG"], [b"", b"EXIT"]):
         with pytest.raises(RemoteProtocolError):
             hear(broker, "w", frames, 1.0)
     assert hear(broker, "w", result(), 2.0)[0] == Done("c1", (Result(b"out"),))
