@@ -13,8 +13,8 @@ step may be repeated. What a crash leaves:
     before the commit   `.working` and perhaps `.writing`: the claim is charged or released, and the
                         outputs are moved to `orphans/`
     after the commit    `.written`: whoever finds it publishes and finishes
-    amid a discard      `discarded/.N.report`: who recovers gives it the name of its document, or
-                        drops it where that is elsewhere
+    amid a discard      `discarded/.N.report`: who recovers gives it the name of its document; where
+                        that is elsewhere, it is swept after a week
 """
 
 import os
@@ -28,7 +28,15 @@ from queuedriver.decoding import decode
 from queuedriver.errors import trouble
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.outputs import Outputs, Target, Written
-from queuedriver.records import Attempt, Attempts, Plan, Report, encode_report, hidden_report
+from queuedriver.records import (
+    Attempt,
+    Attempts,
+    Plan,
+    Report,
+    encode_report,
+    hidden_report,
+    read_report,
+)
 from queuedriver.settings import Settings, names_to_try
 
 ORPHANS = "orphans"
@@ -69,13 +77,16 @@ class Handoff:
         targets: tuple[Target, ...],
         settings: Settings,
         archive: Directory | None = None,
+        discarded: Directory | None = None,
     ) -> None:
         self.queue = queue
         self.targets = targets
         self.settings = settings
         self.archive = archive
         self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
-        self.discarded = queue.subdirectory(names.DISCARDED, create=True)
+        # Of a queue inside another: that one's, which is where people look.
+        self._borrowed = discarded is not None
+        self.discarded = discarded or queue.subdirectory(names.DISCARDED, create=True)
         self._plans = private.subdirectory(CLAIMS, create=True)
         self._replace = settings.existing == "replace"
         self._durable = settings.durable
@@ -87,8 +98,10 @@ class Handoff:
         return (*own, *(target.directory for target in self.targets), *archive)
 
     def close(self) -> None:
-        for directory in (self.attempts.directory, self.discarded, self._plans):
+        for directory in (self.attempts.directory, self._plans):
             directory.close()
+        if not self._borrowed:
+            self.discarded.close()
 
     # Claim
 
@@ -383,22 +396,29 @@ class Handoff:
         return docid
 
     def settle_report(self, docid: str, token: str) -> None:
-        """The claim is gone: show the report if its document was discarded, else drop it.
+        """The claim is gone: show the report if its document was discarded.
 
-        Somebody was faster, the reply to our own rename was lost, or a driver died in between.
+        Somebody was faster, the reply to our own rename was lost, or a driver died in between. Not
+        to see the document proves nothing, as a look may be old; so what is not settled stays
+        hidden, for whoever sees more, and is swept after a week.
         """
-        hidden = hidden_report(token)
         there = self.discarded.present
-        if there(hidden) and not self._settled(docid, token, there):
+        if there(hidden_report(token)) and not self._settled(docid, token, there):
             # A file system that remembers that a name was not there may list it all the same.
-            listed = set(self.discarded.names())
-            if not self._settled(docid, token, listed.__contains__):
-                self.discarded.remove(hidden)
+            self._settled(docid, token, set(self.discarded.names()).__contains__)
 
     def _settled(self, docid: str, token: str, there: Callable[[str], bool]) -> bool:
+        hidden = hidden_report(token)
         for name in (names.second_docid(docid, token), docid):
-            if there(name) and not there(name + names.REPORT):
-                self._show_report(hidden_report(token), name)
+            if not there(name):
+                continue
+            if not there(name + names.REPORT):
+                self._show_report(hidden, name)
+                return True
+            shown = read_report(self.discarded, name)
+            if shown is not None and any(one.token == token for one in shown.attempts):
+                # Whoever else discarded this claim has shown a report of it.
+                self.discarded.remove(hidden)
                 return True
         return False
 

@@ -19,6 +19,7 @@ A wrong guess costs time, never a document: every step starts from a name with t
 and the driver that was wrongly given up finds that name gone when it commits.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -95,7 +96,9 @@ class Recoverer:
         self._own = own
         self._held = held
         self._clock = clock
-        self._swept: set[tuple[str, str]] = set()
+        # Until when nobody here looks again for what each dead driver left. That is done twice: an
+        # old listing may not show an output that was there, and nobody would come back to it.
+        self._swept: dict[tuple[str, str], float] = {}
         # Claims of drivers that did not register: the observer knows since when each stands still.
         self._watched: set[str] = set()
         # Claims that could not be dealt with, and have been noted.
@@ -107,9 +110,9 @@ class Recoverer:
         return [(one, self._observer.judge(one)) for one in found]
 
     def newly_dead(self) -> bool:
-        """Whether a driver is gone whose leftovers nobody here has looked for yet."""
+        """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
         return any(
-            verdict not in ("alive", "left") and (one.id, one.salt) not in self._swept
+            verdict not in ("alive", "left") and self._to_sweep((one.id, one.salt))
             for one, verdict in self.registrations()
         )
 
@@ -123,11 +126,13 @@ class Recoverer:
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
-        self._swept -= {(one.id, one.salt) for one, verdict in known.values() if verdict == "alive"}
+        for one, verdict in known.values():
+            if verdict == "alive":
+                self._swept.pop((one.id, one.salt), None)
         dead = {
             key: one
             for one, verdict in known.values()
-            if verdict != "alive" and (key := (one.id, one.salt)) not in self._swept
+            if verdict != "alive" and self._to_sweep(key := (one.id, one.salt))
         }
         # Whatever its commands and servers still write must stop before anything is published.
         here = [one for one in dead.values() if self._observer.is_here(one)]
@@ -215,8 +220,7 @@ class Recoverer:
             return "alive", None
         self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        lease = LEASE if self._observer.lease is None else self._observer.lease
-        return ("lost" if still >= lease else "alive"), None
+        return ("lost" if still >= self._lease else "alive"), None
 
     def _recover_one(
         self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
@@ -265,6 +269,13 @@ class Recoverer:
 
     # What is not a claim
 
+    @property
+    def _lease(self) -> float:
+        return LEASE if self._observer.lease is None else self._observer.lease
+
+    def _to_sweep(self, key: tuple[str, str]) -> bool:
+        return self._clock() >= self._swept.get(key, 0.0)
+
     def _clean_up(self, dead: dict[tuple[str, str], Registration]) -> None:
         """The claims of these have been dealt with: now the rest of what they left."""
         if not dead:
@@ -277,7 +288,8 @@ class Recoverer:
 
         kept = self._set_aside(whose)
         for key, gone in dead.items():
-            self._swept.add(key)
+            again_at = self._clock() + self._lease
+            self._swept[key] = math.inf if key in self._swept else again_at
             if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
             old = gone.beat_at < self._clock() - KEEP

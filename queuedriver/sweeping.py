@@ -1,16 +1,19 @@
 """What processes that were killed left, and nobody would ever look at again: swept at a start.
 
-    .aside-…, .probe-…   a file that was being written aside, or to see whether that is possible:
-                         a matter of milliseconds, so one of yesterday is nobody's any more
-    journal/*.jsonl      not written to for 90 days; or for 7, the oldest first, while all of them
-                         take more than 1 GiB. A writer whose file is removed begins another
+    .aside-…, .probe-…    a file that was being written aside, or to see whether that is possible:
+                          a matter of milliseconds, so one of yesterday is nobody's any more
+    claims/N.json         the plan of a claim that was taken back, after 7 days
+    discarded/.N.report   the report of a document that was not discarded after all, after 7 days
+    journal/*.jsonl       not written to for 90 days; or for 7, the oldest first, while all of them
+                          take more than 1 GiB. A writer whose file is removed begins another
 
 How old a file is, the clock of its own file system says: no two clocks are compared.
 """
 
 import itertools
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from queuedriver import names
@@ -20,12 +23,15 @@ from queuedriver.handoff import ATTEMPTS, CLAIMS
 from queuedriver.journal import FILE
 from queuedriver.liveness import DRIVERS
 from queuedriver.queue import JOURNAL
+from queuedriver.records import Report, hidden_report, read_record
 
 # What `Directory.write_aside` and `Directory.probe` leave when they are killed.
 SCRAPS = (".aside-", ".probe-")
 # Seconds.
 _DAY = 86400.0
 SCRAP_KEPT = _DAY
+# What was written down for the end of a claim: for as long, whoever finds it alive may want it.
+CLAIM_KEPT = 7 * _DAY
 JOURNAL_KEPT = 90 * _DAY
 # Of what is younger than this, history is wanted, whatever its size.
 JOURNAL_RECENT = 7 * _DAY
@@ -35,9 +41,8 @@ JOURNALS_MAX = 1 << 30
 _NAMES = 10_000
 
 _WRITTEN_ASIDE = (
-    names.DISCARDED,
     names.PRIVATE,
-    *(os.path.join(names.PRIVATE, one) for one in (DRIVERS, CLAIMS, ATTEMPTS, FEEDS)),
+    *(os.path.join(names.PRIVATE, one) for one in (DRIVERS, ATTEMPTS, FEEDS)),
 )
 
 
@@ -47,6 +52,8 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
         sweep_scraps(directory)
     for name in _WRITTEN_ASIDE:
         _inside(queue, name, sweep_scraps)
+    _inside(queue, os.path.join(names.PRIVATE, CLAIMS), lambda plans: sweep_plans(plans, queue))
+    _inside(queue, names.DISCARDED, lambda discarded: sweep_reports(discarded, queue))
     for other in others:
         _inside(other, names.PRIVATE, sweep_scraps)
     _inside(queue, os.path.join(names.PRIVATE, JOURNAL), sweep_journals)
@@ -56,10 +63,67 @@ def sweep_scraps(directory: Directory) -> None:
     """Remove what was begun long ago."""
     # Whatever is wrong here keeps nobody from driving; who drives will find out.
     with suppress(OSError):
-        listed = itertools.islice(directory.names(), _NAMES)
-        if scraps := [name for name in listed if name.startswith(SCRAPS)]:
-            old = (name for name, age, _ in _aged(directory, scraps) if age > SCRAP_KEPT)
-            _remove(directory, old)
+        _remove(directory, _old(directory, _kept))
+
+
+def sweep_plans(plans: Directory, queue: Directory) -> None:
+    """Remove what was begun long ago, and the plans of claims that are nowhere."""
+    with suppress(OSError):
+        old = _old(plans, lambda name: CLAIM_KEPT if name.endswith(".json") else _kept(name))
+        claimed = _claimed(queue, [_token_of_plan(name) for name in old])
+        _remove(plans, (name for name in old if _token_of_plan(name) not in claimed))
+
+
+def sweep_reports(discarded: Directory, queue: Directory) -> None:
+    """Remove what was begun long ago, and hidden reports whose claim is nowhere, if no document
+    here waits for them."""
+    with suppress(OSError):
+        old = _old(discarded, lambda name: CLAIM_KEPT if _token_of_report(name) else _kept(name))
+        tokens = {name: token for name in old if (token := _token_of_report(name))}
+        claimed = _claimed(queue, tokens.values())
+        unwanted = (
+            name
+            for name, token in tokens.items()
+            if token not in claimed and not _awaited(discarded, name, token)
+        )
+        _remove(discarded, [name for name in old if name not in tokens])
+        _remove(discarded, unwanted)
+
+
+def _awaited(discarded: Directory, name: str, token: str) -> bool:
+    """Whether a document may want this report: whoever recovers, or checks, shows it then."""
+    report = read_record(discarded, name, Report)
+    if report is None or names.objection(report.docid) is not None:
+        # Damaged, or forged: for a person to look at.
+        return True
+    listed = set(discarded.names())
+    return any(
+        (one in listed or discarded.present(one)) and not discarded.present(one + names.REPORT)
+        for one in (names.second_docid(report.docid, token), report.docid)
+    )
+
+
+def _claimed(queue: Directory, tokens: Collection[str]) -> set[str]:
+    """Which of these have their claim. A listing may miss one that is being renamed, which happens
+    once: so there are two."""
+    found: set[str] = set()
+    for _ in range(2 if tokens else 0):
+        for name in queue.names():
+            if name.endswith((f".{names.WORKING}", f".{names.WRITTEN}")):
+                item = names.parse(name)
+                if item is not None and item.token in tokens:
+                    found.add(item.token)
+    return found
+
+
+def _token_of_plan(name: str) -> str:
+    return name.removesuffix(".json")
+
+
+def _token_of_report(name: str) -> str:
+    """The N of a hidden report; "" of anything else."""
+    token = name[1:].removesuffix(".report")
+    return token if name == hidden_report(token) else ""
 
 
 def sweep_journals(directory: Directory) -> None:
@@ -74,6 +138,18 @@ def sweep_journals(directory: Directory) -> None:
                 gone.append(name)
                 surplus -= size
         _remove(directory, gone)
+
+
+def _kept(name: str) -> float:
+    """How long: a scrap, or anything else."""
+    return SCRAP_KEPT if name.startswith(SCRAPS) else math.inf
+
+
+def _old(directory: Directory, kept: Callable[[str], float]) -> list[str]:
+    """What has been here for longer than it is kept."""
+    listed = itertools.islice(directory.names(), _NAMES)
+    mortal = [name for name in listed if kept(name) < math.inf]
+    return [name for name, age, _ in _aged(directory, mortal) if age > kept(name)]
 
 
 def _aged(directory: Directory, listed: Sequence[str]) -> Iterator[tuple[str, float, int]]:

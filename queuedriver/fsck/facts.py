@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import msgspec
 
+# Seconds for which a hidden report is kept though its document is not seen beside it.
+KEPT = 7 * 86400.0
+
 # What became of a driver, by its verdict.
 GONE = {
     "left": "left",

@@ -15,7 +15,8 @@ from queuedriver import names
 from queuedriver.decoding import decode
 from queuedriver.errors import BadDocid, NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.filesystem import Directory, make_directory
-from queuedriver.fsck.facts import Finding
+from queuedriver.fsck.facts import KEPT, Finding
+from queuedriver.fsck.items import age_of
 from queuedriver.grounds import check_trusted, handoff_of
 from queuedriver.handoff import ATTEMPTS, CLAIMS, ORPHANS, Handoff
 from queuedriver.journal import Journal
@@ -139,7 +140,7 @@ class Mender:
     # Discarded documents
 
     def name_report(self, path: str) -> None:
-        """Give a hidden report the name of its document; drop it where there is none."""
+        """Give a hidden report the name of its document; drop it where none has come in a week."""
         token = os.path.basename(path)[1:].removesuffix(".report")
         if self._is_claimed(token):
             return
@@ -153,7 +154,8 @@ class Mender:
                 if directory.present(one) and not directory.present(one + names.REPORT):
                     directory.rename_new(name, one + names.REPORT)
                     return
-            directory.remove(name)
+            if age_of(directory.inspect(name), self._clock()) > KEPT:
+                directory.remove(name)
 
     def write_report(self, path: str) -> None:
         """A report that says that there was none, with what the records of its attempts tell."""

@@ -6,7 +6,7 @@ names the file, so that two looks can be compared: what is seen only once was wo
 
 from collections.abc import Callable, Iterator
 
-from queuedriver.fsck.facts import GONE, Facts, Finding, found, note
+from queuedriver.fsck.facts import GONE, KEPT, Facts, Finding, found, note
 from queuedriver.fsck.litter import LITTER
 from queuedriver.units import format_duration
 
@@ -125,9 +125,13 @@ def _hidden_report(facts: Facts) -> Iterator[Finding]:
         if one.docid:
             message = f"the report of {one.docid!r}, whose discarding was interrupted"
             yield found("hidden-report", one.path, message, "gives it its name")
-        else:
+        elif one.age > KEPT:
             message = "a report whose document was not discarded after all"
             yield found("hidden-report", one.path, message, "removes it")
+        else:
+            # Not to see the document proves nothing yet.
+            message = "a report whose document is not seen here; kept for 7 days"
+            yield note("hidden-report", one.path, message)
 
 
 def _no_report(facts: Facts) -> Iterator[Finding]:

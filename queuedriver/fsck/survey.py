@@ -4,6 +4,7 @@ What may be a leftover is listed before what would excuse it (a plan before the 
 before the documents), so that work in progress is not mistaken for one.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -240,7 +241,9 @@ class _Look:
         for one in discards.hidden:
             wanted = one.token in claimed or not self._settled(one.token, one.age)
             path = f"{names.DISCARDED}/{hidden_report(one.token)}"
-            yield Leftover(path, one.age, wanted, discards.beside(one))
+            # One that is damaged need not be kept for a document that may come yet.
+            age = one.age if one.docid else math.inf
+            yield Leftover(path, age, wanted, discards.beside(one))
 
     def _attempts(self, attempts: Iterable[File], seen: Seen) -> Iterator[Leftover]:
         for name, age in attempts:

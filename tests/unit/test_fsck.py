@@ -267,6 +267,7 @@ def interrupted_discard_of_a_second(place: Place) -> None:
 def report_of_a_discard_that_was_not(place: Place) -> None:
     place.register()
     place.put(f"in/discarded/{hidden_report(place.token())}", report("doc"))
+    place.later = WEEK + 60
 
 
 def damaged_hidden_report(place: Place) -> None:
@@ -487,6 +488,17 @@ def test_hidden_report_gets_the_name_of_its_document(place: Place) -> None:
     found = [name for name in os.listdir(place.root / "in/discarded") if "~" in name]
     assert len(found) == 2
     assert max(found).endswith(".report.json")
+
+
+def test_hidden_report_whose_document_is_not_seen_is_no_more_than_noted_for_a_week(
+    place: Place,
+) -> None:
+    report_of_a_discard_that_was_not(place)
+    place.later = WEEK - 2 * DAY
+    assert [(one.rule, one.broken) for one in place.check()] == [("hidden-report", False)]
+    before = place.tree()
+    place.repair()
+    assert place.tree() == before
 
 
 def test_report_that_a_check_writes_tells_what_the_attempts_tell(place: Place) -> None:

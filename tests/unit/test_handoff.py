@@ -1,6 +1,7 @@
 """Each step of the hand-off, and what it finds when somebody else was there first."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +10,7 @@ import pytest
 
 from queuedriver import names
 from queuedriver.errors import FileSystemTrouble
+from queuedriver.filesystem import Directory
 from queuedriver.handoff import Claim, Completion, Handoff
 from queuedriver.limits import Limits
 from queuedriver.outcome import Failure
@@ -624,7 +626,8 @@ def test_a_claim_that_was_taken_back_is_not_discarded(bench: "Bench") -> None:
     handoff.release(claim)
     assert handoff.discard(claim, report(claim)) is None
     assert bench.ls() == ["doc.ready"]
-    assert os.listdir(bench.root / "in/discarded") == []
+    # Nobody is told of it. It goes with the sweep: not to see a document there proves nothing.
+    assert os.listdir(bench.root / "in/discarded") == [f".{claim.token}.report"]
 
 
 def test_of_many_who_discard_a_claim_at_once_none_leaves_it_without_a_report(
@@ -659,6 +662,33 @@ def test_a_discard_whose_reply_was_lost_is_explained_all_the_same(bench: "Bench"
     assert handoff.discard(claim, report(claim)) is None
     assert bench.queue().report(second) == report(claim)
     assert bench.read("in/discarded/doc.report.json") == b"its reason"
+
+
+class Unseen(Directory):
+    """What is called `doc` is neither found by its name nor listed."""
+
+    def present(self, name: str) -> bool:
+        return name != "doc" and super().present(name)
+
+    def names(self) -> Iterator[str]:
+        return (name for name in super().names() if name != "doc")
+
+
+def test_a_report_is_kept_for_a_document_that_is_discarded_and_not_seen_yet(
+    bench: "Bench",
+) -> None:
+    """The reply to the rename is lost, the name is remembered as missing, the listing is old."""
+    handoff = bench.handoff()
+    claim = bench.claim(handoff)
+    handoff.queue.rename_new(claim.name, "doc", handoff.discarded)
+    handoff.discarded.close()
+    handoff.discarded = Unseen.open(bench.root / "in/discarded")
+    assert handoff.discard(claim, report(claim)) is None
+    assert bench.queue().report("doc") is None
+    # Whoever comes later, and sees it.
+    bench.handoff().settle_report("doc", claim.token)
+    assert bench.queue().report("doc") == report(claim)
+    assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
 
 
 def test_a_removed_directory_of_the_discarded_is_no_lost_race(bench: "Bench") -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuedriver import sweeping
+from queuedriver import names, sweeping
 from queuedriver.driver import Driver
 from queuedriver.filesystem import Directory
 from queuedriver.options import Options
-from queuedriver.sweeping import JOURNAL_KEPT, JOURNAL_RECENT, JOURNALS_MAX, SCRAP_KEPT
+from queuedriver.outcome import Failure
+from queuedriver.records import Report, encode_report, hidden_report
+from queuedriver.sweeping import CLAIM_KEPT, JOURNAL_KEPT, JOURNAL_RECENT, JOURNALS_MAX, SCRAP_KEPT
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -80,6 +82,74 @@ def test_a_sweep_removes_nothing_else_however_old(bench: "Bench") -> None:
         os.utime(one, (0, 0), follow_symlinks=False)
     sweep(bench)
     assert all(one.exists() for one in (*kept, link, directory))
+
+
+def plan_of(token: str) -> str:
+    return f"in/.queuedriver/claims/{token}.json"
+
+
+def test_a_plan_goes_a_week_after_its_claim_was_taken_back(bench: "Bench") -> None:
+    bench.directory("out")
+    old = [left(bench, plan_of(bench.token()), CLAIM_KEPT + HOUR) for _ in range(2)]
+    young = left(bench, plan_of(bench.token()), CLAIM_KEPT - HOUR)
+    # Nobody has come by since to finish, or to take back.
+    held = []
+    for form in (names.working_name, names.written_name):
+        token = bench.token()
+        left(bench, f"in/{form('doc', 1, token)}", 2 * CLAIM_KEPT)
+        held.append(left(bench, plan_of(token), 2 * CLAIM_KEPT))
+    sweep(bench)
+    assert not any(one.exists() for one in old)
+    assert all(one.exists() for one in (young, *held))
+
+
+def hidden(bench: "Bench", docid: str, seconds: float = CLAIM_KEPT + HOUR) -> tuple[Path, str]:
+    """A report that a discard has left hidden, and its N."""
+    token = bench.token()
+    failure = Failure(cause="exit", message="exit code 3")
+    report = Report(
+        docid=docid,
+        queue="in",
+        discarded_at=0.0,
+        driver="d",
+        host="alpha",
+        failure=failure,
+        attempts=(),
+    )
+    file = bench.put(f"in/discarded/{hidden_report(token)}", encode_report(report))
+    age(file, seconds)
+    return file, token
+
+
+def test_a_hidden_report_goes_after_a_week_if_its_document_was_not_discarded(
+    bench: "Bench",
+) -> None:
+    bench.directory("out")
+    old, _ = hidden(bench, "elsewhere")
+    reported, _ = hidden(bench, "reported")
+    bench.put("in/discarded/reported")
+    bench.put("in/discarded/reported.report.json", b"its reason")
+    young, _ = hidden(bench, "elsewhere", CLAIM_KEPT - HOUR)
+    claimed, token = hidden(bench, "claimed")
+    bench.put(f"in/{names.working_name('claimed', 0, token)}")
+    sweep(bench)
+    kept = [one for one in (old, reported, young, claimed) if one.exists()]
+    assert kept == [young, claimed]
+    assert bench.read("in/discarded/reported.report.json") == b"its reason"
+
+
+def test_a_hidden_report_whose_document_waits_for_it_is_kept_however_old(bench: "Bench") -> None:
+    bench.directory("out")
+    alone, _ = hidden(bench, "doc")
+    bench.put("in/discarded/doc")
+    second, token = hidden(bench, "taken")
+    bench.put("in/discarded/taken")
+    bench.put("in/discarded/taken.report.json")
+    bench.put(f"in/discarded/{names.second_docid('taken', token)}")
+    forged, _ = hidden(bench, "../../out/doc")
+    damaged = left(bench, f"in/discarded/{hidden_report(bench.token())}", 2 * CLAIM_KEPT)
+    sweep(bench)
+    assert all(one.exists() for one in (alone, second, forged, damaged))
 
 
 class Distant(Directory):
