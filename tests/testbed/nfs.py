@@ -19,8 +19,11 @@ from tests.testbed.lab import Lab
 
 EXPORT = "/run/disk/export"
 QUEUES = "/run/queues"
-# After a second or two, a call fails rather than wait for the server.
+# A call fails rather than wait for the server: after a second or two when its host says that nobody
+# serves there, after some 20 when the host says nothing.
 SOFT = "vers=4.2,nosharecache,softerr,timeo=10,retrans=1"
+# It waits, for as long as it takes.
+HARD = "vers=4.2"
 # Seconds. The kernel takes no less; while it lasts, a server that came back changes nothing.
 GRACE = 10
 
@@ -35,30 +38,43 @@ class Nfs:
             image.truncate(1 << 30)
         subprocess.run(["mkfs.ext4", "-q", "-F", self.disk], check=True)
         self.server = lab.guest("server", self.disk)
+        self._serves = False
         self.clients = [lab.guest(f"client{number}") for number in range(1, clients + 1)]
 
     def start(self) -> Self:
-        self.server.boot()
-        for client in self.clients:
-            client.boot()
-        self.server.ready()
-        self.server.call(serve)
+        for guest in (self.server, *self.clients):
+            guest.boot()
+        self.restore_power()
         for client in self.clients:
             client.ready()
-            client.call(mount_export, self.server.address)
+        self.mount()
         return self
+
+    def mount(self, where: str = QUEUES, options: str = HARD) -> None:
+        """The export, on all clients."""
+        address = self.server.address
+        mounting = [one.start(mount_export, address, where, options) for one in self.clients]
+        for errand in mounting:
+            errand.result()
+
+    def boot_server(self) -> None:
+        """Its host is up, and does not serve yet."""
+        if not self.server.has_power:
+            self._serves = False
+            self.server.boot()
+        self.server.plug()
+        self.server.ready()
 
     def restore_power(self) -> None:
         """The server's."""
-        self.server.boot()
-        self.server.plug()
-        self.server.ready()
-        self.server.call(serve)
+        self.boot_server()
+        if not self._serves:
+            self.server.call(serve)
+            self._serves = True
 
     def heal(self) -> None:
         """Whatever a test that failed has left broken."""
-        if not self.server.has_power:
-            self.restore_power()
+        self.restore_power()
         self.server.call(spoil)
         for guest in (self.server, *self.clients):
             guest.plug()
@@ -131,7 +147,7 @@ def serve() -> None:
     run("exportfs", "-o", options, f"10.77.0.0/24:{EXPORT}")
 
 
-def mount_export(server: str, where: str = QUEUES, options: str = "vers=4.2") -> None:
+def mount_export(server: str, where: str, options: str) -> None:
     os.makedirs(where, exist_ok=True)
     mount("nfs4", where, f"{server}:/", options)
 

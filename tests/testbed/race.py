@@ -15,15 +15,25 @@ from tests.testbed import work
 from tests.testbed.lab import PATIENCE, Errand
 from tests.testbed.nfs import EXPORT, QUEUES, Nfs, Witness
 
-DRIVERS_OF_A_CLIENT = 4
+# Of each client.
+DRIVERS = 4
 
 
 class Race:
     """One queue full of documents, and drivers on all clients."""
 
-    def __init__(self, net: Nfs, name: str, documents: int, *, durable: bool = False) -> None:
+    def __init__(
+        self,
+        net: Nfs,
+        name: str,
+        documents: int,
+        *,
+        durable: bool = False,
+        drivers: int = DRIVERS,
+    ) -> None:
         self._net = net
         self._durable = durable
+        self._each = drivers
         self.docids = [f"{name}-{number:05}" for number in range(documents)]
         self._directories = [f"{name}/in", f"{name}/out"]
         self.drivers: list[str] = []
@@ -40,7 +50,7 @@ class Race:
         self._witness = Witness(self._net, f"{EXPORT}/{last}")
         options = {"drain": True, "durable": self._durable}
         for client in self._net.clients:
-            for number in range(DRIVERS_OF_A_CLIENT):
+            for number in range(self._each):
                 driver = f"{client.name}-{number}"
                 self.drivers.append(driver)
                 work.states_file(self._net.lab.directory, driver).unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """What guests are asked to do with queues. Every function here runs in a process of its own."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -181,11 +182,19 @@ def witness(directory: str, ledger: str) -> None:
                 at += 16 + length
 
 
-def exists_for(path: str, seconds: float) -> float | None:
-    """After how many seconds of asking `exists()` said yes; None if it did not."""
+def seen_after(directory: str, name: str, seconds: float) -> float | None:
+    """After how many seconds of asking for a name it was there; None if it was not.
+
+    The directory is opened once: whoever goes there by its path again and again may be told, on the
+    way, that it has changed, and then looks anew."""
     began = time.monotonic()
-    while time.monotonic() < began + seconds:
-        if os.path.exists(path):
-            return time.monotonic() - began
-        time.sleep(0.05)
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        while (waited := time.monotonic() - began) < seconds:
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(name, dir_fd=fd)
+                return waited
+            time.sleep(0.05)
+    finally:
+        os.close(fd)
     return None

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs what the tests with machines of their own need (tests/testbed/), where that may be done:
+# root, apt, and a run that is nobody's desk (CI=true). Elsewhere those tests skip, and say what
+# is missing. Never fails.
+packages="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup"
+
+[ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && [ "${QUEUEDRIVER_TEST_GUESTS-}" != 0 ] || exit 0
+command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || exit 0
+lacking=
+for one in $packages; do
+    dpkg-query -W -f '${Status}' "$one" 2>/dev/null | grep -q ' installed$' || lacking="$lacking $one"
+done
+[ -n "$lacking" ] || exit 0
+
+# A mirror that hangs must not hold up everything else. The daemons are for the guests: none starts
+# here.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+log=$(mktemp)
+echo "testbed: installing$lacking" >&2
+timeout -k 10 60 apt-get update >"$log" 2>&1
+if ! timeout -k 10 180 apt-get install -y --no-install-recommends $lacking >>"$log" 2>&1; then
+    echo "testbed: not installed, so the tests with guests skip: $(tail -n 1 "$log")" >&2
+fi
+rm -f "$log"
+exit 0
