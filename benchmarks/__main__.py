@@ -13,6 +13,8 @@ from benchmarks import (
     backlog,
     balance,
     command,
+    doors,
+    doors_idle,
     idle,
     many,
     measuring,
@@ -44,6 +46,8 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "overhead": overhead.measure,
     "pipeline": pipeline.measure,
     "balance": balance.measure,
+    "doors": doors.measure,
+    "idle-workers": doors_idle.measure,
 }
 
 

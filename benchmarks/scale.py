@@ -15,6 +15,7 @@ class Scale:
     claims: int = 5_000  # how many of a backlog are claimed per sample
     wakes: int = 100
     idle_seconds: float = 20.0
+    idle_workers: int = 1_000
     starts: int = 20
     commands: int = 2_000
     command_drivers: tuple[int, ...] = (2, 4)
@@ -43,6 +44,7 @@ QUICK = Scale(
     claims=1_000,
     wakes=10,
     idle_seconds=2.0,
+    idle_workers=100,
     starts=5,
     commands=200,
     command_drivers=(2,),

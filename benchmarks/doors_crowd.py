@@ -1,0 +1,118 @@
+"""Many idle workers in one process; benchmarks/doors_idle.py starts some of these.
+
+    python -m benchmarks.doors_crowd PROTOCOL ADDRESS COUNT
+
+Each has a session and a socket of its own, the very ones of `queuedriver worker`; only the threads
+of ZeroMQ are shared, and the loop. They start one after another within a second, as workers do that
+nobody has put in step. A line is written to stdout when the broker has answered all of them; if one
+is ever told to do anything but to wait, that ends the process.
+"""
+
+import heapq
+import os
+import resource
+import select
+import sys
+import time
+from unittest import mock
+
+import zmq
+
+from queuedriver.network import doors
+from queuedriver.network.transport import Message
+from queuedriver.network.zmq import Spoke
+from queuedriver.protocols.dealing import Effects, Say, Send
+
+# Seconds within which they start.
+SPREAD = 1.0
+
+
+class Seat:
+    """One worker."""
+
+    def __init__(self, protocol: str, address: str, number: int) -> None:
+        name = f"crowd-{os.getpid()}-{number}"
+        post = doors.Post(protocol=protocol, broker=address, slots=10)
+        self._session, _ = doors._worker_session(post, name)
+        identity, hub = name.encode(), None
+        if protocol == "roundrobin":
+            hub = address.encode()
+            identity = hub + b":" + identity
+        self._transport = Spoke(address, identity, hub)
+        self.fds = self._transport.fds()
+        self.heard = 0
+
+    def start(self, now: float) -> float:
+        self._carry_out(self._session.start(now, time.time()))
+        return self.hear(now)
+
+    def hear(self, now: float) -> float:
+        """Take in what came and what time brought; when to look again, whatever comes."""
+        while True:
+            for arrival in self._transport.arrivals():
+                if isinstance(arrival, Message):
+                    self.heard += 1
+                    self._carry_out(self._session.receive(arrival.frames, now, time.time()))
+            at = self._session.next_tick_at()
+            if at is not None and at <= now:
+                self._carry_out(self._session.tick(now, time.time()))
+            elif not self._transport.pending():
+                break
+        instants = (self._session.next_tick_at(), self._transport.next_tick_at())
+        if self._transport.next_tick_at() is not None:
+            self._transport.tick(now)
+        return min((one for one in instants if one is not None), default=now + 3600)
+
+    def _carry_out(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._transport.send(effect.peer, effect.frames)
+            elif not isinstance(effect, Say):
+                sys.exit(f"an idle worker was to {type(effect).__name__}: {effect}")
+
+
+def sit(protocol: str, address: str, count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8 * count + 100)), hard))
+    context = zmq.Context()
+    # Each has one for frames, and two by which it learns that it is connected.
+    context.set(zmq.MAX_SOCKETS, 3 * count + 10)
+    with mock.patch.object(zmq, "Context", return_value=context):
+        seats = [Seat(protocol, address, number) for number in range(count)]
+    poll = select.epoll()
+    by_fd = {fd: number for number, seat in enumerate(seats) for fd in seat.fds}
+    for fd in by_fd:
+        poll.register(fd, select.EPOLLIN | select.EPOLLET)
+    began = time.monotonic()
+    ticks = [(began + SPREAD * number / count, number) for number in range(count)]
+    due = dict(enumerate(at for at, _ in ticks))
+    started: set[int] = set()
+    told = False
+    while True:
+        now = time.monotonic()
+        look = set()
+        while ticks and ticks[0][0] <= now:
+            at, number = heapq.heappop(ticks)
+            if due[number] == at:
+                look.add(number)
+        wait = max(0.0, ticks[0][0] - now) if ticks else 1.0
+        look |= {by_fd[fd] for fd, _ in poll.poll(0 if look else wait)}
+        for number in look:
+            seat, now = seats[number], time.monotonic()
+            if number in started:
+                at = seat.hear(now)
+            elif now >= due[number]:
+                started.add(number)
+                at = seat.start(now)
+            else:
+                continue
+            if at != due[number]:
+                due[number] = at
+                heapq.heappush(ticks, (at, number))
+        if not told and all(seat.heard for seat in seats):
+            told = True
+            print("all are there", flush=True)
+
+
+if __name__ == "__main__":
+    sit(sys.argv[1], sys.argv[2], int(sys.argv[3]))
