@@ -194,11 +194,7 @@ class Loop:
         if not self._trouble:
             self._say("blocked" if blocked else "ready", decision.why)
         self._limits.idle()
-        for lane in self._lanes:
-            lane.journal.flush()
-            if not self._trouble and lane.queue.directory.gone():
-                # What we hold open is a ghost: empty for ever, and without a complaint.
-                raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
+        self._settle_down()
         rested = self._idle_turns >= NAPS
         if rested and not (blocked or self._watching or self._trouble):
             self._watching = True
@@ -213,13 +209,21 @@ class Loop:
             self._watch_no_more()
         if woken != "other":
             self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
-        self._glance_at = 0.0
+            self._glance_at = 0.0
         if self._trouble:
             self._mend()
             return
         for lane in self._lanes:
             lane.wake()
         self._recover_seen()
+
+    def _settle_down(self) -> None:
+        """Before a sleep, however short it will be."""
+        for lane in self._lanes:
+            lane.journal.flush()
+            if not self._trouble and lane.queue.directory.gone():
+                # What we hold open is a ghost: empty for ever, and without a complaint.
+                raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
 
     def _wait(self, seconds: float) -> Woken:
         return self._waker.wait(seconds)

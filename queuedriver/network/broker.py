@@ -42,10 +42,12 @@ from queuedriver.wake import Waker, Woken
 
 # How often answers are dropped whose clients did not come back, in seconds.
 _EXPIRE_EVERY = 5.0
+# How much is done before the loop looks at what is not frames.
+_ROUNDS = 32
 # How old it may be what is known of other brokers of a queue, in seconds.
 _WHO_LIVES = 1.0
 # Idle workers' heartbeats are answered together, so many seconds after the first.
-_COALESCE = 0.01
+_COALESCE = 0.02
 
 Path = str | os.PathLike[str]
 
@@ -281,17 +283,44 @@ class BrokerLoop(Loop):
             desk.requests.close()
 
     def _look(self) -> Seen:
-        now = time.monotonic()
-        self.dealer.converse(now)
-        while self.dealer.said:
-            self._tell(self.dealer.said.popleft())
-        if not self._trouble:
-            self.dealer.settle(now)
-            if now >= self._expire_at:
-                self._expire_at = now + _EXPIRE_EVERY
-                for desk in self._desks:
-                    desk.requests.expire(now)
+        dealer = self.dealer
+        for _ in range(_ROUNDS):
+            now = time.monotonic()
+            dealer.converse(now)
+            if self._trouble:
+                break
+            # Workers that are free get their next document before the last one is put away.
+            self._deal(now)
+            dealer.settle(now)
+            if not dealer.transport.pending():
+                break
+        while dealer.said:
+            self._tell(dealer.said.popleft())
+        if now >= self._expire_at and not self._trouble:
+            self._expire_at = now + _EXPIRE_EVERY
+            for desk in self._desks:
+                desk.requests.expire(now)
         return super()._look()
+
+    def _deal(self, now: float) -> None:
+        """Deal to all who are ready, as long as nothing speaks against it that is known."""
+        leaving = self._leaving or self._limits.leaving_at is not None
+        # Not before the control files have been looked at, as often as any driver does.
+        if now >= self._glance_at or self._paused or leaving:
+            return
+        for _ in range(_ROUNDS):
+            if not self._pressure.has_room(self.dealer.published):
+                return
+            candidate = self._next(now)
+            if candidate is None:
+                return
+            self.state, self._idle_turns = "busy", 0
+            self.dealer.work(self._lane, candidate)
+
+    def _settle_down(self) -> None:
+        """While workers are at it, there is no rest that would be worth a write."""
+        if not self.dealer.at_hand:
+            super()._settle_down()
 
     def _next(self, now: float) -> Candidate | None:
         """The first item of a service for which a worker is ready."""

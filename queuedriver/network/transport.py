@@ -19,7 +19,7 @@ class Joined(msgspec.Struct, frozen=True):
     peer: bytes
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """The frames of one message; of a stream, one chunk of bytes."""
 
     peer: bytes

@@ -29,7 +29,7 @@ class Request(msgspec.Struct, frozen=True):
     answered: bool = True
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, gc=False):
     """A claimed document, or a client's request, to be dealt to a worker."""
 
     claim: str
@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True):
     request: Request | None = None
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """One output of a document; without a name it gets the document's."""
 
     data: bytes
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
 # What is to be done. By the transport:
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Frames for a peer. One that cannot be reached is `gone`."""
 
     peer: bytes
@@ -67,7 +67,7 @@ class Close(msgspec.Struct, frozen=True):
 # By the broker's queues:
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """A document was processed: publish its results."""
 
     claim: str
@@ -131,7 +131,7 @@ class Leave(msgspec.Struct, frozen=True):
 # By whoever looks on:
 
 
-class Say(msgspec.Struct, frozen=True):
+class Say(msgspec.Struct, frozen=True, gc=False):
     """Something a person may want to know, from this level of `-d` on."""
 
     level: int

@@ -49,7 +49,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # original's time-out of a task.
     task_timeout: float = 5.0
     # A worker says so often that it is there, for a broker that has been started anew.
-    register_interval: float = 5.0
+    register_interval: float = 15.0
     # After how long a client gives a request up.
     give_up_after: float = 15.0
     # How often a client that reads a stream says that it still does, and how long a worker keeps

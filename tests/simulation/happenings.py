@@ -37,7 +37,13 @@ _REMOVALS = frozenset({"rename", "rename_noreplace", "unlink"})
 _ERRORS = (errno.EIO, errno.ENOSPC, errno.ESTALE)
 # What a story tells of, and in which words. Who only looks, or writes aside, is left out.
 _TOLD = frozenset({"create", "write", "rename", "rename_noreplace", "unlink", "link", "fsync"})
-_CALLS = {"rename_noreplace": "rename", "written": "close", "listed": "list", "fsync": "sync"}
+_CALLS = {
+    "rename_noreplace": "rename",
+    "written": "close",
+    "listed": "list",
+    "fsync": "sync",
+    "walk": "open",
+}
 _FAULTS = frozenset({"lose", "fail", "stale"})
 
 

@@ -14,8 +14,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from tests.simulation.disk import Disk, Inode
@@ -25,6 +24,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 _NAME_MAX = 255
 _FD_BITS = 20
 _numbers = itertools.count(1)
+_new_tuple = tuple.__new__
 RENAME_NOREPLACE = 1
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -52,13 +52,31 @@ class Stat(NamedTuple):
     st_nlink: int
     st_size: int
     st_mtime_ns: int
-    st_uid: int = 0
+    st_uid: int
 
 
-class Entry(NamedTuple):
+class Entry:
     """One line of a listing."""
 
-    name: str
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Listing:
+    """What stands for what `os.scandir` returns."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def __enter__(self) -> Iterator[Entry]:
+        return map(Entry, self._names)
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class StatVfs(NamedTuple):
@@ -192,6 +210,23 @@ class Kernel:
         return self._descriptor(Open(inode, flags, path))
 
     @step
+    def walk(self, path: str) -> int | None:
+        """A descriptor of a directory that is there, found along its path in one step; else None.
+
+        No call of Linux. It stands for one open for each part of the path, between which nothing
+        is worth happening: every tenth step would be taken there.
+        """
+        directory = self.disk.root
+        for part in path[1:].split("/"):
+            inside = (directory.entries or {}).get(part)
+            if inside is None or inside.entries is None:
+                return None
+            if self.missed and (directory.number, part) in self.missed:
+                return None
+            directory = inside
+        return self._descriptor(Open(directory, os.O_DIRECTORY, path))
+
+    @step
     def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> Stat:
         return _stat(self._find(path, dir_fd))
 
@@ -202,9 +237,8 @@ class Kernel:
             _fail(errno.ENOTDIR)
         return list(entries)
 
-    @contextmanager
-    def scandir(self, fd: int) -> Iterator[Iterator[Entry]]:
-        yield map(Entry, self.listed(fd))
+    def scandir(self, fd: int) -> Listing:
+        return Listing(self.listed(fd))
 
     @step
     def read(self, fd: int, size: int) -> bytes:
@@ -332,10 +366,6 @@ class Kernel:
             _fail(errno.EBADF)
         return file
 
-    def descriptor(self, inode: Inode, path: str) -> int:
-        """Of a directory, for a process that has opened it long ago."""
-        return self._descriptor(Open(inode, os.O_DIRECTORY, path))
-
     def _descriptor(self, file: Open) -> int:
         # No number is given twice, not even in another run.
         self._last_fd = fd = self._last_fd + 1
@@ -373,12 +403,14 @@ class Kernel:
 class Paths:
     """What stands for `os.path`: the pure functions, and one that looks."""
 
-    join = staticmethod(posixpath.join)
+    # A run has few paths, and asks for the same ones again and again.
+    join, abspath, normpath = (
+        staticmethod(lru_cache(4096)(pure))
+        for pure in (posixpath.join, posixpath.abspath, posixpath.normpath)
+    )
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
-    abspath = staticmethod(posixpath.abspath)
     relpath = staticmethod(posixpath.relpath)
-    normpath = staticmethod(posixpath.normpath)
     splitext = staticmethod(posixpath.splitext)
 
     def __init__(self, kernel: Kernel) -> None:
@@ -438,7 +470,9 @@ def _check_name(directory: Inode, name: str, path: str, path2: str | None = None
 
 def _stat(inode: Inode) -> Stat:
     kind = stat.S_IFREG if inode.entries is None else stat.S_IFDIR
-    return Stat(kind, inode.number, _DEVICE, inode.links, len(inode.data), inode.mtime)
+    size, owner = len(inode.data), 0
+    # Not by its own constructor, which takes twice as long.
+    return _new_tuple(Stat, (kind, inode.number, _DEVICE, inode.links, size, inode.mtime, owner))
 
 
 def _fail(number: int, path: str | None = None, path2: str | None = None) -> NoReturn:

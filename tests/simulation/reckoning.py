@@ -1,7 +1,7 @@
 """What came of it all: each submission exactly once, and nothing left over."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,6 +17,8 @@ _RETRIES = Settings().retries
 _COSTS_A_CLAIM = ("crash", "pause", "silence", "fail", "reboot", "cut", "stale")
 # What will be asked of what has happened.
 COUNTED = (*_COSTS_A_CLAIM, "lose")
+_PLANS = f"{names.PRIVATE}/claims"
+_ATTEMPTS = f"{names.PRIVATE}/attempts"
 # Three of these are charged like one crash: nobody knows whether the document is to blame.
 _UNCOUNTED = ("silence", "pause", "reboot", "cut")
 
@@ -59,24 +61,28 @@ class Ledger:
 def left_over(disk: Disk, happened: Counter[str]) -> list[str]:
     """What nobody may leave behind.
 
-    `orphans/` is not looked at: what lies there was written under a claim that was taken back, and
-    is kept for a week. Nor is what a crash left for `queuedriver check` to name and to remove:
-    hidden files that somebody began to write (`.aside-…`, all of `incoming/`), and the plan of a
-    claim that was taken back, or has come to its end.
+    `orphans/` is not looked at: what lies there was written under a claim that was taken back. Nor
+    are hidden files that somebody began to write (`.aside-…`, all of `incoming/`), which a crash
+    leaves for later drivers to sweep, or `queuedriver check` to name.
     """
-    disturbed = any(happened[kind] for kind in COUNTED)
     found = []
     for path in (INPUT, *OUTPUTS):
         for name in entries(find(disk, path)):
             item = names.parse(name)
             if item is not None and (path == INPUT or item.state != names.READY):
                 found.append(f"{path}/{name}")
-    for path, is_litter in _PRIVATE:
-        if disturbed and path == _PLANS:
-            continue
-        directory = find(disk, f"{INPUT}/{path}")
-        found += [f"{path}/{name}" for name in entries(directory) if is_litter(name)]
+    found += [f"attempts/{name}" for name in _inside(disk, _ATTEMPTS) if name[0] != "."]
+    if not any(happened[kind] for kind in COUNTED):
+        found += kept_for_a_week(disk)
     return found
+
+
+def kept_for_a_week(disk: Disk) -> list[str]:
+    """What may be left where something went wrong: the plan of a claim that was taken back, and the
+    report of a document that was not discarded after all."""
+    plans = [f"claims/{name}" for name in _inside(disk, _PLANS) if name[0] != "."]
+    hidden = [name for name in _inside(disk, names.DISCARDED) if name[0] == "."]
+    return plans + [f"discarded/{name}" for name in hidden if name.endswith(".report")]
 
 
 def reckon(disk: Disk, happened: Counter[str], ledger: Ledger) -> None:
@@ -119,9 +125,15 @@ def _settle(
         uncounted = sum(happened[kind] for kind in _UNCOUNTED)
         if happened["crash"] + uncounted // 3 <= _RETRIES:
             raise Violation(f"charged without fault: {what}")
-    tries = 1 + (submission.kind == "later") + sum(happened[kind] for kind in _COSTS_A_CLAIM)
+    tries = 1 + (submission.kind == "later") + _lost(happened)
     if ledger.claims[data] > tries:
         raise Violation(f"tried in vain: {docid} was claimed {ledger.claims[data]} times")
+
+
+def _lost(happened: Counter[str]) -> int:
+    """How many claims of one document may have been given up for what has happened. A lease that
+    expires may be that of both drivers, of one after the other."""
+    return sum(happened[kind] * (2 if kind == "silence" else 1) for kind in _COSTS_A_CLAIM)
 
 
 def _discarded(disk: Disk) -> Counter[bytes]:
@@ -143,9 +155,6 @@ def _labelled(path: str, data: bytes) -> bytes:
     return path.rpartition("/")[2].encode() + b":" + data
 
 
-_PLANS = f"{names.PRIVATE}/claims"
-_PRIVATE: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    (names.DISCARDED, lambda name: name[0] == "." and name.endswith(".report")),
-    (_PLANS, lambda name: name[0] != "."),
-    (f"{names.PRIVATE}/attempts", lambda name: name[0] != "."),
-)
+def _inside(disk: Disk, path: str) -> Sequence[str]:
+    """The names in one of the directories that the input keeps."""
+    return list(entries(find(disk, f"{INPUT}/{path}")))

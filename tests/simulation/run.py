@@ -5,11 +5,11 @@ a shell, watchdogd's loop or a person would.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from queuedriver import driver as driver_module
-from queuedriver import filesystem, names, operator, startup
+from queuedriver import names, operator, startup
 from queuedriver.document import Document
 from queuedriver.driver import Driver
 from queuedriver.errors import AlreadyThere, QueueError, TryLater
@@ -22,7 +22,7 @@ from queuedriver.queue import Queue
 from queuedriver.settings import Publication
 from queuedriver.startup import Crew
 from tests.simulation.happenings import Happenings, Interruption
-from tests.simulation.reckoning import Ledger, left_over, reckon
+from tests.simulation.reckoning import Ledger, kept_for_a_week, left_over, reckon
 from tests.simulation.scene import (
     INPUT,
     OUTPUTS,
@@ -43,6 +43,8 @@ from watchdogd.rescue import Rescuer
 _LOOK = 200.0
 # After so many rounds of undisturbed recovery nothing may be left.
 _ROUNDS = 4
+# More than a week.
+_LONG = 8 * 86400.0
 # How long who submits, or operates, waits before it tries (again).
 _MOMENT = 0.02
 _TRIES = 50
@@ -84,11 +86,18 @@ class Run:
 
     def _finish(self) -> None:
         """Whatever was left has to be dealt with by those who come later, as long as they are left
-        in peace."""
+        in peace; and what is kept for a week, by whoever comes after that."""
+        disk = self.world.disk
+        self._come_later_until(lambda: left_over(disk, self.happenings.count), "left over")
+        if kept_for_a_week(disk):
+            self.world.pass_time(_LONG)
+            self._come_later_until(lambda: kept_for_a_week(disk), "kept for ever")
+
+    def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
         in_peace = 0
-        while left := left_over(self.world.disk, self.happenings.count):
+        while left := left_by_now():
             if in_peace == _ROUNDS:
-                raise Violation(f"left over: {', '.join(left)}")
+                raise Violation(f"{wrong}: {', '.join(left)}")
             happened = self.happenings.count.total()
             self._come_later()
             in_peace += happened == self.happenings.count.total()
@@ -189,7 +198,7 @@ class Run:
         rescuer = Rescuer()
 
         def act() -> None:
-            for _ in range(3):
+            for _ in range(2):
                 with suppress(OSError, QueueError):
                     rescuer.recover("in", INPUT)
                 self.world.sleep(200.0)
@@ -226,7 +235,7 @@ class Run:
                 yield crew
             return
         publication = Publication(options.publish)
-        with self.world.unseen(), seam(filesystem, "_open_directory", self._open_directory):
+        with self.world.unseen():
             targets = tuple(
                 Target(path.rpartition("/")[2], Directory.open(path), publication)
                 for path in outputs
@@ -237,10 +246,6 @@ class Run:
             queue, settings = Queue.open(inputs[0]), settings_of(self.scene)
             lane = Lane(queue, targets, settings, owner, observer, options.order, archive)
         yield Crew(driver, salt, (), [lane], targets, observer)
-
-    def _open_directory(self, path: str, *_: object) -> int:
-        """Without looking for one part of the path after the other."""
-        return self.world.kernel.descriptor(find(self.world.disk, path), path)
 
     # What the world tells us
 

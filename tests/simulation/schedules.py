@@ -32,7 +32,7 @@ KINDS = {
 _DURABLE_ONLY = ("cut",)
 _LENGTH = 160
 # Of the scenes: these take several times as long as the others, or are rarely of interest.
-_SHARES = {"again": 2, "batch": 2, "given up": 2, "later": 1, "poison": 1}
+_SHARES = {"again": 2, "batch": 2, "given up": 1, "later": 1, "poison": 1}
 _SHRINKS = 3000
 
 

@@ -26,10 +26,14 @@ from queuedriver.filesystem import Directory
 from queuedriver.liveness import Identity
 from queuedriver.picking import Order, Picker, Share
 from queuedriver.processors import children
+from queuedriver.processors.base import Processor
+from queuedriver.processors.call import CallProcessor
 from queuedriver.recovery import Recoverer
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World
+
+_open_directory = filesystem._open_directory
 
 
 class Clock:
@@ -220,6 +224,11 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
     def identify(pid: int) -> Identity:
         return world.identity(world.process)
 
+    def open_directory(path: str, create: bool, inside: int) -> int:
+        fd = kernel.walk(path)
+        # Part by part where something is missing, or cannot be seen.
+        return _open_directory(path, create, inside) if fd is None else fd
+
     def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
         made = Picker(directory, order, share, clock.time, clock.monotonic)
         # What it has listed and not yet gone through holds a descriptor.
@@ -230,6 +239,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (os, kernel),
         (ctypes, libc),
         (filesystem._libc, lambda: libc),
+        (filesystem._open_directory, open_directory),
         (time, clock),
         (threading, Threading(world)),
         (select, Select(world)),
@@ -243,6 +253,8 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
         (children.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
+        # Python takes its time to find out whether something is a processor.
+        (Processor, CallProcessor),
         # Facts that their callers leave at what they usually are.
         (picking.Picker, picker),
         (recovery.Recoverer, functools.partial(Recoverer, clock=clock.time)),

@@ -3,10 +3,11 @@
 A deeper one takes hours: `python -m tests.simulation --exhaustive 2 --kinds switch crash`.
 """
 
-from collections.abc import Sequence
+import os
 
 import pytest
 
+from tests.simulation.campaign import explore_all
 from tests.simulation.exhaustive import KINDS, explore
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.scene import SCENES
@@ -20,17 +21,27 @@ def test_no_single_interruption_does_harm_at_any_step(scene: str) -> None:
     assert explored.states > 1000
 
 
-@pytest.mark.parametrize("kinds", [["crash"]])
-def test_nor_do_two(kinds: Sequence[str]) -> None:
-    explored = explore(SCENES["plain"], 2, kinds)
+def test_nor_do_two_kills_at_any_two_steps() -> None:
+    explored = explore_all("plain", 2, ["crash"], os.cpu_count() or 1)
     assert not explored.broken
     assert explored.states > 10_000
 
 
-def test_what_one_interruption_can_show_is_found() -> None:
-    with MUTANTS["publish before commit"]():
-        explored = explore(SCENES["durable"], 1, ["crash"])
-    assert any("twice" in wrong for _, wrong in explored.broken)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("publish before commit", "crash"),
+        ("publish by link and unlink", "crash"),
+        ("publish replaces", "consume"),
+        ("enoent believed at claim", "lose"),
+        ("enoent believed at commit", "lose"),
+    ],
+)
+def test_a_broken_rule_that_one_interruption_can_show_is_found(name: str, kind: str) -> None:
+    mutant = MUTANTS[name]
+    with mutant():
+        explored = [explore(SCENES[scene], 1, [kind]) for scene in mutant.scenes]
+    assert any(one.broken for one in explored)
 
 
 def test_a_state_that_is_known_is_not_entered_again() -> None:

@@ -1,19 +1,32 @@
 """What came of the simulation's findings, where that is seen best without it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from queuedriver import names
 from queuedriver.document import Document
 from queuedriver.driver import Driver
 from queuedriver.errors import CannotUse, FileSystemTrouble, TakenBack
 from queuedriver.filesystem import Directory
+from queuedriver.journal import Journal
 from queuedriver.landmarks import landmark
+from queuedriver.liveness import CRASHED, LEASE, Observer, Registration, identify
 from queuedriver.options import Options
 from queuedriver.outcome import Released, from_exception
+from queuedriver.recovery import Recoverer
+from queuedriver.setbacks import Setbacks
 from tests.simulation.seams import seam
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+NOON = 1_700_000_000.0
 
 
 @pytest.fixture
@@ -53,3 +66,39 @@ def test_a_landmark_that_cannot_be_seen_is_not_noted_as_missing(directory: Direc
         with pytest.raises(FileSystemTrouble):
             landmark(directory, create=True)
     assert landmark(directory, create=True) == made
+
+
+def test_an_output_that_an_old_listing_did_not_show_is_moved_aside_a_lease_later(
+    bench: "Bench",
+) -> None:
+    """A queue that is fed from there is not drained while it is there; and a driver that lives on
+    its own host for months is the only one to look."""
+    now = NOON
+    handoff, drivers = bench.handoff(), bench.directory("in/.queuedriver/drivers")
+    journal = Journal(str(bench.root / "journal"), "d", "alpha", interval=0.0)
+    setbacks = Setbacks(handoff, "in", "alpha", journal)
+    recoverer = Recoverer(
+        handoff.queue, drivers, handoff, setbacks, journal, Observer(), clock=lambda: now
+    )
+    me = identify(os.getpid())
+    dead = Registration(
+        id="gone", salt="dead", identity=me, started_at=now, beat_at=now, last_word=CRASHED
+    )
+    drivers.write_aside("gone.json", msgspec.json.encode(dead))
+    recoverer.recover()
+    # It was there all the time, and could not be seen.
+    bench.put(f"out/{names.writing_name('doc', bench.token('gone', 'dead'))}")
+
+    def looks() -> bool:
+        wanted = recoverer.newly_dead()
+        recoverer.recover()
+        return wanted
+
+    assert not looks()
+    assert len(bench.ls("out")) == 1
+    now += LEASE
+    assert looks()
+    assert bench.ls("out") == []
+    # Twice is enough: whoever is dead stays in the list of drivers for a week.
+    now += LEASE
+    assert not looks()

@@ -21,7 +21,7 @@ from tests.simulation.seams import seam
 ROOT = Path(__file__).parents[2]
 SCHEDULES = int(os.environ.get("QUEUEDRIVER_TEST_SCHEDULES", "200000"))
 # So none takes longer than a test may, on a machine that is busy with others.
-PARTS = 10
+PARTS = 5
 
 
 @pytest.mark.parametrize("part", range(PARTS))
