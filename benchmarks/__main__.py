@@ -15,6 +15,7 @@ from benchmarks import (
     command,
     doors,
     doors_idle,
+    doors_tasks,
     idle,
     many,
     measuring,
@@ -47,6 +48,7 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "pipeline": pipeline.measure,
     "balance": balance.measure,
     "doors": doors.measure,
+    "tasks": doors_tasks.measure,
     "idle-workers": doors_idle.measure,
 }
 

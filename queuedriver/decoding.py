@@ -4,16 +4,21 @@ msgspec has three ways: an error of its own, and Python's for bytes that are no 
 nested without end. Whoever reads a file that others may have written means all of them.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 _Kind = TypeVar("_Kind")
+_decoders: "dict[type[Any], msgspec.json.Decoder[Any]]" = {}
 
 
 def decode(data: bytes, kind: type[_Kind]) -> _Kind:
     """What the bytes say; msgspec.DecodeError when that is nothing of this kind."""
-    return decode_by(msgspec.json.Decoder(kind), data)
+    decoder: msgspec.json.Decoder[_Kind] | None = _decoders.get(kind)
+    if decoder is None:
+        # To make one takes longer than to use it.
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decode_by(decoder, data)
 
 
 def decode_by(decoder: "msgspec.json.Decoder[_Kind]", data: bytes) -> _Kind:

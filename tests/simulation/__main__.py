@@ -19,7 +19,7 @@ from tests.simulation.campaign import campaign, explore_all
 from tests.simulation.exhaustive import KINDS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.scene import SCENES
-from tests.simulation.schedules import Schedule, broken, draw, hunt, outline, shrunk, story
+from tests.simulation.schedules import Schedule, broken, draw, outline, shrunk, story
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def tell_mutants(wanted: list[str]) -> int:
         mutant = MUTANTS[name]
         with mutant():
             started = time.perf_counter()
-            found = hunt(mutant.scenes, mutant.kinds)
+            found = mutant.hunt()
             if found is None:
                 print(f"{name}: NOT NOTICED")
                 return 1

@@ -15,8 +15,9 @@ from queuedriver.handoff import Claim, Completion, Handoff
 from queuedriver.outputs import Outputs, Written
 from queuedriver.setbacks import Fate, Setbacks
 from queuedriver.settings import names_to_try
+from tests.simulation.happenings import Interruption
 from tests.simulation.scene import INPUT, OUTPUTS
-from tests.simulation.schedules import KINDS
+from tests.simulation.schedules import KINDS, Schedule, hunt, hunt_for
 from tests.simulation.seams import seam
 
 _CRASHES = {"switch": 2, "crash": 3, "consume": 1}
@@ -34,6 +35,14 @@ class Mutant(NamedTuple):
     changes: tuple[tuple[object, str, object], ...]
     scenes: tuple[str, ...]
     kinds: Mapping[str, int]
+    # What chance would hardly put together: interruptions by how many steps they come later.
+    pattern: tuple[Interruption, ...] = ()
+
+    def hunt(self) -> Schedule | None:
+        """A schedule that breaks a promise; to be called while this mutant is in force."""
+        if self.pattern:
+            return hunt_for(self.pattern, self.scenes)
+        return hunt(self.scenes, self.kinds)
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -53,6 +62,7 @@ def mutant(
     kinds: Mapping[str, int] = KINDS,
     scenes: Sequence[str] = ("durable",),
     among: dict[str, Mutant] = MUTANTS,
+    pattern: Sequence[tuple[int, str, int]] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What is decorated stands for all of these."""
 
@@ -60,7 +70,8 @@ def mutant(
         name = instead.__name__.replace("_", " ")
         why = " ".join((instead.__doc__ or "").split())
         each = tuple((where, attribute, instead) for where, attribute in changes)
-        among[name] = Mutant(name, why, each, tuple(scenes), kinds)
+        steps = tuple(Interruption(*one) for one in pattern)
+        among[name] = Mutant(name, why, each, tuple(scenes), kinds, steps)
         return instead
 
     return note
@@ -144,10 +155,11 @@ def publish_replaces(self: Handoff, token: str, one: Written) -> str:
     return one.final
 
 
-@mutant((recovery, "move_aside"), kinds={"stale": 5, "lose": 2, "switch": 1})
+@mutant((recovery, "move_aside"), pattern=[(0, "lose", 1), (4, "crash", 0), *[(4, "stale", 0)] * 3])
 def sweeper_deletes(output: Directory, name: str) -> None:
     """Unfinished outputs whose claim cannot be seen are deleted, and not moved aside. But a claim
-    that cannot be seen may be there, and committed."""
+    that cannot be seen may be there, and committed: the reply to the commit was lost, the driver
+    died of something else, and who recovers is shown an old listing, and misses both names."""
     output.remove(name)
 
 

@@ -74,6 +74,17 @@ def hunt(
     return None
 
 
+def hunt_for(pattern: Sequence[Interruption], scenes: Sequence[str]) -> Schedule | None:
+    """The first step of a scene at which this, from there on, breaks a promise."""
+    for name in scenes:
+        for first in range(_LENGTH):
+            each = tuple(one._replace(step=first + one.step) for one in pattern)
+            schedule = Schedule(SCENES[name], each)
+            if broken(schedule) is not None:
+                return schedule
+    return None
+
+
 def outline(schedule: Schedule) -> str:
     """A schedule as Python that makes it."""
     each = ", ".join(f"({one.step}, {one.kind!r}, {one.which})" for one in schedule.interruptions)

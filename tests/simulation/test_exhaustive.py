@@ -1,6 +1,6 @@
 """Two drivers, two watchdogs, two documents: every schedule there is, up to a depth.
 
-A deeper one takes hours: `python -m tests.simulation --exhaustive 2 --kinds switch crash`.
+Two of several kinds take hours: `python -m tests.simulation --exhaustive 2 --kinds switch crash`.
 """
 
 import os

@@ -4,14 +4,14 @@ import pytest
 
 from tests.simulation.found import FOUND, SCHEDULES
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.schedules import broken, hunt, outline
+from tests.simulation.schedules import broken, outline
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_of_the_hand_off_that_is_broken_is_noticed(name: str) -> None:
     mutant = MUTANTS[name]
     with mutant():
-        found = hunt(mutant.scenes, mutant.kinds)
+        found = mutant.hunt()
     assert found is not None, mutant.why
     assert broken(found) is None, f"{outline(found)} breaks a promise without the mutant, too"
 
@@ -20,7 +20,7 @@ def test_a_rule_of_the_hand_off_that_is_broken_is_noticed(name: str) -> None:
 def test_what_was_found_once_would_be_found_again(name: str) -> None:
     mutant = FOUND[name]
     with mutant():
-        found = hunt(mutant.scenes, mutant.kinds)
+        found = mutant.hunt()
     assert found is not None, mutant.why
     assert broken(found) is None
     assert broken(SCHEDULES[name]) is None
