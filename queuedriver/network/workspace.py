@@ -5,8 +5,11 @@ Nothing that a peer sent forms a path: a document's file has one fixed name in a
 this worker alone, and the names of outputs are checked like any.
 """
 
+import fcntl
+import os
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 
 from queuedriver import names
@@ -18,6 +21,9 @@ from queuedriver.outputs import Outputs, Target, Written
 from queuedriver.protocols.dealing import Result, Work
 from queuedriver.settings import Publication
 
+_PREFIX = "queuedriver-worker-"
+# A directory so young may be about to be locked; in seconds.
+_YOUNG = 60.0
 _INPUT = "document"
 _RESULTS = "results"
 # By which a document goes that the protocol does not name, or not by a name we could use.
@@ -39,8 +45,11 @@ class Workspace:
         self._make()
 
     def _make(self) -> None:
-        self._path = tempfile.mkdtemp(prefix="queuedriver-worker-")
+        _sweep(tempfile.gettempdir())
+        self._path = tempfile.mkdtemp(prefix=_PREFIX)
         self._inputs = Directory.open(self._path)
+        # For as long as we live: whoever sweeps sees by it that we do.
+        fcntl.flock(self._inputs.fd, fcntl.LOCK_EX)
         publication = Publication(names.DEFAULT_PUBLISH)
         self._results = self._inputs.subdirectory(_RESULTS, create=True)
         self._targets = (Target(_RESULTS, self._results, publication),)
@@ -83,6 +92,31 @@ class Workspace:
         self._inputs.remove(_INPUT)
         for name in self._results.list():
             self._results.remove_all(name)
+
+
+def _sweep(where: str) -> None:
+    """Remove what workers that were killed have left: nobody holds the lock of their directory."""
+    with suppress(OSError), os.scandir(where) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and _is_left(entry.path):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_left(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mtime > time.time() - _YOUNG:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 class Payload(Document):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,3 +152,25 @@ def test_directory_that_somebody_tidied_away_is_made_again(workspace: Workspace)
     Path(outputs.reserve()).write_bytes(b"result")
     assert outputs.results(MOST) == (Result(b"result"),)
     assert workspace.trouble() == ""
+
+
+def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_has_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, young, others = (tmp_path / f"queuedriver-worker-{name}" for name in "abc")
+    for path in (left, young):
+        (path / "results").mkdir(parents=True)
+    others.symlink_to(left)
+    os.utime(left, (1.0, 1.0))
+    living = Workspace()
+    try:
+        assert not left.exists()
+        assert young.exists()
+        assert others.is_symlink()
+        (own,) = {one for one in tmp_path.iterdir() if one not in (young, others)}
+        os.utime(own, (1.0, 1.0))
+        Workspace().close()
+        assert own.exists()
+    finally:
+        living.close()
