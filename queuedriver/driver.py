@@ -146,7 +146,7 @@ class Driver:
             waker.close()
             if in_main:
                 limits.restore()
-            say_goodbye(crew.lanes, beats, end)
+            say_goodbye(crew, beats, end)
             journals = (lane.journal for lane in crew.lanes)
             self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
             if self._board is not None:

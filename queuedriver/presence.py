@@ -71,11 +71,15 @@ def forget_ended(lanes: Sequence[Lane]) -> None:
             lane.recoverer.forget_ended()
 
 
-def say_goodbye(lanes: Sequence[Lane], beats: Beats, end: Quit) -> None:
+def say_goodbye(crew: Crew, beats: Beats, end: Quit) -> None:
     """The last word, so that nobody takes our absence for a crash; on a file system that is not
     well, it has to be noticed without."""
     with contextlib.suppress(OSError):
         beats.leave(end.word, end.why)
     beats.stop()
-    for lane in lanes:
+    for lane in crew.lanes:
         lane.close()
+        if lane.handoff.archive is not None:
+            lane.handoff.archive.close()
+    for target in crew.targets:
+        target.directory.close()

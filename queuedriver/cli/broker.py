@@ -22,6 +22,7 @@ from queuedriver.cli.network import (
     need_zmq,
     refuse,
 )
+from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
 from queuedriver.errors import BadArgument
 from queuedriver.names import check_driver_id
@@ -172,7 +173,7 @@ def broker(
 def _deal(door: doors.Door, quiet: bool) -> int:
     def listening(endpoints: Sequence[str]) -> None:
         if not quiet:
-            queues = ", ".join(str(one.input) for one in door.services)
+            queues = ", ".join(escape_name(str(one.input)) for one in door.services)
             say(f"{door.protocol} over {queues} at {' '.join(endpoints)}; Ctrl-C to leave")
 
     made = doors.broker(door, say, listening)

@@ -10,7 +10,7 @@ import typer
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, size
 from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, keys_of, need_zmq
-from queuedriver.errors import BadArgument, BadDocid
+from queuedriver.errors import BadArgument, BadDocid, NotFound
 from queuedriver.network.addresses import check_endpoint
 
 if TYPE_CHECKING:
@@ -115,10 +115,13 @@ def _opened(
 
 def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
     for path in files:
-        with open(path, "rb") as file:
-            data = file.read(most + 1)
+        try:
+            with open(path, "rb") as file:
+                data = file.read(most + 1)
+        except OSError as error:
+            raise NotFound(f"{path!r} cannot be read: {error.strerror}") from None
         if len(data) > most:
-            raise BadArgument(f"{path} is larger than --max-message")
+            raise BadArgument(f"{path!r} is larger than --max-message")
         yield os.path.basename(path), data
 
 
@@ -130,7 +133,7 @@ def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
     for name, reply in replies:
         if reply.why:
             failed += 1
-            say(f"{name}: {reply.why}")
+            say(f"{name!r}: {reply.why}")
         elif to is None:
             for result in reply.results:
                 sys.stdout.buffer.write(result.data)

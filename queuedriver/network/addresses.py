@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from queuedriver.errors import BadArgument, ConfigError
 
-_ENDPOINT = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:.%\w]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5}|\*)")
+_ENDPOINT = re.compile(
+    r"tcp://(?P<host>\[[0-9a-fA-F:.%\w]+\]|[A-Za-z0-9_.*-]+):(?P<port>[0-9]{1,5}|\*)"
+)
 _MOST_PORTS = 65_535
 
 

@@ -216,7 +216,7 @@ class Broker:
                 for lane in crew.lanes:
                     lane.close()
                 continue
-            say_goodbye(crew.lanes, beat, end)
+            say_goodbye(crew, beat, end)
             self.unnoted += tuple(
                 lane.journal.unnoted for lane in crew.lanes if lane.journal.unnoted
             )

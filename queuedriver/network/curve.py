@@ -64,10 +64,10 @@ def make_keys(directory: str) -> str:
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise CannotUse(f"{directory} is not a directory; name another") from None
+        raise CannotUse(f"{directory!r} is not a directory; name another") from None
     path = os.path.join(directory, OWN)
     if os.path.exists(f"{path}.key_secret"):
-        raise ConfigError(f"{path}.key_secret is there already; remove it if nobody uses it")
+        raise ConfigError(f"{path + '.key_secret'!r} is there already; remove it if nobody uses it")
     before = os.umask(0o077)
     try:
         zmq.auth.create_certificates(directory, OWN)
@@ -82,9 +82,9 @@ def load_keys(directory: str) -> Keys:
     own = os.path.join(directory, f"{OWN}.key_secret")
     public, secret = _load(own)
     if os.stat(own).st_mode & 0o077:
-        raise NotPermitted(f"{own} may be read by others; chmod 600 it, and make new keys")
+        raise NotPermitted(f"{own!r} may be read by others; chmod 600 it, and make new keys")
     if secret is None:
-        raise ConfigError(f"{own} has no secret key in it; make one with queuedriver keys")
+        raise ConfigError(f"{own!r} has no secret key in it; make one with queuedriver keys")
     hub = os.path.join(directory, HUB)
     return Keys(
         public,
@@ -106,15 +106,17 @@ def _authorized(directory: str) -> dict[bytes, str]:
 def _load(path: str) -> tuple[bytes, bytes | None]:
     try:
         public, secret = zmq.auth.load_certificate(path)
-    except (OSError, ValueError) as error:
-        raise _no_key(path, str(error)) from None
+    except ValueError:
+        raise _no_key(path, "it has another form") from None
+    except OSError as error:
+        raise _no_key(path, error.strerror or "it cannot be read") from None
     if len(public) != _Z85 or len(secret or bytes(_Z85)) != _Z85:
         raise _no_key(path, f"a key has {_Z85} characters")
     return public, secret
 
 
 def _no_key(path: str, why: str) -> ConfigError:
-    return ConfigError(f"{path} is no key ({why}); make one with: queuedriver keys DIRECTORY")
+    return ConfigError(f"{path!r} is no key ({why}); make one with: queuedriver keys DIRECTORY")
 
 
 class Doorkeeper:

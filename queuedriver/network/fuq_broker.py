@@ -151,7 +151,7 @@ class FuqBroker:
                 end = Quit("failed", str(error), error.exit_code)
                 raise
             finally:
-                say_goodbye(crew.lanes, beats, end)
+                say_goodbye(crew, beats, end)
                 journals = (lane.journal for lane in crew.lanes)
                 self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
         code = end.exit_code
@@ -372,12 +372,12 @@ def read_secret(path: str) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             secret = file.read(_LONGEST_SECRET).strip()
     except OSError as error:
-        raise NotPermitted(f"--secret-file {path}: {error.strerror}") from None
+        raise NotPermitted(f"--secret-file {path!r}: {error.strerror}") from None
     if mode & 0o077:
-        raise ConfigError(f"--secret-file {path} can be read by others: chmod 600 {path}")
+        raise ConfigError(f"--secret-file {path!r} can be read by others: chmod 600 it")
     if len(secret) < _SHORTEST_SECRET:
         raise ConfigError(
-            f"--secret-file {path} has {len(secret)} bytes; at least {_SHORTEST_SECRET}, as "
+            f"--secret-file {path!r} has {len(secret)} bytes; at least {_SHORTEST_SECRET}, as "
             "head -c 32 /dev/urandom | base64 gives them"
         )
     return secret

@@ -53,7 +53,7 @@ def parse_allow(given: tuple[str, ...]) -> dict[str, str]:
         if not name or not os.path.isabs(path):
             raise ConfigError(f"--allow {text}: write NAME=/absolute/path")
         if not os.access(path, os.X_OK) or os.path.isdir(path):
-            raise ConfigError(f"--allow {text}: {path} is no program that may be run")
+            raise ConfigError(f"--allow {text!r}: {path!r} is no program that may be run")
         found[name] = path
     return found
 

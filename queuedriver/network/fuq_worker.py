@@ -80,7 +80,7 @@ def _root(path: str, *, make: bool = False) -> str:
         os.makedirs(path, mode=0o700, exist_ok=True)
     real = os.path.realpath(path)
     if not os.path.isdir(real):
-        raise ConfigError(f"{path} is no directory; make it, or name another")
+        raise ConfigError(f"{path!r} is no directory; make it, or name another")
     return real
 
 

@@ -22,7 +22,7 @@ def serving(directory: str, *, other_proof: bool) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
     elif not other_proof:
         raise ConfigError(
-            f"{directory} has no {CA}, so anybody could connect: put the authority there that "
+            f"{directory!r} has no {CA}, so anybody could connect: put the authority there that "
             "signs the workers' certificates, or use --secret-file"
         )
     return context
@@ -32,7 +32,7 @@ def calling(directory: str) -> ssl.SSLContext:
     """For a caller: its peer's certificate must be for the host that was called."""
     context = _context(directory, ssl.PROTOCOL_TLS_CLIENT)
     if not _there(directory, CA):
-        raise ConfigError(f"{directory} has no {CA}: put the authority of the broker there")
+        raise ConfigError(f"{directory!r} has no {CA}: put the authority of the broker there")
     _believe(context, directory)
     _show(context, directory, needed=False)
     return context
@@ -40,7 +40,7 @@ def calling(directory: str) -> ssl.SSLContext:
 
 def _context(directory: str, protocol: int) -> ssl.SSLContext:
     if not os.path.isdir(directory):
-        raise ConfigError(f"{directory} is no directory; it is to hold {CERT}, {KEY} and {CA}")
+        raise ConfigError(f"{directory!r} is no directory; it is to hold {CERT}, {KEY} and {CA}")
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
@@ -49,19 +49,19 @@ def _context(directory: str, protocol: int) -> ssl.SSLContext:
 def _show(context: ssl.SSLContext, directory: str, *, needed: bool) -> None:
     if not (_there(directory, CERT) and _there(directory, KEY)):
         if needed:
-            raise ConfigError(f"{directory} needs {CERT} and {KEY}")
+            raise ConfigError(f"{directory!r} needs {CERT} and {KEY}")
         return
     try:
         context.load_cert_chain(os.path.join(directory, CERT), os.path.join(directory, KEY))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{CERT} and {KEY} of {directory} cannot be used: {error}") from None
+        raise ConfigError(f"{CERT} and {KEY} of {directory!r} cannot be used: {error}") from None
 
 
 def _believe(context: ssl.SSLContext, directory: str) -> None:
     try:
         context.load_verify_locations(os.path.join(directory, CA))
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"{CA} of {directory} cannot be used: {error}") from None
+        raise ConfigError(f"{CA} of {directory!r} cannot be used: {error}") from None
 
 
 def _there(directory: str, name: str) -> bool:

@@ -159,6 +159,15 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         call("run", queue, "--command", name, "--drain")
         call("run", queue, "--call", f"{''.join(name.split())}:x", "--drain")
         call("run", queue, "--command", "true", "--id", name)
+        call("broker", "pingpong", tmp_path / f"no queue {name}", "--to", output, "--poll")
+        call("broker", "pingpong", queue, "--to", output, "--listen", name)
+        call("worker", "pingpong", f"tcp://{name}:1", "--command", "true")
+        call("worker", "pingpong", "--command", "true", "--curve", name)
+        call("client", "roundrobin", "tcp://127.0.0.1:1", "send", tmp_path / f"not there {name}")
+        call("fuq", "status", tmp_path / f"no queue {name}")
+        call("fuq", "hold", queue, name)
+        call("fuq", "submit", queue, "--name", name, "--", "true")
+        call("keys", queue / f"foreign {name}")
     for command in ("pause", "resume", "quit", "resume", "close"):
         call(command, queue)
     call("recover", "--lease", "0", queue)
@@ -245,6 +254,8 @@ def test_on_a_terminal_there_are_no_escapes_but_our_own(tmp_path: Path, command:
     with on_terminal(command, queue) as (process, terminal):
         seen = read_until(terminal, r"DOCUMENT(.*\n){30}" if command == "list" else "given up")
         process.kill()
+    # Of what came after, the end of a line may be cut in two.
+    seen = seen.removesuffix("\r")
     for ours in ("\x1b[1m", "\x1b[31;1m", "\x1b[33;1m", "\x1b[0m", "\r\n"):
         seen = seen.replace(ours, " " if ours == "\r\n" else "")
     check(seen)

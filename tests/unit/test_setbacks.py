@@ -230,7 +230,8 @@ def test_what_somebody_else_took_back_is_left_as_it_is(bench: "Bench", step: str
             fate = desk.setbacks.charge(claim, BAD, 0.0, NOW)
     assert fate == "revoked"
     assert bench.ls() == ["doc.ready"]
-    assert os.listdir(bench.root / "in/discarded") == []
+    # A hidden report may stay: that its document is not seen there proves nothing.
+    assert [name for name in os.listdir(bench.root / "in/discarded") if name[0] != "."] == []
 
 
 # The journal
