@@ -70,16 +70,26 @@ def assemble(
     held: set[str],
     salt: str = "",
 ) -> Iterator[Crew]:
-    """Open and agree on everything; yields under the lock, for the caller to register."""
-    queues = [Queue.open(path) for path in inputs]
-    for path in (*outputs, options.archive or ""):
-        check_path(path)
-    targets = open_targets(outputs, options.publish)
-    archive = Directory.open(options.archive, create=True) if options.archive else None
-    check_directories(queues, targets, archive)
-    if driver is not None:
-        _await_silence(queues, driver, observer)
-    with contextlib.ExitStack() as locks:
+    """Open and agree on everything; yields under the lock, for the caller to register.
+
+    What was opened is the caller's to close, once it has it.
+    """
+    with contextlib.ExitStack() as opened, contextlib.ExitStack() as locks:
+        queues = []
+        for path in inputs:
+            queues.append(Queue.open(path))
+            opened.callback(queues[-1].close)
+        for path in (*outputs, options.archive or ""):
+            check_path(path)
+        targets = open_targets(outputs, options.publish)
+        for target in targets:
+            opened.callback(target.directory.close)
+        archive = Directory.open(options.archive, create=True) if options.archive else None
+        if archive is not None:
+            opened.callback(archive.close)
+        check_directories(queues, targets, archive)
+        if driver is not None:
+            _await_silence(queues, driver, observer)
         for queue in sorted(queues, key=lambda queue: queue.path):
             locks.enter_context(_lock(queue))
         driver = _choose_id(queues, driver, observer)
@@ -102,6 +112,7 @@ def assemble(
                     archive,
                     options.await_writing,
                 )
+                opened.callback(lane.close)
                 past += _bury(lane, driver, observer)
             lanes.append(lane)
         others = [target.directory for target in targets] + ([archive] if archive else [])
@@ -113,6 +124,7 @@ def assemble(
                 if target.publication.is_queue:
                     with Queue.open(target.directory.path) as output:
                         output.add_feed(queue.path)
+        opened.pop_all()
         with our_directories(queues[0]):
             yield Crew(driver, salt, past, lanes, targets, observer)
 

@@ -89,8 +89,10 @@ def read_until(terminal: int, pattern: str) -> str:
     """What the terminal shows, up to where it shows what is waited for."""
     seen = ""
     until = time.monotonic() + PATIENCE
+    poll = select.poll()
+    poll.register(terminal, select.POLLIN)
     while not re.search(pattern, seen):
-        assert select.select([terminal], [], [], until - time.monotonic())[0], seen
+        assert poll.poll(max(0.0, until - time.monotonic()) * 1000), seen
         try:
             seen += os.read(terminal, 4096).decode()
         except OSError:
