@@ -110,7 +110,7 @@ class Driver:
                 beats = register(crew, options, self.processor.name, self._report, limits, dump)
             self.id, self._limits = crew.driver, limits
             paths = [lane.queue.path for lane in crew.lanes]
-            waker = Waker(paths, options.poll, limits.wake_fd, _is_waiting)
+            waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
             mint = names.Mint(crew.driver, crew.salt)
             _mints.add(mint)
             hands = Hands(mint, held, self._tally)
@@ -202,7 +202,7 @@ def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:
     return (given,) if isinstance(given, str | os.PathLike) else tuple(given)
 
 
-def _is_waiting(name: str) -> bool:
+def is_waiting(name: str) -> bool:
     """Whether a name that appears in an input is worth waking for. Our own claims are not."""
     if not name.endswith((".working", ".written")):
         return name in names.CONTROLS or names.parse(name) is not None

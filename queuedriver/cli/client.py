@@ -9,7 +9,7 @@ import typer
 
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, size
-from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, keys_of, need_zmq
+from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, need_zmq
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 from queuedriver.network.addresses import check_endpoint
 
@@ -65,8 +65,9 @@ def client(
         if protocol != "roundrobin":
             raise BadArgument("--console is for roundrobin")
         from queuedriver.network.console import run_client_console
+        from queuedriver.network.curve import keys_in
 
-        return run_client_console(where, debug, keys_of(curve))
+        return run_client_console(where, debug, keys_in(curve))
     service, files = _what(protocol, words or [])
     most = size("--max-message", max_message)
     from queuedriver.network.client import Client
@@ -100,9 +101,10 @@ def _opened(
     max_message: int,
 ) -> "tuple[ClientSession, Transport]":
     from queuedriver.network import asking
+    from queuedriver.network.curve import keys_in
     from queuedriver.network.zmq import Spoke
 
-    keys = keys_of(curve)
+    keys = keys_in(curve)
     name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
     serial = int.from_bytes(os.urandom(3))
     if protocol == "roundrobin":

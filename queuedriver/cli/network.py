@@ -1,6 +1,6 @@
 """What `broker`, `worker` and `client` have in common: addresses, keys, and who can speak what."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -8,9 +8,6 @@ from queuedriver.cli.arguments import duration
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Options
 from queuedriver.settings import check_publish
-
-if TYPE_CHECKING:
-    from queuedriver.network.curve import Keys
 
 Protocol = Annotated[
     Literal["roundrobin", "fuq", "pingpong", "scale0"],
@@ -63,15 +60,6 @@ def need_zmq() -> None:
         raise ConfigError(
             "this needs ZeroMQ: pip install 'queuedriver[network]' (fuq does without)"
         ) from None
-
-
-def keys_of(curve: str | None) -> "Keys | None":
-    """The keys of this side, if it was given any."""
-    if curve is None:
-        return None
-    from queuedriver.network.curve import load_keys
-
-    return load_keys(curve)
 
 
 def refuse(protocol: str, given: dict[str, object], allowed: dict[str, tuple[str, ...]]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from queuedriver import names
 from queuedriver.backpressure import BackPressure
 from queuedriver.beats import Beats
-from queuedriver.driver import Left
+from queuedriver.driver import Left, is_waiting
 from queuedriver.errors import QueueError
 from queuedriver.hands import Hands
 from queuedriver.lane import Lane
@@ -172,7 +172,7 @@ class Broker:
 
     def _waker(self, desks: Sequence[Desk], limits: Limits) -> Waker:
         paths = [desk.lane.queue.path for desk in desks]
-        return Waker(paths, self.options.poll, limits.wake_fd, _is_waiting)
+        return Waker(paths, self.options.poll, limits.wake_fd, is_waiting)
 
     def _drive(
         self,
@@ -385,10 +385,3 @@ class BrokerLoop(Loop):
         """For which services somebody would take what waits."""
         ready = self.dealer.session.ready
         return [bool(desk.line) and ready(desk.service) for desk in self._desks]
-
-
-def _is_waiting(name: str) -> bool:
-    """Whether a name that appears in an input is worth waking for."""
-    return not name.endswith((".working", ".written")) and (
-        name in names.CONTROLS or names.parse(name) is not None
-    )

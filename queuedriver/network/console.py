@@ -7,17 +7,14 @@ console_client.py    `ping`, `pingt`, `data`, `bulkping N`, `bulkdata N`, `quit`
 """
 
 import os
-from typing import TYPE_CHECKING
 
 from queuedriver.network.console_broker import BrokerConsole
 from queuedriver.network.console_client import ClientConsole
 from queuedriver.network.console_terminal import Terminal
 from queuedriver.network.console_worker import WorkerConsole
+from queuedriver.network.curve import Keys, keys_in
 from queuedriver.network.doors import Door, Post
 from queuedriver.network.zmq import Spoke
-
-if TYPE_CHECKING:
-    from queuedriver.network.curve import Keys
 
 
 def run_broker_console(door: Door) -> int:
@@ -28,7 +25,7 @@ def run_broker_console(door: Door) -> int:
 
 def run_worker_console(post: Post) -> int:
     """A worker that registers when it is told to."""
-    keys = _keys(post.curve)
+    keys = keys_in(post.curve)
 
     def connect(identity: bytes) -> Spoke:
         return Spoke(post.broker, identity, post.broker.encode(), keys, post.max_message)
@@ -40,7 +37,7 @@ def run_worker_console(post: Post) -> int:
         ).run()
 
 
-def run_client_console(endpoint: str, level: int, keys: "Keys | None" = None) -> int:
+def run_client_console(endpoint: str, level: int, keys: Keys | None = None) -> int:
     """A client that asks when it is told to."""
     with Terminal() as terminal:
         spoke = Spoke(endpoint, _identity(endpoint), endpoint.encode(), keys)
@@ -54,11 +51,3 @@ def run_client_console(endpoint: str, level: int, keys: "Keys | None" = None) ->
 def _identity(endpoint: str) -> bytes:
     """Of this process; nobody else has ever had it."""
     return f"{endpoint}:{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
-
-
-def _keys(directory: str | None) -> "Keys | None":
-    if directory is None:
-        return None
-    from queuedriver.network.curve import load_keys
-
-    return load_keys(directory)

@@ -77,6 +77,11 @@ def make_keys(directory: str) -> str:
     return f"{path}.key"
 
 
+def keys_in(directory: str | None) -> Keys | None:
+    """The keys of one side, if it was given any."""
+    return None if directory is None else load_keys(directory)
+
+
 def load_keys(directory: str) -> Keys:
     """The keys in a directory, or what is wrong with it."""
     own = os.path.join(directory, f"{OWN}.key_secret")

@@ -88,10 +88,10 @@ def broker(
     """The broker that was asked for; `listening` is told where it listens, once it does."""
     if door.protocol == "fuq":
         return _fuq_broker(door, say, listening)
-    from queuedriver.network.curve import load_keys
+    from queuedriver.network.curve import keys_in
     from queuedriver.network.zmq import Hub
 
-    keys = load_keys(door.curve) if door.curve else None
+    keys = keys_in(door.curve)
     identity = (door.advertise or door.listen[0]).encode() if door.protocol == "roundrobin" else b""
 
     def transport() -> Transport:
@@ -155,10 +155,10 @@ def _broker_session(door: Door, id: str) -> BrokerSession:
 
 def work(post: Post, processor: Processor, say: Callable[[str], None]) -> Leave:
     """Work until told to leave."""
-    from queuedriver.network.curve import load_keys
+    from queuedriver.network.curve import keys_in
     from queuedriver.network.zmq import Hub, Spoke
 
-    keys = load_keys(post.curve) if post.curve else None
+    keys = keys_in(post.curve)
     # The same for as long as we live: a broker knows us again after a reconnection.
     name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
     identity, hub = name.encode(), None

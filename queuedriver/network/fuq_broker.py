@@ -16,7 +16,7 @@ import msgspec
 
 from queuedriver import names
 from queuedriver.backpressure import BackPressure
-from queuedriver.driver import Left
+from queuedriver.driver import Left, is_waiting
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.filesystem import Directory
 from queuedriver.hands import Hands
@@ -131,7 +131,7 @@ class FuqBroker:
                 at_end.callback(board.close)
                 self._listening(listener.endpoints)
                 pressure = BackPressure(options, crew.targets, observer, lambda: 1)
-                waker = Waker([lane.queue.path], options.poll, limits.wake_fd, _is_waiting)
+                waker = Waker([lane.queue.path], options.poll, limits.wake_fd, is_waiting)
                 at_end.callback(waker.close)
                 loop = FuqLoop(
                     crew,
@@ -381,10 +381,3 @@ def read_secret(path: str) -> bytes:
             "head -c 32 /dev/urandom | base64 gives them"
         )
     return secret
-
-
-def _is_waiting(name: str) -> bool:
-    """Whether a name that appears in the queue is worth waking for."""
-    return not name.endswith((".working", ".written")) and (
-        name in names.CONTROLS or names.parse(name) is not None
-    )

@@ -87,9 +87,6 @@ class Client:
         self._asked[id] = _Asked(frames, now + options.repeat_after, now + options.give_up_after)
         return id.encode(), [Send(_BROKER, frames)]
 
-    def unsent(self, id: bytes, now: float) -> None:
-        """There was no connection: it is repeated as if it had been lost on its way."""
-
     def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """One message of the broker."""
         message = decode(frames)
