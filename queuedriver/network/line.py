@@ -8,9 +8,9 @@ on how much waits.
 from collections import deque
 from collections.abc import Callable
 
-from queuedriver.lane import Lane
-from queuedriver.names import waiting_name
-from queuedriver.picking import Candidate
+from queuedriver.claims.lane import Lane
+from queuedriver.claims.picking import Candidate
+from queuedriver.format.names import waiting_name
 
 # How many documents are listed ahead.
 _AHEAD = 64

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from queuedriver.outcome import Setback
+from queuedriver.claims.outcomes import Setback
 
 
 class Request(msgspec.Struct, frozen=True):
