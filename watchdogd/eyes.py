@@ -19,7 +19,7 @@ import msgspec
 
 from queuedriver.claims.heartbeat import NETWORK_BEAT
 from queuedriver.claims.liveness import Observer
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control, upkeep
 from watchdogd.groundwork import Ground, prepare
@@ -134,7 +134,7 @@ class Eyes:
             self._views = {name: View(self.pipeline.path(name)) for name in self._made}
         with self._control_directory() as directory:
             if probe:
-                directory.probe()
+                directory.check_writable(A_LITTLE)
             stages = [stage.name for stage in self.pipeline.stages]
             self._controls = control.read(directory, self.host, stages)
             upkeep.forget_controls(directory, self._asked.forget_controls)

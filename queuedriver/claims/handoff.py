@@ -24,8 +24,7 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver.claims.outputs import Outputs, Target, Written
-from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
-from queuedriver.errors import trouble
+from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, move
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.records import (
@@ -37,7 +36,7 @@ from queuedriver.format.records import (
     hidden_report,
     read_report,
 )
-from queuedriver.format.settings import Settings, names_to_try
+from queuedriver.format.settings import Settings
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
@@ -242,7 +241,8 @@ class Handoff:
         """The one atomic moment. False when the claim had been taken back."""
         try:
             if not outputs.written:
-                self._put_away(claim)
+                if not self._put_away(claim):
+                    raise FileNotFoundError
             else:
                 written = names.written_name(claim.docid, claim.attempt, claim.token)
                 self.queue.rename(claim.name, written)
@@ -277,13 +277,8 @@ class Handoff:
     def _publish(self, token: str, one: Written) -> str:
         """Make one output visible; the name it got."""
         directory = self.targets[one.queue].directory
-        try:
-            if not self._replace:
-                return _keep_both(directory, one.writing, directory, one.final, token)
-            directory.rename_over(one.writing, one.final)
-        except FileNotFoundError:
-            return self._publish_orphan(directory, token, one)
-        return one.final
+        final = move(directory, one.writing, directory, one.final, token, self._replace)
+        return self._publish_orphan(directory, token, one) if final is None else final
 
     def _publish_orphan(self, directory: Directory, token: str, one: Written) -> str:
         """A sweeper that could not see our claim moved it aside; otherwise somebody has published
@@ -293,35 +288,29 @@ class Handoff:
         except FileNotFoundError:
             return one.final
         try:
-            if not self._replace:
-                return _keep_both(orphans, one.writing, directory, one.final, token)
-            orphans.rename_over(one.writing, one.final, directory)
-        except FileNotFoundError:
-            pass
+            final = move(orphans, one.writing, directory, one.final, token, self._replace)
         finally:
             orphans.close()
-        return one.final
+        return final or one.final
 
     def _finish(self, claim: Claim, planned: bool) -> None:
         """Drop the input. A crash before it leaves a `.written` that anyone finishes again."""
         inode = self.inode(claim) if claim.attempt else 0
-        try:
-            self._put_away(claim)
-        except FileNotFoundError:
-            # A recoverer was as fast as we; the outputs are published either way.
-            pass
+        # Gone: a recoverer was as fast as we; the outputs are published either way.
+        self._put_away(claim)
         if planned:
             self._plans.remove(f"{claim.token}.json")
         if claim.attempt:
             self.attempts.forget(claim.docid, inode, claim.attempt)
 
-    def _put_away(self, claim: Claim) -> None:
+    def _put_away(self, claim: Claim) -> bool:
+        """Drop the input, or move it to the archive. False when it was gone."""
         if self.archive is None:
-            self.queue.unlink(claim.name)
-            return
-        _keep_both(self.queue, claim.name, self.archive, claim.docid, claim.token)
+            return self.queue.remove(claim.name)
+        final = move(self.queue, claim.name, self.archive, claim.docid, claim.token)
         if self._durable:
             self.archive.sync()
+        return final is not None
 
     # Give back
 
@@ -355,20 +344,14 @@ class Handoff:
         return docid
 
     def _give_back(self, claim: Claim, attempt: int, due: int = 0) -> str | None:
-        for docid in names.docids_to_try(claim.docid, claim.token):
-            name = (
-                names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
-            )
-            try:
-                self.queue.rename_new(claim.name, name)
-            except FileExistsError:
-                continue
-            except FileNotFoundError:
-                return None
-            if self._durable:
-                self.queue.sync()
-            return docid
-        raise FileExistsError(f"no name is left for {claim.docid!r} in {self.queue.path}")
+        docid = claim.docid
+        name = names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
+        final = move(self.queue, claim.name, self.queue, name, claim.token)
+        if final is None:
+            return None
+        if self._durable:
+            self.queue.sync()
+        return final[: len(final) - len(name) + len(docid)]
 
     # Give up
 
@@ -383,9 +366,8 @@ class Handoff:
         # Several may recover one claim at once, and so discard it: the first report stands.
         with suppress(FileExistsError):
             self.discarded.write_first(hidden, encode_report(report), durable=True)
-        try:
-            docid = _keep_both(self.queue, claim.name, self.discarded, claim.docid, claim.token)
-        except FileNotFoundError:
+        docid = move(self.queue, claim.name, self.discarded, claim.docid, claim.token)
+        if docid is None:
             self.settle_report(claim.docid, claim.token)
             return None
         self._show_report(hidden, docid)
@@ -438,27 +420,3 @@ def move_aside(output: Directory, name: str) -> None:
         pass
     finally:
         orphans.close()
-
-
-def _keep_both(source: Directory, name: str, target: Directory, wanted: str, token: str) -> str:
-    """Move to the wanted name, or to a second one where that is taken; the name it got."""
-    try:
-        source.rename_new(name, wanted, target)
-    except FileExistsError:
-        return _keep_beside(source, name, target, wanted, token)
-    except FileNotFoundError as error:
-        if source is not target and source.present(name):
-            # What is not there is the directory it was to go to, removed by somebody.
-            raise trouble(error, f"moving {name!r} to {target.path}") from None
-        raise
-    return wanted
-
-
-def _keep_beside(source: Directory, name: str, target: Directory, wanted: str, token: str) -> str:
-    for final in names_to_try(wanted, token):
-        try:
-            source.rename_new(name, final, target)
-        except FileExistsError:
-            continue
-        return final
-    raise FileExistsError(f"no name is left for {wanted!r} in {target.path}")

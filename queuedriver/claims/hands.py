@@ -18,6 +18,7 @@ from queuedriver.claims.outcomes import Failed, Postponed, Setback, from_excepti
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.claims.picking import Candidate
 from queuedriver.claims.setbacks import Fate
+from queuedriver.disk.filesystem import A_LITTLE
 from queuedriver.driving.tally import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, ProcessorFailed, is_trouble
 from queuedriver.format import names
@@ -207,7 +208,7 @@ def _blame(job: Job, error: OSError) -> None:
         while file.read(1 << 20):
             pass
     for target in job.lane.handoff.targets:
-        target.directory.probe()
+        target.directory.check_writable(A_LITTLE)
 
 
 def _check_room(targets: Sequence[Target]) -> None:

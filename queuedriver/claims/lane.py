@@ -10,7 +10,7 @@ from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import Candidate, Order, Picker, Share
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble
@@ -123,9 +123,9 @@ class Lane:
 
     def probe(self) -> None:
         """Raise while the input or an output cannot be written, or is another than it was."""
-        self.queue.private.probe()
+        self.queue.private.check_writable(A_LITTLE)
         for target in self.handoff.targets:
-            target.directory.probe()
+            target.directory.check_writable(A_LITTLE)
             if target.landmark and landmark(target.directory) != target.landmark:
                 raise FileSystemTrouble(
                     f"{target.directory.path} is not the directory that it was; is it mounted?"
@@ -174,9 +174,7 @@ class Lane:
     def check_writable(self) -> None:
         """Raise where we may write no file, be it in the input or in an output."""
         for directory in (self.queue.directory, *(one.directory for one in self.handoff.targets)):
-            name = f".probe-{os.getpid()}"
-            directory.write_aside(name, b"")
-            directory.remove(name)
+            directory.check_writable()
 
     @property
     def sharers(self) -> int:

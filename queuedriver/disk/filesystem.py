@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any, NamedTuple, Self
 
 from queuedriver.errors import NotRegular, trouble
+from queuedriver.format import names
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,8 +37,8 @@ _COPY_CHUNK = 1 << 20
 # From this many files on, one syncfs is cheaper than an fsync of each.
 SYNC_ALL_FROM = 4
 
-# More than file systems keep inside an inode or promise on credit.
-_PROBE_DATA = bytes(64 * 1024)
+# Bytes: more than file systems keep inside an inode or promise on credit.
+A_LITTLE = 64 * 1024
 
 _aside = itertools.count()
 
@@ -93,8 +94,8 @@ class Directory:
         os.dup2(fd, self.fd, inheritable=False)
         os.close(fd)
 
-    def gone(self) -> bool:
-        """Whether the directory was deleted under us, or another put in its place."""
+    def moved(self) -> bool:
+        """Tell whether another directory, or none, is at the path by which this one was opened."""
         try:
             ours, there = os.fstat(self.fd), os.stat(self.path)
         except FileNotFoundError:
@@ -103,8 +104,20 @@ class Directory:
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
         """One of ours inside; NotADirectoryError also for a symlink to one."""
-        parts = len(name.strip("/").split("/"))
-        return type(self).open(os.path.join(self.path, name), create, self._inside + parts)
+        # From the descriptor: at our path there may be another directory by now.
+        parts = name.strip("/").split("/")
+        fd, path = self.fd, self.path
+        for part in parts:
+            path = f"{path}/{part}"
+            try:
+                inner = _enter(fd, part, create)
+            except OSError as error:
+                raise _told(error, path) from None
+            finally:
+                if fd != self.fd:
+                    os.close(fd)
+            fd = inner
+        return type(self)(path, fd, inside=self._inside + len(parts))
 
     # Names
 
@@ -299,7 +312,7 @@ class Directory:
                 rename(aside, name)
             except FileNotFoundError:
                 # Or a network file system lost the reply: nobody else moves what we wrote aside.
-                if self.present(aside) or self.gone():
+                if self.present(aside) or self.moved():
                     raise
         except BaseException as error:
             self.remove(aside)
@@ -328,20 +341,46 @@ class Directory:
         if code := _syncfs(self.fd):
             raise OSError(code, os.strerror(code), self.path)
 
-    def probe(self) -> None:
-        """Write a little, durably, and take it away: raises while the file system is not well."""
+    def check_writable(self, size: int = 0) -> None:
+        """Write a file of so many bytes, durably unless it is empty, and remove it. An OSError
+        names this directory: that is what a person has to mend."""
         name = f".probe-{os.getpid()}"
         try:
-            self.write_aside(name, _PROBE_DATA, durable=True)
+            self.write_aside(name, bytes(size), durable=size > 0)
             self.remove(name)
         except OSError as error:
-            # What a person is to mend is the directory.
             raise OSError(error.errno, error.strerror, self.path) from error
 
     def room(self) -> Room:
         """What is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def move(
+    source: Directory, name: str, to: Directory, final: str, token: str = "", replace: bool = False
+) -> str | None:
+    """Move a file to a name that others may use, and keep both where that is taken.
+
+    Return the name that it got; None when it was gone. Without a token there is no second name to
+    try: FileExistsError.
+    """
+    try:
+        if replace:
+            source.rename_over(name, final, to)
+            return final
+        for wanted in names.names_to_try(final, token) if token else (final,):
+            try:
+                source.rename_new(name, wanted, to)
+            except FileExistsError:
+                continue
+            return wanted
+    except FileNotFoundError as error:
+        if source is not to and source.present(name):
+            # What is not there is the directory that it was to go to, removed by somebody.
+            raise trouble(error, f"moving {name!r} to {to.path}") from None
+        return None
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.path.join(to.path, final))
 
 
 def _open_directory(path: str, create: bool, inside: int) -> int:
@@ -360,13 +399,18 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
         try:
             inner = _enter(fd, part, create)
         except OSError as error:
-            # Some kernels say of a symlink that it is one, others that it is no directory.
-            code = errno.ENOTDIR if error.errno == errno.ELOOP else error.errno
-            raise OSError(code, os.strerror(code or 0), base) from None
+            raise _told(error, base) from None
         finally:
             os.close(fd)
         fd = inner
     return fd
+
+
+def _told(error: OSError, path: str) -> OSError:
+    """Return the error of opening one of our directories, with its path."""
+    # Some kernels say of a symlink that it is one, others that it is no directory.
+    code = errno.ENOTDIR if error.errno == errno.ELOOP else error.errno
+    return OSError(code, os.strerror(code or 0), path)
 
 
 def _enter(parent: int, name: str, create: bool) -> int:

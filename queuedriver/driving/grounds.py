@@ -160,9 +160,7 @@ def _open_output(path: str | os.PathLike[str], publication: Publication) -> Targ
 
 def _check_writable(directory: Directory) -> None:
     try:
-        name = f".probe-{os.getpid()}"
-        directory.write_aside(name, b"")
-        directory.remove(name)
+        directory.check_writable()
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM):
             raise NotPermitted(

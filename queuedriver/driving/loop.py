@@ -221,7 +221,7 @@ class Loop:
         """Before a sleep, however short it will be."""
         for lane in self._lanes:
             lane.journal.flush()
-            if not self._trouble and lane.queue.directory.gone():
+            if not self._trouble and lane.queue.directory.moved():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
                 raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
 
@@ -257,7 +257,7 @@ class Loop:
         self._candidate = None
         for lane in self._lanes:
             lane.picker.restart()
-            if isinstance(error, FileNotFoundError) and lane.queue.directory.gone():
+            if isinstance(error, FileNotFoundError) and lane.queue.directory.moved():
                 raise NotFound(f"the queue {lane.queue.path} is gone") from error
         if isinstance(error, PermissionError):
             where = ", ".join(lane.queue.path for lane in self._lanes)

@@ -154,6 +154,17 @@ def docids_to_try(docid: str, token: str) -> Iterator[str]:
         yield second_docid(docid, token, more)
 
 
+def names_to_try(final: str, token: str) -> Iterator[str]:
+    """Under which names a file goes on, until one is found that is not taken: both are kept. What
+    follows the docid, be it a state, stays where it is."""
+    base = final
+    item = _match(final)
+    if item is not None and item.state in (READY, FAILED, LATER):
+        base = item.docid
+    for docid in docids_to_try(base, token):
+        yield docid + final[len(base) :]
+
+
 def _suffix(attempt: int) -> str:
     if attempt <= 1:
         return ".failed" if attempt else ""

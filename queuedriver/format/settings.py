@@ -6,7 +6,6 @@ tree in different places.
 
 import os
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -53,13 +52,6 @@ class Publication(NamedTuple):
         final = _FIELD.sub(lambda field: _fields(docid)[field[1]], self.template)
         names.check_docid(final.removesuffix(".ready"))
         return final
-
-
-def names_to_try(final: str, token: str) -> Iterator[str]:
-    """Where something goes until a name is found that is not taken: both are kept."""
-    base = final.removesuffix(".ready")
-    for docid in names.docids_to_try(base, token):
-        yield docid + final[len(base) :]
 
 
 def _fields(docid: str) -> dict[str, str]:

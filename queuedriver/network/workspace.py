@@ -61,7 +61,7 @@ class Workspace:
 
     def lay_out(self, work: Work) -> tuple["Payload", "Sheaf"]:
         """What a processor gets."""
-        if self._results.gone():
+        if self._results.moved():
             # Whoever tidies up /tmp has not seen that it is in use.
             self.close()
             self._make()
@@ -73,7 +73,7 @@ class Workspace:
 
     def trouble(self) -> str:
         """What is wrong with it, so that no document is to blame; empty when it is well."""
-        if self._results.gone():
+        if self._results.moved():
             return f"somebody has removed {self._path}"
         room = self._results.room()
         if room.read_only or room.free_bytes < _FULL_DISK:

@@ -120,7 +120,7 @@ class Submission:
         except OSError:
             # Of a rename that happened a network file system may have lost the reply. Nobody else
             # moves what we have written aside, so where it has gone from there, it is in.
-            if incoming.present(aside) or incoming.gone():
+            if incoming.present(aside) or incoming.moved():
                 incoming.remove(aside)
                 raise
         except BaseException:

@@ -16,7 +16,6 @@ from queuedriver.claims.setbacks import Fate, Setbacks
 from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.format.settings import names_to_try
 from tests.simulation.happenings import Interruption
 from tests.simulation.scene import INPUT, OUTPUTS
 from tests.simulation.schedules import KINDS, Schedule, hunt, hunt_for
@@ -177,17 +176,24 @@ def publishes_what_a_listing_shows(self: Handoff, claim: Claim) -> tuple[list[Wr
     return found, True
 
 
-@mutant((handoff, "_keep_both"), kinds=_CRASHES)
+@mutant((handoff, "move"), kinds=_CRASHES)
 def publish_by_link_and_unlink(
-    source: Directory, name: str, target: Directory, wanted: str, token: str
-) -> str:
+    source: Directory,
+    name: str,
+    target: Directory,
+    wanted: str,
+    token: str,
+    replace: bool = False,
+) -> str | None:
     """Between the two calls the output has two names, and may be published under both."""
     system = vars(filesystem)["os"]
-    for final in names_to_try(wanted, token):
+    for final in names.names_to_try(wanted, token):
         try:
             system.link(name, final, src_dir_fd=source.fd, dst_dir_fd=target.fd)
         except FileExistsError:
             continue
+        except FileNotFoundError:
+            return None
         source.unlink(name)
         return final
     raise FileExistsError(wanted)

@@ -155,7 +155,7 @@ def test_a_directory_moved_meanwhile_is_still_the_same(
     os.rename(bench.root / "d", bench.root / "moved")
     directory.rename_new("a", "b")
     assert bench.ls("moved") == ["b"]
-    assert directory.gone()
+    assert directory.moved()
 
 
 # Whether something is there
@@ -207,13 +207,13 @@ def test_present_raises_what_does_not_answer_the_question(bench: "Bench") -> Non
 
 def test_a_directory_is_gone_when_deleted_or_replaced(bench: "Bench") -> None:
     directory = bench.directory("d")
-    assert not directory.gone()
+    assert not directory.moved()
     os.rmdir(bench.root / "d")
-    assert directory.gone()
+    assert directory.moved()
     os.mkdir(bench.root / "d")
-    assert directory.gone()
+    assert directory.moved()
     directory.reopen()
-    assert not directory.gone()
+    assert not directory.moved()
 
 
 def test_reopening_keeps_the_number_of_the_descriptor(bench: "Bench") -> None:
@@ -380,9 +380,9 @@ def test_a_write_that_is_cut_short_is_gone_on_with(bench: "Bench") -> None:
 
 def test_a_probe_leaves_nothing_and_sees_a_full_disk(bench: "Bench") -> None:
     directory = bench.directory("d")
-    directory.probe()
+    directory.check_writable(filesystem.A_LITTLE)
     with no_file_larger_than(1000), pytest.raises(OSError, match="too large"):
-        directory.probe()
+        directory.check_writable(filesystem.A_LITTLE)
     assert os.listdir(bench.root / "d") == []
 
 

@@ -106,7 +106,7 @@ def test_what_is_published_into_a_queue_is_an_item_that_waits(docid: str) -> Non
 @given(docids, st.sampled_from(["{docid}.ready", "{docid}.xml.ready", "{docid}.xml"]))
 def test_second_names_are_of_the_same_kind_and_all_differ(docid: str, template: str) -> None:
     final = Publication(template).name(docid)
-    tried = [name for _, name in zip(range(20), settings.names_to_try(final, TOKEN), strict=False)]
+    tried = [name for _, name in zip(range(20), names.names_to_try(final, TOKEN), strict=False)]
     assert tried[0] == final
     assert len(set(tried)) >= 19
     for name in tried:
