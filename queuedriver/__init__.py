@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from queuedriver.claims.document import Document
     from queuedriver.claims.outcomes import Failure
     from queuedriver.claims.outputs import Output, Outputs
-    from queuedriver.driving.driver import Driver, Left
+    from queuedriver.driving.driver import Driver
+    from queuedriver.driving.loop import Left
     from queuedriver.driving.limits import Limits
     from queuedriver.errors import (
         AlreadyThere,
@@ -74,7 +75,7 @@ _HOME_OF = {
     "FileSystemTrouble": "queuedriver.errors",
     "IdHeld": "queuedriver.errors",
     "Interrupted": "queuedriver.errors",
-    "Left": "queuedriver.driving.driver",
+    "Left": "queuedriver.driving.loop",
     "Limits": "queuedriver.driving.limits",
     "NotFound": "queuedriver.errors",
     "NotPermitted": "queuedriver.errors",

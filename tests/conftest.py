@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from queuedriver.claims.handoff import Claim, Handoff
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
+from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
 from queuedriver.format import names
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
-from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue import JOURNAL, Queue
 
 # The same examples in each run, and no clock: a busy machine must not fail a test.
 settings.register_profile(
@@ -30,7 +34,7 @@ NOON = 1_700_000_000_000_000
 
 
 class Bench:
-    """A workbench: input and output queues, and hand-offs between them."""
+    """A workbench: input and output queues, and claims of them."""
 
     def __init__(self, root: Path, at_end: contextlib.ExitStack) -> None:
         self.root = root
@@ -53,20 +57,31 @@ class Bench:
     def target(self, name: str = "out", publish: str = DEFAULT_PUBLISH) -> Target:
         return Target(name, self.directory(name), Publication(publish))
 
-    def handoff(
+    def open(
         self,
         *outputs: str,
         queue: str = "in",
         archive: str | None = None,
         settings: Settings | None = None,
-    ) -> Handoff:
+        targets: tuple[Target, ...] | None = None,
+        directory: Directory | None = None,
+        driver: str = "d",
+    ) -> InputQueue:
+        """An input queue as its driver has it open."""
         settings = settings or Settings()
-        opened = self.queue(queue)
-        targets = tuple(self.target(name, settings.publish) for name in outputs or ("out",))
+        opened = Queue(directory) if directory is not None else self.queue(queue)
+        if targets is None:
+            targets = tuple(self.target(name, settings.publish) for name in outputs or ("out",))
         aside = None if archive is None else self.directory(archive)
-        handoff = Handoff(opened.directory, opened.private, targets, settings, aside)
-        self._at_end.callback(handoff.close)
-        return handoff
+        mint = names.Mint(driver, "5a17")
+        journal = Journal(os.path.join(opened.private.path, JOURNAL), driver, "alpha")
+        one = InputQueue(
+            opened.directory, opened.private, targets, settings, mint, journal, aside
+        )
+        one.recoverer = Recoverer(one, Observer())
+        self._at_end.callback(one.close)
+        self._at_end.callback(journal.close)
+        return one
 
     def token(self, driver: str = "d", salt: str = "5a17") -> str:
         """An N that was never used before."""
@@ -81,15 +96,19 @@ class Bench:
         return file
 
     def claim(
-        self, handoff: Handoff, docid: str = "doc", attempt: int = 0, token: str | None = None
+        self, queue: InputQueue, docid: str = "doc", attempt: int = 0, token: str | None = None
     ) -> Claim:
         """The claim to a document that waits; it is submitted if it does not."""
         name = names.waiting_name(docid, attempt)
-        if not handoff.queue.present(name):
-            handoff.queue.write_new(name, f"content of {docid}".encode())
-        claim = handoff.claim(name, docid, attempt, token or self.token())
-        assert claim is not None
-        return claim
+        if not queue.directory.present(name):
+            queue.directory.write_new(name, f"content of {docid}".encode())
+        if token is None:
+            (claim,) = queue.claim([name])
+            return claim
+        item = names.Item(docid, names.WORKING, attempt, token)
+        working = names.format_name(item)
+        queue.directory.rename(name, working)
+        return queue.claim_of(item, working)
 
     def ls(self, path: str = "in") -> list[str]:
         """What a person sees there: files, sorted, without what is hidden and `discarded/`."""

@@ -13,21 +13,20 @@ import msgspec
 
 from queuedriver.check.facts import KEPT, Finding
 from queuedriver.check.items import age_of
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS, Handoff
-from queuedriver.claims.liveness import DRIVERS, Observer, draw_salt
+from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Observer, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory, make_directory
-from queuedriver.disk.journal import Journal
-from queuedriver.driving.grounds import check_trusted, handoff_of
+from queuedriver.driving.setup import check_trusted, queue_of
 from queuedriver.errors import BadDocid, NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.records import Attempts, Plan, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.operating.operations import journal_of
-from queuedriver.operating.queue import OPERATOR, Queue
+from queuedriver.operating.queue import OPERATOR, Queue, resolve
 
 # What leaves one finding as it was, and does not keep us from the others.
 _LEFT = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, NotRegular)
@@ -52,56 +51,38 @@ class Mender:
     # By the hand-off
 
     @contextlib.contextmanager
-    def _recoverer(self, observer: Observer) -> Iterator[tuple[Recoverer, Handoff]]:
+    def _opened(self, observer: Observer) -> Iterator[InputQueue]:
         queue = self._queue
         settings = queue.settings() or Settings()
         archive = () if settings.archive is None else (settings.archive,)
         for path in (*settings.outputs, *archive):
             # Made anew, it would look as if the outputs had been taken away already.
             with _told(path):
-                Directory.open(os.path.join(queue.path, path)).close()
-        drivers = queue.private.subdirectory(DRIVERS, create=True)
-        handoff = handoff_of(queue)
-        try:
-            with journal_of(queue) as journal:
-                setbacks = Setbacks(handoff, queue.name, journal.host, journal)
-                yield (
-                    Recoverer(
-                        queue.directory,
-                        drivers,
-                        handoff,
-                        setbacks,
-                        journal,
-                        observer,
-                        clock=self._clock,
-                    ),
-                    handoff,
-                )
-        finally:
-            drivers.close()
-            for directory in handoff.directories():
-                directory.close()
+                Directory.open(resolve(queue.path, path)).close()
+        with journal_of(queue) as journal, queue_of(queue, journal, observer) as one:
+            one.recoverer = Recoverer(one, observer, self._clock)
+            yield one
 
     def recover(self, _: str = "") -> None:
         """Everything of everybody who is dead, once."""
         if not self._recovered:
-            with self._recoverer(Observer()) as (recoverer, _handoff):
-                recoverer.recover()
+            with self._opened(Observer()) as one:
+                one.recoverer.recover()
             self._recovered = True
 
     def recover_stale(self, name: str) -> None:
         item = names.parse(name)
         if item is not None:
             # Untouched for so much longer than the lease that no lease need be waited for.
-            with self._recoverer(Observer(lease=0.0)) as (recoverer, _):
-                recoverer.recover([(name, item)])
+            with self._opened(Observer(lease=0.0)) as one:
+                one.recoverer.recover([(name, item)])
 
     def rebuild_plan(self, path: str) -> None:
         """From the outputs that are still unfinished; those that are published are no matter."""
         token = os.path.basename(path).removesuffix(".json")
-        with self._recoverer(Observer()) as (_, handoff):
+        with self._opened(Observer()) as one:
             outputs = []
-            for index, target in enumerate(handoff.targets):
+            for index, target in enumerate(one.targets):
                 for name in {*target.directory.names(), *_orphans_of(target.directory)}:
                     item = names.parse(name)
                     if item is not None and (item.state, item.token) == (names.WRITING, token):
@@ -119,23 +100,18 @@ class Mender:
         if item is None:
             return
         queue = self._queue
-        # No outputs: to discard needs none.
-        handoff = Handoff(queue.directory, queue.private, (), queue.settings() or Settings())
-        try:
-            with journal_of(queue) as journal:
-                self._discard(handoff, journal, name, item)
-        finally:
-            handoff.close()
-
-    def _discard(self, handoff: Handoff, journal: Journal, name: str, item: names.Item) -> None:
-        token = names.Mint(OPERATOR, draw_salt()).next(time.time_ns() // 1000)
-        claim = handoff.claim(name, item.docid, item.attempt, token)
-        if claim is not None:
-            message = f"{item.docid!r} is not a regular file: not read"
-            failure = Failure(cause="not-a-file", message=message, permanent=True)
-            now = self._clock()
-            setbacks = Setbacks(handoff, self._queue.name, journal.host, journal)
-            setbacks.charge(claim, failure, now, now)
+        with journal_of(queue) as journal:
+            # No outputs: to discard needs none.
+            settings = queue.settings() or Settings()
+            mint = names.Mint(OPERATOR, draw_salt())
+            one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
+            try:
+                for claim in one.claim([name]):
+                    message = f"{item.docid!r} is not a regular file: not read"
+                    failure = Failure(cause="not-a-file", message=message, permanent=True)
+                    one.charge(claim, failure, self._clock())
+            finally:
+                one.close()
 
     # Discarded documents
 
@@ -217,7 +193,7 @@ class Mender:
     def make_directory(self, path: str) -> None:
         check_trusted(self._queue)
         with _told(path):
-            make_directory(os.path.normpath(os.path.join(self._queue.path, path)))
+            make_directory(resolve(self._queue.path, path))
 
     @contextlib.contextmanager
     def _within(self, path: str) -> Iterator[tuple[Directory, str]]:
@@ -231,7 +207,7 @@ class Mender:
             directory = self._queue.directory.subdirectory(above)
         else:
             # An output, as the settings name it.
-            directory = Directory.open(os.path.join(self._queue.path, above))
+            directory = Directory.open(resolve(self._queue.path, above))
         try:
             yield directory, name
         finally:

@@ -5,7 +5,6 @@ before the documents), so that work in progress is not mistaken for one.
 """
 
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -34,7 +33,7 @@ from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.records import Plan, docid_of, hidden_report
 from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
+from queuedriver.operating.queue import INCOMING, JOURNAL, Queue, resolve
 
 # How `Queue.submit` names what is not in the queue yet.
 _ASIDE = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
@@ -183,7 +182,7 @@ class _Look:
                 yield path
 
     def _open(self, path: str) -> Directory:
-        return Directory.open(os.path.join(self._queue.path, path))
+        return Directory.open(resolve(self._queue.path, path))
 
     def _unfinished(self) -> Iterator[tuple[str, Unfinished]]:
         """What dead drivers did not finish, by the N whose claim would excuse it."""

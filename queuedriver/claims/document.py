@@ -5,27 +5,26 @@ import os
 from contextlib import suppress
 from typing import BinaryIO
 
+import msgspec
+
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, regular_size
 from queuedriver.errors import ProcessorFailed, TakenBack, is_trouble, trouble
 
 
-class Document:
+class Document(msgspec.Struct, gc=False, eq=False):
     """One claimed document. Read it; never write, rename or delete it."""
 
-    __slots__ = ("_directory", "_name", "_seen", "attempt", "docid", "queue")
-
-    def __init__(
-        self, docid: str, attempt: int, queue: str, directory: Directory, name: str
-    ) -> None:
-        self.docid = docid
-        # How often it failed before: 0 the first time.
-        self.attempt = attempt
-        self.queue = queue
-        self._directory = directory
-        self._name = name
-        # Whether anybody has looked at the file, and so found it to be one.
-        self._seen = False
+    docid: str
+    # How often it failed before: 0 the first time.
+    attempt: int
+    # The name of its queue.
+    queue: str
+    # Where its file is now.
+    directory: Directory
+    name: str
+    # Whether anybody has looked at the file, and so found it to be one.
+    seen: bool = False
 
     def __repr__(self) -> str:
         return f"<Document {self.docid!r} of {self.queue}, attempt {self.attempt}>"
@@ -34,31 +33,37 @@ class Document:
     def path(self) -> str:
         """Where its file is while it is being processed, for programs that want a name."""
         try:
-            regular = self._directory.status(self._name).regular
+            regular = self.directory.status(self.name).regular
         except FileNotFoundError as error:
             raise self._cannot(error) from None
         if not regular:
             raise _not_a_file(self.docid)
-        self._seen = True
-        return os.path.join(self._directory.path, self._name)
+        self.seen = True
+        return os.path.join(self.directory.path, self.name)
 
     def check(self) -> None:
         """Look now, if its processor never did: what is no file must not be taken for done."""
-        if not self._seen:
+        if not self.seen:
             # Taken back meanwhile: then there is nothing to say, and nothing to commit.
             with suppress(FileNotFoundError):
                 _ = self.path
 
+    def size(self) -> int:
+        """Return how many bytes its file has; 0 when it is gone."""
+        with suppress(FileNotFoundError):
+            return self.directory.status(self.name).size
+        return 0
+
     def descriptor(self) -> int:
         """An open descriptor, for whoever passes it on; the caller closes it."""
         try:
-            fd = self._directory.open_read(self._name)
+            fd = self.directory.open_read(self.name)
         except OSError as error:
             raise self._cannot(error) from None
         if regular_size(fd) is None:
             os.close(fd)
             raise _not_a_file(self.docid)
-        self._seen = True
+        self.seen = True
         return fd
 
     def open(self) -> BinaryIO:
@@ -68,12 +73,12 @@ class Document:
     def read(self) -> bytes:
         """Its contents."""
         try:
-            data = self._directory.read_regular(self._name)
+            data = self.directory.read_regular(self.name)
         except OSError as error:
             raise self._cannot(error) from None
         if data is None:
             raise _not_a_file(self.docid)
-        self._seen = True
+        self.seen = True
         return data
 
     def _cannot(self, error: OSError) -> Exception:
@@ -81,7 +86,7 @@ class Document:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return _not_a_file(self.docid)
         if isinstance(error, FileNotFoundError):
-            return TakenBack(error.errno, os.strerror(errno.ENOENT), self._name)
+            return TakenBack(error.errno, os.strerror(errno.ENOENT), self.name)
         return trouble(error, f"reading {self.docid!r}") if is_trouble(error) else error
 
 

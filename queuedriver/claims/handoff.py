@@ -8,7 +8,8 @@
 
 Every step that starts from a name with an N is one rename, and finding nothing there means that
 somebody else has done it or taken it back. So any number of recoverers may work at once, and each
-step may be repeated. What a crash leaves:
+step may be repeated. `hand_over` takes the usual document through the last three steps without a
+look; whatever stops it, `complete` goes on where the claim's name says. What a crash leaves:
 
     before the commit   `.working` and perhaps `.writing`: the claim is charged or released, and the
                         outputs are moved to `orphans/`
@@ -17,401 +18,396 @@ step may be repeated. What a crash leaves:
                         that is elsewhere, it is swept after a week
 """
 
+import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from queuedriver.claims.outputs import Outputs, Target, Written
-from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, move
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import OF_THE_ITEM
+from queuedriver.claims.outputs import Outputs, Written
+from queuedriver.disk.filesystem import (
+    ENCODING,
+    ERRORS,
+    NOREPLACE,
+    SYNC_ALL_FROM,
+    Directory,
+    libc,
+    move,
+)
+from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
-from queuedriver.format.records import (
-    Attempt,
-    Attempts,
-    Plan,
-    Report,
-    encode_report,
-    hidden_report,
-    read_report,
-)
-from queuedriver.format.settings import Settings
+from queuedriver.format.records import Plan, Report, encode_report, hidden_report, read_report
+
+if TYPE_CHECKING:
+    from queuedriver.claims.input_queue import InputQueue
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
 ATTEMPTS = "attempts"
 
+# How a claim ended. "" while it is at hand; "stuck": committed, and its output cannot be published.
+Fate = Literal[
+    "", "published", "finished", "failed", "discarded", "released", "later", "revoked", "stuck"
+]
 
-class Claim(msgspec.Struct):
-    """The sole right of one N to one item."""
 
-    docid: str
-    attempt: int
-    token: str
-    # Where the file is now.
-    name: str
+class Claim(Document, gc=False, eq=False):
+    """The sole right of one N to one item; to its processor, a document."""
+
+    token: str = ""
+    of: "InputQueue" = None  # type: ignore[assignment]
+    outputs: Outputs = None  # type: ignore[assignment]
+    fate: Fate = ""
+    # The names under which its outputs became visible.
+    published: tuple[str, ...] = ()
 
     @property
     def committed(self) -> bool:
         """Whether its outputs will be published, whatever happens to us now."""
         return self.name.endswith(".written")
 
-
-class Completion(msgspec.Struct, frozen=True):
-    """What became of a claim that was completed: the names published, or none if it was revoked."""
-
-    claim: Claim
-    published: tuple[str, ...]
-    revoked: bool = False
+    @property
+    def written_name(self) -> str:
+        """Its name once it is committed."""
+        return names.written_name(self.docid, self.attempt, self.token)
 
 
-class Handoff:
-    """The transitions of one input queue."""
+# The usual document
 
-    def __init__(
-        self,
-        queue: Directory,
-        private: Directory,
-        targets: tuple[Target, ...],
-        settings: Settings,
-        archive: Directory | None = None,
-        discarded: Directory | None = None,
-    ) -> None:
-        self.queue = queue
-        self.targets = targets
-        self.settings = settings
-        self.archive = archive
-        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
-        # Of a queue inside another: that one's, which is where people look.
-        self._borrowed = discarded is not None
-        self.discarded = discarded or queue.subdirectory(names.DISCARDED, create=True)
-        self._plans = private.subdirectory(CLAIMS, create=True)
-        self._replace = settings.existing == "replace"
-        self._durable = settings.durable
 
-    def directories(self) -> tuple[Directory, ...]:
-        """Every directory this keeps open, the outputs among them."""
-        own = (self.attempts.directory, self.discarded, self._plans)
-        archive = (self.archive,) if self.archive is not None else ()
-        return (*own, *(target.directory for target in self.targets), *archive)
+def hand_over(claim: Claim) -> bool:
+    """Commit, publish and finish a claim of which all is as usual, without a look. False: not all
+    of it was done, and `complete` goes on from the name that the claim has then.
 
-    def close(self) -> None:
-        for directory in (self.attempts.directory, self._plans):
-            directory.close()
-        if not self._borrowed:
-            self.discarded.close()
-
-    # Claim
-
-    def claim(self, name: str, docid: str, attempt: int, token: str) -> Claim | None:
-        """Take an item that waits; None when another driver was faster."""
-        working = names.working_name(docid, attempt, token)
-        try:
-            self.queue.rename(name, working)
-        except FileNotFoundError:
-            # Or a network file system lost the reply to a rename that happened. `working` carries a
-            # serial nobody else uses, so if it is there, it is ours.
-            if not self.queue.present(working):
-                return None
-        return Claim(docid, attempt, token, working)
-
-    def inode(self, claim: Claim) -> int:
-        """Of the document, by which the records of its attempts are found; 0 when it is gone."""
-        try:
-            return self.queue.status(claim.name).inode
-        except FileNotFoundError:
-            # Taken back meanwhile: whatever follows will find nothing to do.
-            return 0
-
-    def outputs(self, claim: Claim) -> Outputs:
-        return Outputs(claim.docid, claim.token, self.targets)
-
-    # Complete: durable, plan, commit, publish, finish
-
-    def complete(self, work: Sequence[tuple[Claim, Outputs]]) -> list[Completion]:
-        """Hand over claims whose outputs are written; together, when there are several.
-
-        An OSError leaves each claim as `committed` says: those that are will be finished by any
-        later pass, those that are not may still be released.
-        """
-        if self._durable:
-            self._sync_outputs(work)
-        planned = [self._plan(claim, outputs) for claim, outputs in work]
-        # Known as long as the document is there: without outputs the commit ends it.
-        inodes = [self.inode(claim) if claim.attempt else 0 for claim, _ in work]
-        revoked = [not self._commit(claim, outputs) for claim, outputs in work]
-        if self._durable:
-            self.queue.sync()
-        published = [
-            () if gone else self._publish_all(claim.token, outputs.written)
-            for (claim, outputs), gone in zip(work, revoked, strict=True)
-        ]
-        if self._durable:
-            for index in {one.queue for _, outputs in work for one in outputs.written}:
-                self.targets[index].directory.sync()
-        completions = []
-        for (claim, outputs), inode, plan, gone, finals in zip(
-            work, inodes, planned, revoked, published, strict=True
+    Usual is: one output of bytes, written here under the default name, of a document that never
+    failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
+    equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
+    """
+    queue, one = claim.of, claim.outputs.written[0]
+    source, output = queue.directory.fd, queue.output.fd
+    written = f"{claim.docid}.{claim.token}.written"
+    try:
+        os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
+        claim.name = written
+        if libc().renameat2(
+            output,
+            one.writing.encode(ENCODING, ERRORS),
+            output,
+            one.final.encode(ENCODING, ERRORS),
+            NOREPLACE,
         ):
-            if gone:
-                # The plan stays: whoever finds it committed after all publishes by it from among
-                # the orphans.
-                pass
-            elif outputs.written:
-                self._finish(claim, plan)
-            elif claim.attempt:
-                self.attempts.forget(claim.docid, inode, claim.attempt)
-            completions.append(Completion(claim, finals, gone))
-        return completions
-
-    def complete_one(self, claim: Claim, outputs: Outputs) -> Completion:
-        """The same for one claim: the usual case, without anything it does not need."""
-        if self._durable or not outputs.usual:
-            return self.complete(((claim, outputs),))[0]
-        if not self._commit(claim, outputs):
-            return Completion(claim, (), revoked=True)
-        final = self._publish(claim.token, outputs.written[0])
-        self._finish(claim, planned=False)
-        return Completion(claim, (final,))
-
-    def finish_written(self, item: names.Item, name: str) -> tuple[str, ...]:
-        """Publish and finish what somebody committed; by whoever finds it, however often."""
-        claim = Claim(item.docid, item.attempt, item.token, name)
-        written, planned = self._planned(claim)
-        if self._durable:
-            # Whoever committed it may have died before this, and a power cut would take the commit
-            # back, but not what was published.
-            self.queue.sync()
-        finals = self._publish_all(item.token, written)
-        if self._durable:
-            for index in {one.queue for one in written}:
-                self.targets[index].directory.sync()
-        self._finish(claim, planned)
-        return finals
-
-    def _sync_outputs(self, work: Sequence[tuple[Claim, Outputs]]) -> None:
-        """Before the commit: a power cut must not leave a published name without its bytes."""
-        by_target: dict[int, list[tuple[Claim, str]]] = {}
-        for claim, outputs in work:
-            for one in outputs.written:
-                by_target.setdefault(one.queue, []).append((claim, one.writing))
-        for index, writing in by_target.items():
-            directory = self.targets[index].directory
-            if len(writing) >= SYNC_ALL_FROM:
-                directory.sync_all()
-                continue
-            for claim, name in writing:
-                try:
-                    directory.sync_file(name)
-                except FileNotFoundError:
-                    # Swept aside, because the claim was taken back: the commit will say so.
-                    if self.queue.present(claim.name):
-                        raise
-            directory.sync()
-
-    def _plan(self, claim: Claim, outputs: Outputs) -> bool:
-        if not outputs.written or outputs.usual:
             return False
-        plan = Plan(tuple((one.queue, one.writing, one.final) for one in outputs.written))
-        self._plans.write_aside(f"{claim.token}.json", msgspec.json.encode(plan), self._durable)
-        return True
+        claim.published = (one.final,)
+        os.unlink(written, dir_fd=source)
+    except OSError:
+        return False
+    claim.fate = "published"
+    return True
 
-    def _planned(self, claim: Claim) -> tuple[list[Written], bool]:
-        """The outputs of somebody's commit, by exact name: a listing may be stale."""
-        try:
-            data = self._plans.read(f"{claim.token}.json")
-        except FileNotFoundError:
-            if not self.targets:
-                return [], False
-            final = self.targets[0].publication.name(claim.docid)
-            return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
-        plan = decode(data, Plan)
-        written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(self.targets)]
-        for one in written:
-            item = names.parse(one.writing)
-            if item is None or (item.state, item.token) != (names.WRITING, claim.token):
-                # Not ours: whoever wrote it wants somebody else's file to be moved.
-                raise msgspec.ValidationError(f"the plan of {claim.name!r} names other files")
-            if names.objection(one.final.removesuffix(".ready")) is not None:
-                raise msgspec.ValidationError(f"the plan of {claim.name!r} publishes {one.final!r}")
-        return written, True
 
-    def _commit(self, claim: Claim, outputs: Outputs) -> bool:
-        """The one atomic moment. False when the claim had been taken back."""
-        try:
-            if not outputs.written:
-                if not self._put_away(claim):
-                    raise FileNotFoundError
-            else:
-                written = names.written_name(claim.docid, claim.attempt, claim.token)
-                self.queue.rename(claim.name, written)
-                claim.name = written
-        except FileNotFoundError:
-            if outputs.written and self.committed(claim):
-                # It was the reply that was lost, not the rename.
-                claim.name = names.written_name(claim.docid, claim.attempt, claim.token)
-                return True
-            self.set_aside(outputs)
-            return False
-        return True
+# Any document
 
-    def set_aside(self, outputs: Outputs) -> None:
-        """What was written under a claim that seems to have been taken back.
 
-        Not deleted: a network file system that has lost the reply to our commit may also have told
-        us, wrongly, that it did not happen. Then whoever publishes looks among the orphans.
-        """
-        for one in outputs.written:
-            move_aside(self.targets[one.queue].directory, one.writing)
-        outputs.written.clear()
-        outputs.usual = False
+def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
+    """Commit, publish and finish claims whose outputs are written: every step for all of them
+    before the next. Each claim's `fate` says what became of it.
 
-    def committed(self, claim: Claim) -> bool:
-        """Whether its commit happened, whatever the file system said about it."""
-        return self.queue.present(names.written_name(claim.docid, claim.attempt, claim.token))
+    An OSError leaves each claim as its name says: those that are committed will be finished by any
+    later pass, those that are not may still be released.
+    """
+    if queue.durable:
+        sync_outputs(queue, claims)
+    planned = [write_plan(queue, claim) for claim in claims]
+    # Known as long as the document is there: without outputs the commit ends it.
+    inodes = [queue.inode(claim) if claim.attempt else 0 for claim in claims]
+    for claim in claims:
+        commit(queue, claim)
+    if queue.durable:
+        queue.directory.sync()
+    for claim in claims:
+        if not claim.fate:
+            publish(queue, claim)
+    if queue.durable:
+        _sync_targets(queue, (one for claim in claims for one in claim.outputs.written))
+    for claim, plan, inode in zip(claims, planned, inodes, strict=True):
+        # Of one that was taken back the plan stays: whoever finds it committed after all publishes
+        # by it from among the orphans.
+        if not claim.fate:
+            finish(queue, claim, inode, planned=plan)
 
-    def _publish_all(self, token: str, written: Sequence[Written]) -> tuple[str, ...]:
-        return tuple(self._publish(token, one) for one in written)
 
-    def _publish(self, token: str, one: Written) -> str:
-        """Make one output visible; the name it got."""
-        directory = self.targets[one.queue].directory
-        final = move(directory, one.writing, directory, one.final, token, self._replace)
-        return self._publish_orphan(directory, token, one) if final is None else final
+def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
+    """Make outputs safe before the commit: a power cut must not leave a published name without its
+    bytes."""
+    by_target: dict[int, list[tuple[Claim, str]]] = {}
+    for claim in claims:
+        for one in claim.outputs.written:
+            by_target.setdefault(one.queue, []).append((claim, one.writing))
+    for index, writing in by_target.items():
+        directory = queue.targets[index].directory
+        if len(writing) >= SYNC_ALL_FROM:
+            directory.sync_all()
+            continue
+        for claim, name in writing:
+            try:
+                directory.sync_file(name)
+            except FileNotFoundError:
+                # Swept aside, because the claim was taken back: the commit will say so.
+                if queue.directory.present(claim.name):
+                    raise
+        directory.sync()
 
-    def _publish_orphan(self, directory: Directory, token: str, one: Written) -> str:
-        """A sweeper that could not see our claim moved it aside; otherwise somebody has published
-        it for us, as the commit entitles everybody to."""
-        try:
-            orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
-        except FileNotFoundError:
-            return one.final
-        try:
-            final = move(orphans, one.writing, directory, one.final, token, self._replace)
-        finally:
-            orphans.close()
-        return final or one.final
 
-    def _finish(self, claim: Claim, planned: bool) -> None:
-        """Drop the input. A crash before it leaves a `.written` that anyone finishes again."""
-        inode = self.inode(claim) if claim.attempt else 0
+def write_plan(queue: "InputQueue", claim: Claim) -> bool:
+    """Write down which outputs a claim has, unless recovery can tell without. Return whether."""
+    outputs = claim.outputs
+    if not outputs.written or outputs.usual or claim.committed:
+        return False
+    plan = Plan(tuple((one.queue, one.writing, one.final) for one in outputs.written))
+    queue.plans.write_aside(f"{claim.token}.json", msgspec.json.encode(plan), queue.durable)
+    return True
+
+
+def commit(queue: "InputQueue", claim: Claim) -> None:
+    """Commit: the one atomic moment. The fate is "revoked" when the claim had been taken back."""
+    outputs = claim.outputs
+    if claim.committed:
+        return
+    if not outputs.written:
+        if not put_away(queue, claim):
+            claim.fate = "revoked"
+        return
+    try:
+        queue.directory.rename(claim.name, claim.written_name)
+    except FileNotFoundError:
+        # Or it was the reply that was lost, not the rename.
+        if not committed(queue, claim):
+            set_aside(queue, outputs)
+            claim.fate = "revoked"
+            return
+    claim.name = claim.written_name
+
+
+def committed(queue: "InputQueue", claim: Claim) -> bool:
+    """Tell whether its commit happened, whatever the file system said about it."""
+    return queue.directory.present(claim.written_name)
+
+
+def set_aside(queue: "InputQueue", outputs: Outputs) -> None:
+    """Move to the orphans what was written under a claim that seems to have been taken back.
+
+    Not deleted: a network file system that has lost the reply to our commit may also have told us,
+    wrongly, that it did not happen. Then whoever publishes looks among the orphans.
+    """
+    for one in outputs.written:
+        move_aside(queue.targets[one.queue].directory, one.writing)
+    outputs.written.clear()
+    outputs.usual = outputs.blind = False
+
+
+def publish(queue: "InputQueue", claim: Claim) -> None:
+    """Make a claim's outputs visible. The fate is "stuck" where the operating system lets us not,
+    as where another user's file is in the way: whoever recovers it will see."""
+    if claim.published:
+        return
+    try:
+        claim.published = _publish_all(queue, claim.token, claim.outputs.written, claim)
+    except OSError as error:
+        if error.errno not in OF_THE_ITEM:
+            raise
+        claim.fate = "stuck"
+        queue.stuck(claim, error)
+
+
+def _publish_all(
+    queue: "InputQueue", token: str, written: Iterable[Written], ours: Claim | None = None
+) -> tuple[str, ...]:
+    return tuple(_publish(queue, token, one, ours) for one in written)
+
+
+def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None = None) -> str:
+    """Make one output visible; return the name it got."""
+    directory = queue.targets[one.queue].directory
+    replace = queue.settings.existing == "replace"
+    final = move(directory, one.writing, directory, one.final, token, replace)
+    if final is None:
+        final = _publish_orphan(directory, token, one, replace)
+    if final is None and ours is not None and queue.directory.present(ours.name):
+        # Nobody else has published it who would not finish it, too, so it is not where we wrote it.
+        raise FileSystemTrouble(
+            errno.ENOENT, f"{one.writing} is not in {directory.path}, and nobody has published it"
+        )
+    # Otherwise somebody has published it for us, as the commit entitles everybody to.
+    return final or one.final
+
+
+def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
+    """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
+    there."""
+    try:
+        orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
+    except FileNotFoundError:
+        return None
+    try:
+        return move(orphans, one.writing, directory, one.final, token, replace)
+    finally:
+        orphans.close()
+
+
+def _sync_targets(queue: "InputQueue", written: Iterable[Written]) -> None:
+    for index in {one.queue for one in written}:
+        queue.targets[index].directory.sync()
+
+
+def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool = False) -> None:
+    """Drop the input, and what was written down for its end. A crash before it leaves a `.written`
+    that anyone finishes again."""
+    if claim.committed:
         # Gone: a recoverer was as fast as we; the outputs are published either way.
-        self._put_away(claim)
-        if planned:
-            self._plans.remove(f"{claim.token}.json")
-        if claim.attempt:
-            self.attempts.forget(claim.docid, inode, claim.attempt)
+        put_away(queue, claim)
+    if planned:
+        queue.plans.remove(f"{claim.token}.json")
+    if claim.attempt:
+        queue.attempts.forget(claim.docid, inode, claim.attempt)
+    claim.fate = "published" if claim.published else "finished"
 
-    def _put_away(self, claim: Claim) -> bool:
-        """Drop the input, or move it to the archive. False when it was gone."""
-        if self.archive is None:
-            return self.queue.remove(claim.name)
-        final = move(self.queue, claim.name, self.archive, claim.docid, claim.token)
-        if self._durable:
-            self.archive.sync()
-        return final is not None
 
-    # Give back
+def put_away(queue: "InputQueue", claim: Claim) -> bool:
+    """Remove the input, or move it to the archive. False when it was gone."""
+    if queue.archive is None:
+        return queue.directory.remove(claim.name)
+    final = move(queue.directory, claim.name, queue.archive, claim.docid, claim.token)
+    if queue.durable:
+        queue.archive.sync()
+    return final is not None
 
-    def release(self, claim: Claim) -> str | None:
-        """Back to where it came from, uncharged. Its docid from now on; None if taken back."""
-        return self._give_back(claim, claim.attempt)
 
-    def forget(self, claim: Claim) -> None:
-        """It was released: what had been written down for its end is nobody's."""
-        self._plans.remove(f"{claim.token}.json")
-        self.discarded.remove(hidden_report(claim.token))
+# What somebody else committed
 
-    def postpone(self, claim: Claim, due: int) -> str | None:
-        """Back uncharged, and not before `due`."""
-        return self._give_back(claim, claim.attempt, due)
 
-    def fail(self, claim: Claim, record: Attempt, due: int = 0) -> str | None:
-        """Charge the attempt and let the document wait for its next."""
-        return self._recorded(claim, record, claim.attempt + 1, due)
+def finish_written(queue: "InputQueue", item: names.Item, name: str) -> tuple[str, ...]:
+    """Publish and finish what somebody committed; by whoever finds it, however often."""
+    claim = queue.claim_of(item, name)
+    written, planned = planned_outputs(queue, claim)
+    claim.outputs.written = written
+    if queue.durable:
+        # Whoever committed it may have died before this, and a power cut would take the commit
+        # back, but not what was published.
+        queue.directory.sync()
+    claim.published = _publish_all(queue, claim.token, written)
+    if queue.durable:
+        _sync_targets(queue, written)
+    inode = queue.inode(claim) if claim.attempt else 0
+    finish(queue, claim, inode, planned=planned)
+    return claim.published
 
-    def record_release(self, claim: Claim, record: Attempt) -> str | None:
-        """Release, and remember that it was not the driver's wish: the third such counts."""
-        return self._recorded(claim, record, claim.attempt)
 
-    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
-        self.attempts.write(record, self._durable)
-        docid = self._give_back(claim, attempt, due)
-        # When somebody was faster the record stays: it may well be theirs.
-        if docid is not None and docid != claim.docid:
-            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
-        return docid
+def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], bool]:
+    """Return the outputs of somebody's commit by exact name, as a listing may be stale; and whether
+    they were written down."""
+    try:
+        data = queue.plans.read(f"{claim.token}.json")
+    except FileNotFoundError:
+        if not queue.targets:
+            return [], False
+        final = queue.targets[0].publication.name(claim.docid)
+        return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
+    plan = decode(data, Plan)
+    written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(queue.targets)]
+    for one in written:
+        item = names.parse(one.writing)
+        if item is None or (item.state, item.token) != (names.WRITING, claim.token):
+            # Not ours: whoever wrote it wants somebody else's file to be moved.
+            raise msgspec.ValidationError(f"the plan of {claim.name!r} names other files")
+        if names.objection(one.final.removesuffix(".ready")) is not None:
+            raise msgspec.ValidationError(f"the plan of {claim.name!r} publishes {one.final!r}")
+    return written, True
 
-    def _give_back(self, claim: Claim, attempt: int, due: int = 0) -> str | None:
-        docid = claim.docid
-        name = names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
-        final = move(self.queue, claim.name, self.queue, name, claim.token)
-        if final is None:
-            return None
-        if self._durable:
-            self.queue.sync()
-        return final[: len(final) - len(name) + len(docid)]
 
-    # Give up
+# Give back, give up
 
-    def discard(self, claim: Claim, report: Report) -> str | None:
-        """Set the untouched input aside with its report. Its docid there; None if taken back.
 
-        The report is on disk first, hidden, so no document is ever in `discarded/` without a
-        reason somewhere; the rename of the document decides.
-        """
-        hidden = hidden_report(claim.token)
-        inode = self.inode(claim)
-        # Several may recover one claim at once, and so discard it: the first report stands.
-        with suppress(FileExistsError):
-            self.discarded.write_first(hidden, encode_report(report), durable=True)
-        docid = move(self.queue, claim.name, self.discarded, claim.docid, claim.token)
-        if docid is None:
-            self.settle_report(claim.docid, claim.token)
-            return None
-        self._show_report(hidden, docid)
-        self.discarded.sync()
-        self.queue.sync()
-        # Somebody may have noted this attempt as one that was not the last.
-        self.attempts.forget(claim.docid, inode, claim.attempt + 1)
-        return docid
+def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> str | None:
+    """Let a document wait again. Return its docid from now on; None when it was taken back."""
+    docid = claim.docid
+    name = names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
+    final = move(queue.directory, claim.name, queue.directory, name, claim.token)
+    if final is None:
+        return None
+    if queue.durable:
+        queue.directory.sync()
+    return final[: len(final) - len(name) + len(docid)]
 
-    def settle_report(self, docid: str, token: str) -> None:
-        """The claim is gone: show the report if its document was discarded.
 
-        Somebody was faster, the reply to our own rename was lost, or a driver died in between. Not
-        to see the document proves nothing, as a look may be old; so what is not settled stays
-        hidden, for whoever sees more, and is swept after a week.
-        """
-        there = self.discarded.present
-        if there(hidden_report(token)) and not self._settled(docid, token, there):
-            # A file system that remembers that a name was not there may list it all the same.
-            self._settled(docid, token, set(self.discarded.names()).__contains__)
+def discard(queue: "InputQueue", claim: Claim, report: Report) -> str | None:
+    """Set the untouched input aside with its report. Return its docid there; None if taken back.
 
-    def _settled(self, docid: str, token: str, there: Callable[[str], bool]) -> bool:
-        hidden = hidden_report(token)
+    The report is on disk first, hidden, so no document is ever in `discarded/` without a reason
+    somewhere; the rename of the document decides.
+    """
+    hidden = hidden_report(claim.token)
+    inode = queue.inode(claim)
+    # Several may recover one claim at once, and so discard it: the first report stands.
+    ours = True
+    try:
+        queue.discarded.write_first(hidden, encode_report(report), durable=True)
+    except FileExistsError:
+        ours = False
+    docid = move(queue.directory, claim.name, queue.discarded, claim.docid, claim.token)
+    if docid is None:
+        # Or the reply to our rename was lost: then it is we who discarded it.
+        shown = settle_report(queue, claim.docid, claim.token)
+        return shown if ours else None
+    _show_report(queue, hidden, docid)
+    queue.discarded.sync()
+    queue.directory.sync()
+    # Somebody may have noted this attempt as one that was not the last.
+    queue.attempts.forget(claim.docid, inode, claim.attempt + 1)
+    return docid
+
+
+def settle_report(queue: "InputQueue", docid: str, token: str) -> str | None:
+    """Show the report of a claim that is gone, if its document was discarded. Return the docid
+    whose report was shown by this.
+
+    Somebody was faster, the reply to our own rename was lost, or a driver died in between. Not to
+    see the document proves nothing, as a look may be old; so what is not settled stays hidden, for
+    whoever sees more, and is swept after a week.
+    """
+    there = queue.discarded.present
+    if not there(hidden_report(token)):
+        return None
+    listed = None
+    for _ in range(2):
         for name in (names.second_docid(docid, token), docid):
-            if not there(name):
+            if not (there(name) if listed is None else name in listed):
                 continue
             if not there(name + names.REPORT):
-                self._show_report(hidden, name)
-                return True
-            shown = read_report(self.discarded, name)
+                _show_report(queue, hidden_report(token), name)
+                return name
+            shown = read_report(queue.discarded, name)
             if shown is not None and any(one.token == token for one in shown.attempts):
                 # Whoever else discarded this claim has shown a report of it.
-                self.discarded.remove(hidden)
-                return True
-        return False
+                queue.discarded.remove(hidden_report(token))
+                return None
+        # A file system that remembers that a name was not there may list it all the same.
+        listed = set(queue.discarded.names())
+    return None
 
-    def _show_report(self, hidden: str, docid: str) -> None:
-        # Whoever else discards this claim may be faster here, too.
-        with suppress(FileNotFoundError):
-            self.discarded.rename_over(hidden, docid + names.REPORT)
+
+def _show_report(queue: "InputQueue", hidden: str, docid: str) -> None:
+    # Whoever else discards this claim may be faster here, too.
+    with suppress(FileNotFoundError):
+        queue.discarded.rename_over(hidden, docid + names.REPORT)
 
 
 def move_aside(output: Directory, name: str) -> None:
-    """To the orphans of an output queue."""
+    """Move a file to the orphans of an output queue."""
     orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
     try:
         output.rename_new(name, name, orphans)

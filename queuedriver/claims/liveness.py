@@ -68,6 +68,8 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     id: str
     salt: str
     past: tuple[str, ...] = ()
+    # Those of them that left in order: what they had in hand is given back.
+    left: tuple[str, ...] = ()
     identity: Identity
     processor: str = ""
     inputs: tuple[str, ...] = ()
@@ -151,7 +153,9 @@ def whose(
     registration, verdict = known.get(token.driver, (None, None))
     if registration is not None and token.salt != registration.salt:
         # An earlier life, and two lives of one id are never at once.
-        return (registration, "lost") if token.salt in registration.past else (None, None)
+        if token.salt not in registration.past:
+            return None, None
+        return registration, "left" if token.salt in registration.left else "lost"
     return registration, verdict
 
 

@@ -1,9 +1,11 @@
-"""What may come of processing a document. Pure.
+"""How an attempt ends: done, failed, later or released. Pure.
 
-A processor answers with its outputs, or raises. What it raised becomes one of these values, and
-the driver's table of what to do with each is `Driver._settle`.
+A processor answers with its outputs, or raises; what it raised becomes one of these values.
+`InputQueue.end` applies them. And what of a failure speaks of the disk, rather than the document.
 """
 
+import errno
+import re
 import traceback as tb
 
 import msgspec
@@ -14,6 +16,14 @@ from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, Tak
 _MAX_TRACEBACK = 32 * 1024
 # A message with the whole document in it would make the report unreadable.
 _MAX_MESSAGE = 8 * 1024
+# What the operating system says of one item, where the directory can be written: another user's in
+# a sticky directory, a mount point, a directory of a lower layer, a name too long for a state.
+OF_THE_ITEM = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.ENAMETOOLONG, errno.ENOTEMPTY}
+)
+# As strerror(3) says it in English, and what programs make of it.
+_FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|ENOSPC|EDQUOT")
+_PARTICULARS = re.compile(r"""'[^']*'|"[^"]*"|/[^\s:,;]+|0x[0-9a-fA-F]+|[0-9]+""")
 # The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
 MAX_LATER = 366 * 24 * 3600.0
 
@@ -34,10 +44,19 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     peak_memory: int | None = None
 
 
+class Done(msgspec.Struct, frozen=True):
+    """Its outputs are written: to be handed over."""
+
+
+DONE = Done()
+
+
 class Failed(msgspec.Struct, frozen=True):
-    """The attempt is charged."""
+    """The attempt is charged, unless the file system turns out to be at fault."""
 
     failure: Failure
+    # What was raised, where that may speak of the file system.
+    error: OSError | None = None
 
 
 class Postponed(msgspec.Struct, frozen=True):
@@ -54,10 +73,11 @@ class Released(msgspec.Struct, frozen=True):
 
 
 Setback = Failed | Postponed | Released
+Ending = Done | Setback
 
 
 def from_exception(error: BaseException) -> Setback:
-    """What a processor meant by raising this."""
+    """Return the ending that a processor meant by raising this."""
     match error:
         case TryLater():
             return _postponed(error)
@@ -72,7 +92,25 @@ def from_exception(error: BaseException) -> Setback:
         case Interrupted():
             message = "the document took longer than its time-out"
             return Failed(Failure(cause="timeout", message=message, stacks=_traceback(error)))
-    return Failed(_failure("exception", error))
+    return Failed(_failure("exception", error), error if isinstance(error, OSError) else None)
+
+
+def says_full(ending: Failed) -> bool:
+    """Tell whether a failure speaks of a disk, or a quota, that is full."""
+    if ending.error is not None and ending.error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    failure = ending.failure
+    return any(
+        text is not None and _FULL.search(text)
+        for text in (failure.message, failure.stderr_tail, failure.traceback)
+    )
+
+
+def cause_key(failure: Failure) -> str:
+    """Return what failures of one cause have in common: the first line of the message, without
+    the numbers, quoted names and paths that differ from document to document."""
+    line = failure.message.partition("\n")[0]
+    return f"{failure.cause}: {_PARTICULARS.sub('…', line)}"
 
 
 def _postponed(error: TryLater) -> Setback:

@@ -8,17 +8,20 @@ import errno
 import io
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
-from queuedriver.driving.limits import Limits
 from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
 from queuedriver.format import names
 from queuedriver.format.settings import Publication
+
+if TYPE_CHECKING:
+    from queuedriver.driving.limits import Limits
 
 # What a write says of this output alone: its name is taken, or too much for this file system.
 _OF_THE_OUTPUT = frozenset(
@@ -60,23 +63,36 @@ class Target(NamedTuple):
     landmark: str = ""
 
 
-class Outputs:
+class Outputs(msgspec.Struct, gc=False, eq=False):
     """The outputs of one claim."""
 
-    __slots__ = ("_docid", "_targets", "_token", "usual", "written")
+    docid: str
+    token: str
+    targets: tuple[Target, ...]
+    # Whether the claim may end by the blind hand-over, if it has but the usual output.
+    plain: bool = False
+    written: list[Written] = []
+    # Whether there is just one, under the document's own docid in the first output queue: then
+    # recovery can name it without a plan.
+    usual: bool = False
+    # Whether that one was written here, of a plain claim: then nobody need look at it again.
+    blind: bool = False
+    # Whether another process writes any: where that went has to be looked at.
+    elsewhere: bool = False
 
-    def __init__(self, docid: str, token: str, targets: tuple[Target, ...]) -> None:
-        self._docid = docid
-        self._token = token
-        self._targets = targets
-        self.written: list[Written] = []
-        # Whether there is just one, under the document's own docid in the first output queue:
-        # then recovery can name it without a plan.
-        self.usual = False
-
-    def take(self, answer: Answer, limits: Limits) -> None:
+    def take(self, answer: Answer, limits: "Limits") -> None:
         """Write what a processor answered. An iterator is consumed under the document's limits."""
         if type(answer) is bytes:
+            if self.plain and not self.written:
+                docid = self.docid
+                writing = f"{docid}.{self.token}.writing"
+                self.written = [Written(0, writing, f"{docid}.ready")]
+                self.usual = self.blind = True
+                try:
+                    self.targets[0].directory.write_new(writing, answer)
+                except OSError as error:
+                    raise self._cannot(error) from None
+                return
             self._write(answer, self._note(None, None, None))
         elif answer is None:
             return
@@ -94,19 +110,21 @@ class Outputs:
     @property
     def wanted(self) -> bool:
         """Whether there is an output queue at all."""
-        return bool(self._targets)
+        return bool(self.targets)
 
     def reserve(
         self, docid: str | None = None, queue: str | None = None, ext: str | None = None
     ) -> str:
         """The path of a further output, for the caller to create."""
+        self.elsewhere = True
         return self._path(self._note(docid, queue, ext))
 
     def open_reserved(self) -> int:
         """A descriptor of a further output under the document's own docid."""
         noted = self._note(None, None, None)
+        self.elsewhere = True
         try:
-            return self._targets[noted.queue].directory.open_new(noted.writing)
+            return self.targets[noted.queue].directory.open_new(noted.writing)
         except OSError as error:
             raise self._cannot(error) from None
 
@@ -114,19 +132,39 @@ class Outputs:
         """Drop a reserved output that is not wanted after all."""
         # By the whole path: in each of several output queues its name is the same.
         for noted in [one for one in self.written if self._path(one) == path]:
-            self._targets[noted.queue].directory.remove_all(noted.writing)
+            self.targets[noted.queue].directory.remove_all(noted.writing)
             self.written.remove(noted)
             self.usual = False
 
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
         for noted in self.written:
-            self._targets[noted.queue].directory.remove_all(noted.writing)
+            self.targets[noted.queue].directory.remove_all(noted.writing)
         self.written.clear()
-        self.usual = False
+        self.usual = self.blind = False
+
+    def size(self) -> int:
+        """Return how many bytes have been written so far."""
+        size = 0
+        for noted in self.written:
+            with suppress(FileNotFoundError):
+                size += self.targets[noted.queue].directory.status(noted.writing).size
+        return size
+
+    def missing(self) -> str:
+        """Return the name of an output that is not where it was to be written, or is no file; ""
+        when all are there. Asked by descriptor: a path may lead elsewhere by now."""
+        for noted in self.written:
+            try:
+                if self.targets[noted.queue].directory.status(noted.writing).regular:
+                    continue
+            except FileNotFoundError:
+                pass
+            return noted.writing
+        return ""
 
     def _path(self, noted: Written) -> str:
-        return os.path.join(self._targets[noted.queue].directory.path, noted.writing)
+        return os.path.join(self.targets[noted.queue].directory.path, noted.writing)
 
     def _take_one(self, answer: object) -> None:
         output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]
@@ -146,45 +184,45 @@ class Outputs:
 
     def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
         """Choose the names of an output and remember them, before anything is made."""
-        if not self._targets:
+        if not self.targets:
             raise _failed("the document has an output, but the driver was given no --to")
         if docid is queue is ext is None and not self.written:
-            docid = self._docid
-            noted = Written(0, f"{docid}.{self._token}.writing", self._final(0, docid))
+            docid = self.docid
+            noted = Written(0, f"{docid}.{self.token}.writing", self._final(0, docid))
             self.written.append(noted)
             self.usual = True
             return noted
-        self.usual = False
+        self.usual = self.blind = False
         index = 0 if queue is None else self._index(queue)
         try:
-            docid = self._docid if docid is None else names.check_docid(docid)
+            docid = self.docid if docid is None else names.check_docid(docid)
             ext = "" if ext is None else names.check_ext(ext)
         except (BadDocid, BadArgument) as error:
             raise _failed(f"an output cannot be named: {error}") from None
         final = self._final(index, docid)
-        noted = Written(index, names.writing_name(docid, self._token, ext), final)
+        noted = Written(index, names.writing_name(docid, self.token, ext), final)
         if any(one.queue == index and one.final == final for one in self.written):
-            where = self._targets[index].name
+            where = self.targets[index].name
             raise _failed(f"two outputs of one document would both be {final!r} in {where}")
         self.written.append(noted)
         return noted
 
     def _final(self, index: int, docid: str) -> str:
         try:
-            return self._targets[index].publication.name(docid)
+            return self.targets[index].publication.name(docid)
         except BadDocid as error:
             raise _failed(f"an output cannot be named: {error}") from None
 
     def _index(self, queue: str) -> int:
-        for index, target in enumerate(self._targets):
+        for index, target in enumerate(self.targets):
             if queue in (target.name, target.directory.path):
                 return index
-        known = ", ".join(target.name for target in self._targets) or "none"
+        known = ", ".join(target.name for target in self.targets) or "none"
         raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
 
     def _write(self, data: bytes, noted: Written) -> None:
         try:
-            self._targets[noted.queue].directory.write_new(noted.writing, data)
+            self.targets[noted.queue].directory.write_new(noted.writing, data)
         except OSError as error:
             raise self._cannot(error) from None
 
@@ -194,10 +232,10 @@ class Outputs:
         file system's when this process has too many files open."""
         if error.errno in _OF_THE_OUTPUT or error.errno == errno.EMFILE:
             return error
-        return trouble(error, f"writing an output of {self._docid!r}")
+        return trouble(error, f"writing an output of {self.docid!r}")
 
     def _move(self, path: str, noted: Written) -> None:
-        directory = self._targets[noted.queue].directory
+        directory = self.targets[noted.queue].directory
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -213,6 +251,7 @@ class Outputs:
             item = names.parse(os.path.basename(path))
             claimed = item is not None and item.state in (names.WORKING, names.WRITTEN)
             if not claimed and _renamed(path, directory, noted.writing):
+                self.elsewhere = True
                 return
             self._copy(source, directory, noted)
         finally:

@@ -21,12 +21,13 @@ and the driver that was wrongly given up finds that name gone when it commits.
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
-from queuedriver.claims.handoff import Claim, Handoff, move_aside
+from queuedriver.claims.handoff import finish_written, move_aside, settle_report
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import (
     LEASE,
     Observer,
@@ -36,9 +37,6 @@ from queuedriver.claims.liveness import (
     whose,
 )
 from queuedriver.claims.outcomes import Failure
-from queuedriver.claims.setbacks import Setbacks
-from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
@@ -75,26 +73,10 @@ class Recoverer:
     """Looks after one input queue's dead drivers."""
 
     def __init__(
-        self,
-        queue: Directory,
-        drivers: Directory,
-        handoff: Handoff,
-        setbacks: Setbacks,
-        journal: Journal,
-        observer: Observer,
-        own: tuple[str, str] = ("", ""),
-        held: Collection[str] = (),
-        clock: Callable[[], float] = time.time,
+        self, queue: InputQueue, observer: Observer, clock: Callable[[], float] = time.time
     ) -> None:
         self._queue = queue
-        self._drivers = drivers
-        self._handoff = handoff
-        self._setbacks = setbacks
-        self._journal = journal
         self._observer = observer
-        # The driver on whose behalf this runs, and the claims it holds right now.
-        self._own = own
-        self._held = held
         self._clock = clock
         # Until when nobody here looks again for what each dead driver left. That is done twice: an
         # old listing may not show an output that was there, and nobody would come back to it.
@@ -106,7 +88,7 @@ class Recoverer:
 
     def registrations(self) -> list[tuple[Registration, Verdict]]:
         """Who registered, and who of them is alive."""
-        found = read_registrations(self._drivers)
+        found = read_registrations(self._queue.drivers)
         return [(one, self._observer.judge(one)) for one in found]
 
     def newly_dead(self) -> bool:
@@ -171,12 +153,12 @@ class Recoverer:
         A listing may miss a document that is being renamed, so what one listing does not have is
         looked for in a second: missed by both, it would have a shorter report.
         """
-        attempts = self._handoff.attempts
+        attempts = self._queue.attempts
         noted = attempts.docids()
         for _ in range(2):
             if not noted:
                 return
-            for name in self._queue.names():
+            for name in self._queue.directory.names():
                 if (item := names.parse(name)) is not None:
                     noted.discard(item.docid)
         if noted:
@@ -188,13 +170,17 @@ class Recoverer:
 
         def whose(token: str) -> str | None:
             driver, _, salt = names.parse_token(token)
-            return driver if (driver, salt) == self._own and token not in self._held else None
+            ours = self._is_ours(driver, salt) and token not in self._queue.at_hand
+            return driver if ours else None
 
         self._set_aside(whose)
 
+    def _is_ours(self, driver: str, salt: str) -> bool:
+        return (driver, salt) == (self._queue.mint.driver, self._queue.mint.salt)
+
     def _claimed(self) -> list[tuple[str, names.Item]]:
         found = []
-        for name in self._queue.names():
+        for name in self._queue.directory.names():
             if name.endswith((".working", ".written")) and (item := names.parse(name)):
                 found.append((name, item))
         return found
@@ -207,15 +193,15 @@ class Recoverer:
     ) -> tuple[Verdict, Registration | None]:
         """Whether whoever has this claim is alive, as far as can be known."""
         token = names.parse_token(item.token)
-        if (token.driver, token.salt) == self._own:
+        if self._is_ours(token.driver, token.salt):
             # A claim whose reply was lost, or one we could not release when the disk was full.
-            return ("alive" if item.token in self._held else "left"), None
+            return ("alive" if item.token in self._queue.at_hand else "left"), None
         registration, verdict = whose(token, known)
         if verdict is not None:
             return verdict, registration
         # A driver that never registered shows life by touching the file it claimed.
         try:
-            touched = self._queue.status(name).mtime_ns
+            touched = self._queue.directory.status(name).mtime_ns
         except FileNotFoundError:
             return "alive", None
         self._watched.add(name)
@@ -227,11 +213,11 @@ class Recoverer:
     ) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
-            if not self._handoff.targets:
+            if not self._queue.targets:
                 # Committed under settings that are lost: nobody here knows what to publish.
                 return False
-            finals = self._handoff.finish_written(item, name)
-            self._journal.note(
+            finals = finish_written(self._queue, item, name)
+            self._queue.note(
                 "recovered",
                 item.docid,
                 token=item.token,
@@ -241,31 +227,29 @@ class Recoverer:
             )
             return False
         now = self._clock()
-        claim = Claim(item.docid, item.attempt, item.token, name)
-        token = names.parse_token(item.token)
-        claimed_at = token.claimed_at or now
+        claim = self._queue.claim_of(item, name)
         host = registration.identity.host if registration else ""
         if registration is not None and registration.broker:
-            fate = self._setbacks.release(claim, "the broker that dealt it is gone")
+            fate = self._queue.give_back(claim, "the broker that dealt it is gone")
         elif verdict == "left":
-            fate = self._setbacks.release(claim, "its driver had left it")
+            fate = self._queue.give_back(claim, "its driver had left it")
         elif verdict == "dead":
             ending = read_ending(registration.dump) if registration else None
             failure, charged = _judge(ending)
             if charged:
-                fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
+                fate = self._queue.charge(claim, failure, now, host)
             else:
-                fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
+                fate = self._queue.strike(claim, failure, now, host)
         else:
             failure = Failure(cause=verdict, message=_MESSAGES[verdict])
-            fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
+            fate = self._queue.strike(claim, failure, now, host)
         return fate != "revoked"
 
     def _give_up(self, name: str, item: names.Item, error: Exception) -> None:
         if name not in self._noted:
             self._noted.add(name)
             message = f"cannot be recovered: {type(error).__name__}: {error}"
-            self._journal.note("stuck", item.docid, token=item.token, message=message)
+            self._queue.note("stuck", item.docid, token=item.token, message=message)
 
     # What is not a claim
 
@@ -296,22 +280,22 @@ class Recoverer:
             if old and gone.id not in kept and self._observer.judge(gone) != "alive":
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
-                    self._drivers.remove(f"{gone.id}.json")
+                    self._queue.drivers.remove(f"{gone.id}.json")
         self._settle_reports()
 
     def _settle_reports(self) -> None:
         """Whoever died amid a discard left a document whose report nobody sees."""
-        for token, docid in read_hidden_reports(self._handoff.discarded):
+        for token, docid in read_hidden_reports(self._queue.discarded):
             if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
                 with suppress(PermissionError):
-                    self._handoff.settle_report(docid, token)
+                    settle_report(self._queue, docid, token)
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
         of which of them anything is still there. `whose` tells them by an N; None: not theirs."""
         held = {item.token for _, item in self._claimed()}
         kept = {owner for token in held if (owner := whose(token)) is not None}
-        for target in self._handoff.targets:
+        for target in self._queue.targets:
             for name in target.directory.list():
                 item = names.parse(name)
                 if item is None or item.state != "writing" or item.token in held:
@@ -325,8 +309,8 @@ class Recoverer:
     def _has_claim(self, item: names.Item) -> bool:
         """Asked by name too, in the order in which a claim goes from one to the other."""
         for form in (names.working_name, names.written_name):
-            for attempt in range(self._handoff.settings.retries + 1):
-                if self._queue.present(form(item.docid, attempt, item.token)):
+            for attempt in range(self._queue.settings.retries + 1):
+                if self._queue.directory.present(form(item.docid, attempt, item.token)):
                     return True
         return False
 

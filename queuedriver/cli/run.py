@@ -11,7 +11,8 @@ import typer
 
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, size
-from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.loop import Left
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish

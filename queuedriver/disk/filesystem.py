@@ -26,9 +26,9 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = _DIRECTORY | os.O_NOFOLLOW
-_RENAME_NOREPLACE = 1
+NOREPLACE = 1
 # As os.rename has them: in an old locale, names are not UTF-8.
-_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # What a file system says when it cannot copy in the kernel.
@@ -70,7 +70,7 @@ class Directory:
         self.fd = fd
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
-        self._noreplace = noreplace and hasattr(_libc(), "renameat2")
+        self._noreplace = noreplace and hasattr(libc(), "renameat2")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -130,11 +130,9 @@ class Directory:
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
-            source_name = old.encode(_ENCODING, _ERRORS)
-            target_name = new.encode(_ENCODING, _ERRORS)
-            if not _libc().renameat2(
-                self.fd, source_name, target.fd, target_name, _RENAME_NOREPLACE
-            ):
+            source_name = old.encode(ENCODING, ERRORS)
+            target_name = new.encode(ENCODING, ERRORS)
+            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -495,7 +493,7 @@ def _status(found: os.stat_result) -> Status:
 
 
 @cache
-def _libc() -> Any:
+def libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     number, text = ctypes.c_int, ctypes.c_char_p
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
@@ -505,4 +503,4 @@ def _libc() -> Any:
 
 
 def _syncfs(fd: int) -> int:
-    return ctypes.get_errno() if _libc().syncfs(fd) else 0
+    return ctypes.get_errno() if libc().syncfs(fd) else 0

@@ -16,6 +16,7 @@ _ASK_EVERY = 1.0
 # Below this a limit of items is kept to exactly. To count some hundred before each document would
 # take longer than to hand it over.
 _EXACT = 64
+_UNLIMITED = 1 << 30
 # What was full takes more again when this part of it is free: else each item that is taken away
 # would cost a count.
 _PART = 4
@@ -46,6 +47,8 @@ class BackPressure:
         self._look_at: float = 0 if limited else math.inf
         # Those that take no more.
         self._filled: list[Target] = []
+        # How many items the fullest output had.
+        self._most = 0
         self._alone_since: float | None = None
         self._asked_at = 0.0
 
@@ -64,6 +67,7 @@ class BackPressure:
             if words:
                 found.append((target, words))
         self._filled = [target for target, _ in found]
+        self._most = most
         if found:
             return found[0][1]
         self._alone_since = None
@@ -75,6 +79,10 @@ class BackPressure:
         if self._items is None or self._items < _EXACT or self._bytes is not None:
             return 0
         return (self._items - items) // self._sharers()
+
+    def free(self) -> int:
+        """Return how many outputs may be added, as of the latest look; at least one."""
+        return _UNLIMITED if self._items is None else max(1, self._items - self._most)
 
     def no_consumer_for(self) -> float:
         """For how long one of the full outputs has been seen without a living driver."""

@@ -1,10 +1,14 @@
 """A driver: takes documents from input queues and hands over what comes of them. Read this first.
 
-startup.py   what must be so before the first claim
-loop.py      look, plan, act, until there is a reason to leave
-turn.py      one turn of work: claim, process, complete or set back
-hands.py     the claims at hand, and how each ends
-handoff.py   the names on disk that a claim goes through
+    setup.py        what must be so before the first claim
+    driver.py       start; claim and turn, or pause, until there is a reason to leave
+    loop.py         the looks and pauses in between, and trouble with the file system
+    plan.py         whether to wait, and how long, or to leave; pure
+    input_queue.py  one open queue: claims, and how each ends
+    handoff.py      the names on disk that a claim goes through
+
+Signals only record (`limits.py`). What the file system cannot do right now pauses the driver and
+charges no document. Everything that was asked of it is in `Options`.
 """
 
 import contextlib
@@ -18,36 +22,25 @@ from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
 
-from queuedriver.claims.hands import Hands
+from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
+from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
-from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.loop import Loop
+from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit
-from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
-from queuedriver.driving.startup import Crew, assemble
+from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.tally import Tally
-from queuedriver.driving.turn import Turn
-from queuedriver.driving.wake import Waker
-from queuedriver.errors import QueueError
+from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
 from queuedriver.options import Options
-from queuedriver.processors.base import Processor
+from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor
 
 Path = str | os.PathLike[str]
-
-
-class Left(NamedTuple):
-    """How a driver left: its last word, why, and the exit code that says so."""
-
-    word: str
-    why: str
-    exit_code: int
-    counters: Counters
 
 
 class Progress(NamedTuple):
@@ -76,6 +69,7 @@ class Driver:
         id: str | None = None,
         options: Options | None = None,
         board: Board | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.options = (options or Options()).check()
         self.processor: Processor = (
@@ -86,80 +80,72 @@ class Driver:
         self._wanted_id = id
         # The id it got, once it runs.
         self.id = ""
+        # What could not be noted in the journals, once it has left.
+        self.unnoted: tuple[str, ...] = ()
         # Where a watchdog sees what it does.
         self._board = board
         self._tally = Tally(board)
-        self._loop: Loop | None = None
         self._limits: Limits | None = None
-        # The N of every claim at hand: what else carries our id on disk was lost track of.
-        self._held: set[str] = set()
-        # What could not be noted in the journals, once it has left.
-        self.unnoted: tuple[str, ...] = ()
+        self._loop: Turns | None = None
+        self._clock = clock
 
     def run(self) -> Left:
         """Drive until told to leave. QueueError when it cannot even start."""
-        options = self.options
         with contextlib.ExitStack() as at_end:
             dump = at_end.enter_context(self._stacks())
+            options = self.options
             limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
-            observer, held = Observer(), self._held
-            with assemble(
-                self._inputs, self._outputs, self._wanted_id, options, observer, held
-            ) as crew:
-                beats = register(crew, options, self.processor.name, self._report, limits, dump)
-            self.id, self._limits = crew.driver, limits
-            paths = [lane.queue.path for lane in crew.lanes]
-            waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
-            mint = names.Mint(crew.driver, crew.salt)
-            _mints.add(mint)
-            hands = Hands(mint, held, self._tally)
-            turn = Turn(self.processor, limits, hands, beats, options.batch)
-            pressure = BackPressure(
-                options, crew.targets, observer, lambda: max(lane.sharers for lane in crew.lanes)
+            beats: list[Beats] = []
+            found = at_end.enter_context(
+                opened(
+                    self._inputs,
+                    self._outputs,
+                    self._wanted_id,
+                    options,
+                    Observer(),
+                    lambda found: beats.append(self._register(found, limits, dump)),
+                )
             )
-            loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
-            return self._drive(crew, loop, limits, waker, beats)
+            self.id, self._limits = found.mint.driver, limits
+            mints.add(found.mint)
+            loop = Turns(found, self.processor, beats[0], limits, self._tally, options, self._clock)
+            return self._drive(found, loop, beats[0], limits)
 
-    def _drive(self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Beats) -> Left:
+    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Beats:
+        return register(found, self.options, self.processor.name, self._report, limits, dump)
+
+    def _drive(self, found: Opened, loop: "Turns", beats: Beats, limits: Limits) -> Left:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()
         if in_main:
             limits.install()
         try:
-            self.processor.start(f"{crew.driver}-{crew.salt}")
+            self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
             self._tally.start()
             self._loop = loop
             if self._board is not None:
                 self._board.ready(time.monotonic())
             end = loop.run()
-            if end.word in ("done", "drained"):
-                forget_ended(crew.lanes)
-            if end.word == "done":
-                cascade(crew)
+            finish(found, end)
         except QueueError as error:
             end = Quit("failed", str(error), error.exit_code)
             raise
         finally:
             self.processor.stop()
-            waker.close()
+            loop.waker.close()
             if in_main:
                 limits.restore()
-            say_goodbye(crew, beats, end)
-            journals = (lane.journal for lane in crew.lanes)
-            self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
+            self.unnoted = say_goodbye(found, beats, end)
             if self._board is not None:
                 self._board.left(end.word, end.why, end.exit_code)
-        code = end.exit_code
-        if self.options.drain and self._tally.discarded and not code:
-            code = 1
-        return Left(end.word, end.why, code, self._tally.counters())
+        return left(end, self._tally, self.options)
 
     @contextlib.contextmanager
     def _stacks(self) -> Iterator[FileIO | None]:
-        """Where this driver's stacks go when it hangs: by its own hard limit, or by SIGUSR2 of the
-        watchdog that is about to end it."""
+        """Open where this driver's stacks go when it hangs: by its own hard limit, or by SIGUSR2
+        of the watchdog that is about to end it."""
         if self.options.timeout is None and self._board is None:
             yield None
             return
@@ -174,11 +160,12 @@ class Driver:
                     faulthandler.unregister(signal.SIGUSR2)
 
     def progress(self) -> Progress:
-        """What it does right now; to be asked from another thread."""
+        """Return what it does right now; to be asked from another thread."""
         limits = self._limits
         leaving = limits.why if limits is not None and limits.leaving_at is not None else ""
         state, why, counters = self._report()
-        return Progress(state, why, len(self._held), leaving, counters)
+        at_hand = len(self._loop.at_hand) if self._loop is not None else 0
+        return Progress(state, why, at_hand, leaving, counters)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
@@ -186,13 +173,186 @@ class Driver:
         return state, why, self._tally.counters()
 
 
+class Turns(Loop):
+    """The loop of a driver: claims what waits, and processes it turn by turn."""
+
+    def __init__(
+        self,
+        found: Opened,
+        processor: Processor,
+        beats: Beats,
+        limits: Limits,
+        tally: Tally,
+        options: Options,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(found, limits, tally, options, clock)
+        # The claims at hand.
+        self.at_hand: Sequence[Claim] = ()
+        self._process = processor.process
+        self._batches = processor if isinstance(processor, BatchProcessor) else None
+        self._beats = beats
+        # Whether each document begins and ends with what a watchdog or a time-out wants to know.
+        self._watched = options.timeout is not None or tally.board is not None
+        # Why it cannot go on, though what it had at hand is given back.
+        self._hopeless: ConfigError | None = None
+
+    def run(self) -> Quit:
+        """Look, claim and turn, or pause, until there is a reason to leave."""
+        clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch
+        while True:
+            try:
+                if clock() >= self.look_at or (limits.leaving_at is not None and self.go):
+                    self.look()
+                if self.go and (not self.limited or (most := self._room())):
+                    for queue in queues:
+                        claims = queue.claim(queue.waiting, most) if queue.waiting else None
+                        if (claims and most == 1) or (claims := self._more(queue, claims, most)):
+                            break
+                    if claims:
+                        self.turn(claims)
+                        continue
+                if (end := self.rest()) is not None:
+                    return end
+            except OSError as error:
+                self.at_hand = ()
+                self.on_trouble(error)
+
+    # Claim
+
+    def _room(self) -> int:
+        """Return how many documents may be claimed: 0 while the outputs take no more."""
+        full = self.pressure.full(self.published)
+        return 0 if full else min(self.options.batch, self.pressure.free())
+
+    def _more(self, queue: InputQueue, claims: list[Claim] | None, most: int) -> list[Claim] | None:
+        """List what waits, and claim it, until there are as many claims as there may be."""
+        claims = claims or []
+        now, alone = self.clock(), len(self.queues) == 1
+        while True:
+            if not queue.waiting and not queue.list_more(now, alone=alone):
+                return claims
+            if len(claims) >= most or not queue.may_join(claims):
+                return claims
+            claims += queue.claim(queue.waiting, most - len(claims))
+
+    # Act
+
+    def turn(self, claims: list[Claim]) -> None:
+        """Process claimed documents, and end each: handed over, charged, postponed or given back.
+
+        An OSError says that the file system is not well; nothing has been charged for it.
+        """
+        queue, first, tally = claims[0].of, claims[0], self.tally
+        self.at_hand = claims
+        if self.resting:
+            self.begin_work()
+        if self._watched:
+            tally.began(first.docid, len(claims))
+            self.limits.begin()
+        began = self.clock()
+        endings = self.process(claims)
+        ended = self.clock()
+        if ended >= self.look_at:
+            self._fence(claims)
+        if endings[0] is DONE and first.outputs.blind and len(claims) == 1 and hand_over(first):
+            seconds, documents, _ = tally.done
+            tally.done = (seconds + ended - began, documents + 1, ended)
+            queue.handed_over.append(
+                (first.docid, first.token, 0, ended - began, first.published, ended)
+            )
+        else:
+            self._end(queue, claims, endings, ended - began)
+        if self._watched:
+            tally.ended()
+        self.at_hand = ()
+        if tally.done[1] >= self.recycling.documents:
+            self.look_at = 0.0
+
+    def process(self, claims: list[Claim]) -> list[Ending]:
+        """Process claimed documents. Return how each ended, which is not yet done to it."""
+        if self.options.batch > 1:
+            return self._process_batch(claims)
+        claim = claims[0]
+        try:
+            self._process(claim, claim.outputs, self.limits)
+            if not claim.seen:
+                claim.check()
+        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            return [self._ending(error)]
+        return [DONE]
+
+    def _process_batch(self, claims: list[Claim]) -> list[Ending]:
+        """Process several documents in one call; who spoils it for all is found by trying each
+        alone. One by one, where the processor takes one at a time."""
+        processor = self._batches
+        if processor is None:
+            return [self._process_alone(claim) for claim in claims]
+        self.limits.begin()
+        try:
+            batch = [(claim, claim.outputs) for claim in claims]
+            found = processor.process_batch(batch, self.limits)
+            return [
+                _unread(claim) if error is None else self._ending(error)
+                for claim, error in zip(claims, found, strict=True)
+            ]
+        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            ending = self._ending(error)
+            for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
+            if len(claims) == 1 or for_all:
+                return [ending for _ in claims]
+        endings: list[Ending] = []
+        for claim in claims:
+            claim.outputs.discard()
+            endings += self._process_batch([claim])
+        return endings
+
+    def _process_alone(self, claim: Claim) -> Ending:
+        """Process one document of several, unless what speaks against it has come meanwhile."""
+        if self._hopeless is not None:
+            return Released(str(self._hopeless))
+        self.limits.begin()
+        try:
+            self._process(claim, claim.outputs, self.limits)
+        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            return self._ending(error)
+        return _unread(claim)
+
+    def _ending(self, error: BaseException) -> Ending:
+        """Return what a processor's exception means for its document."""
+        if isinstance(error, ConfigError):
+            # No document can be blamed for a program that cannot start: leave, and say so.
+            self._hopeless = error
+            return Released(str(error))
+        return from_exception(error)
+
+    def _fence(self, claims: list[Claim]) -> None:
+        """Show life before a commit: who has not for long may have been declared dead."""
+        try:
+            self._beats.fresh()
+        except OSError as error:
+            for claim in claims:
+                claim.of.abandon(claim, error)
+            raise
+
+    def _end(
+        self, queue: InputQueue, claims: list[Claim], endings: list[Ending], seconds: float
+    ) -> None:
+        try:
+            queue.end(claims, endings, seconds)
+        finally:
+            self.tally.book([claim.fate for claim in claims], int(seconds * 1e9))
+        if self._hopeless is not None:
+            raise self._hopeless
+
+
 # Those of this process. A fork that goes on as a driver must never form an N that we form, too.
-_mints: "weakref.WeakSet[names.Mint]" = weakref.WeakSet()
+mints: "weakref.WeakSet[names.Mint]" = weakref.WeakSet()
 
 
 def _draw_anew() -> None:
-    for mint in _mints:
-        mint.salt = draw_salt()
+    for mint in mints:
+        mint.renew(draw_salt())
 
 
 os.register_at_fork(after_in_child=_draw_anew)
@@ -202,8 +362,11 @@ def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:
     return (given,) if isinstance(given, str | os.PathLike) else tuple(given)
 
 
-def is_waiting(name: str) -> bool:
-    """Whether a name that appears in an input is worth waking for. Our own claims are not."""
-    if not name.endswith((".working", ".written")):
-        return name in names.CONTROLS or names.parse(name) is not None
-    return False
+def _unread(claim: Claim) -> Ending:
+    """Return "done", unless nobody has looked at the document, and it is none."""
+    try:
+        if not claim.seen:
+            claim.check()
+    except (Exception, Interrupted) as error:  # noqa: BLE001 - what it cannot be is told as any
+        return from_exception(error)
+    return DONE

@@ -1,30 +1,33 @@
-"""The loop of a driver: look, plan, act.
+"""What the loops of a driver and of a broker have in common: they look, pause, and wait for a file
+system that is not well; and how they come and go.
 
-    look    the control files, the room in the outputs, the next item that waits
-    plan    Work, Wait, Block or Quit, and why (`plan.py`; pure)
-    act     one turn of work (`turn.py`); or sleep; or leave
-
-Signals only record (`limits.py`). What the file system cannot do right now pauses the loop and
-charges no document. Everything that was asked of the driver is in `Options`.
+What they do with what waits is their own: a driver processes it (`driver.py`), a broker deals it.
 """
 
+import contextlib
+import os
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
+from io import FileIO
+from typing import NamedTuple
 
-from queuedriver.claims.lane import Lane
-from queuedriver.claims.picking import Candidate
+from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.liveness import PAST, Counters, Registration
+from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.plan import NAPS, WORK, Block, Quit, Seen, Wait, plan
+from queuedriver.driving.plan import NAPS, Block, Quit, Seen, Wait, plan
+from queuedriver.driving.setup import Opened
 from queuedriver.driving.tally import Recycling, Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
+from queuedriver.format import names
+from queuedriver.operating.queue import Controls, Queue
 from queuedriver.options import Options
 
-# How often the control files are looked at while there is work: a look at each before every short
-# document would cost a tenth of it.
-_GLANCE_EVERY = 0.1
+# How often what need not be looked at before each document is looked at, in seconds: the control
+# files of a queue before every short document would cost a tenth of it.
+LOOK_EVERY = 0.1
 # How often a driver looks for dead ones while it is busy, and while it waits.
 _RECOVER_BUSY = 5.0
 _RECOVER_IDLE = 1.0
@@ -33,258 +36,336 @@ _RECOVER_IDLE = 1.0
 # takes half a second.
 _RECOVER_LISTED = 60.0
 
-# The facts of most turns: there is an item, and nothing speaks against it.
-_GO = Seen(candidate=True)
+
+class Left(NamedTuple):
+    """How a driver left: its last word, why, and the exit code that says so."""
+
+    word: str
+    why: str
+    exit_code: int
+    counters: Counters
 
 
-class Turns(Protocol):
-    """What is done with an item."""
+class Loop:
+    """Looks and pauses over queues that are open and registered for."""
+
+    def __init__(
+        self,
+        found: Opened,
+        limits: Limits,
+        tally: Tally,
+        options: Options,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.state, self.why = "ready", ""
+        self.queues = found.queues
+        self.limits = limits
+        self.tally = tally
+        self.options = options
+        self.clock = clock or time.monotonic
+        # When to look next at what need not be looked at before each document.
+        self.look_at = 0.0
+        self.pressure = BackPressure(
+            options, found.targets, found.observer, lambda: max(one.sharers for one in self.queues)
+        )
+        paths = [queue.path for queue in self.queues]
+        self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
+        self.limited = (options.max_output_items or options.max_output_bytes) is not None
+        self.recycling = Recycling(options, time.monotonic())
+        self._controls = [Controls()] * len(self.queues)
+        # Whether documents may be claimed, as far as the last look could tell.
+        self.go = False
+        self.resting = True
+        self._leaving, self._leaving_why = "", ""
+        self.trouble, self._troubles = "", 0
+        self._idle_turns = 0
+        # Whether hints were asked for, be there any or not.
+        self._watching = False
+        self._recover_at = 0.0
+        self._list_at = time.monotonic() + _RECOVER_LISTED
 
     @property
     def published(self) -> int:
         """How many outputs have become visible."""
-
-    def work(self, lane: Lane, candidate: Candidate) -> Candidate | None:
-        """Try it; an item that was seen meanwhile and is yet to try."""
-
-    def clean(self) -> None:
-        """The file system is well again."""
-
-
-class Loop:
-    """The driver's loop over lanes that are open and registered for."""
-
-    def __init__(
-        self,
-        lanes: Sequence[Lane],
-        turn: Turns,
-        limits: Limits,
-        pressure: BackPressure,
-        waker: Waker,
-        tally: Tally,
-        options: Options,
-    ) -> None:
-        self.state, self.why = "ready", ""
-        self._lanes = lanes
-        self._lane = lanes[0]
-        self._turn = turn
-        self._limits = limits
-        self._pressure = pressure
-        self._waker = waker
-        self._tally = tally
-        self._drain = options.drain
-        self._recycling = Recycling(options, time.monotonic())
-        self._candidate: Candidate | None = None
-        self._paused = False
-        self._leaving, self._leaving_why = "", ""
-        self._trouble, self._troubles = "", 0
-        self._idle_turns = 0
-        # Whether hints were asked for, be there any or not.
-        self._watching = False
-        self._glance_at = 0.0
-        self._recover_at = 0.0
-        self._list_at = time.monotonic() + _RECOVER_LISTED
-
-    def run(self) -> Quit:
-        """Until there is a reason to leave."""
-        while True:
-            try:
-                seen = self._look()
-                # What `plan` says of most turns is known.
-                decision = WORK if seen is _GO else plan(seen)
-                if decision is WORK:
-                    self._work()
-                elif isinstance(decision, Quit):
-                    return decision
-                elif isinstance(decision, Wait | Block):
-                    self._pause(decision)
-            except OSError as error:
-                self._suffer(error)
+        return sum(queue.published + len(queue.handed_over) for queue in self.queues)
 
     # Look
 
-    def _look(self) -> Seen:
-        now = time.monotonic()
-        if now >= self._glance_at and not self._trouble:
-            self._glance(now)
-        leaving, why = self._leaving, self._leaving_why
-        if self._limits.leaving_at is not None:
-            leaving, why = self._limits.word, self._limits.why
-        if not (leaving or self._trouble or self._paused):
-            if self._candidate is None:
-                self._candidate = self._next(now)
-            if self._candidate is not None and self._pressure.has_room(self._turn.published):
-                return _GO
-        return self._facts(now, leaving, why)
+    def look(self) -> None:
+        """Look at what need not be looked at before each document."""
+        now = self.clock()
+        self.look_at = now + LOOK_EVERY
+        if not self.trouble:
+            self._controls = [Queue(queue.directory).controls() for queue in self.queues]
+            for queue in self.queues:
+                queue.note_handed_over()
+                queue.journal.flush_if_due(now)
+            self._leaving_why = self.recycling.due(now, self.tally.documents)
+            self._leaving = "recycled" if self._leaving_why else ""
+            if any(controls.quit for controls in self._controls):
+                self._leaving, self._leaving_why = "quit", QUIT_FILE
+            self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
+            if now >= self._recover_at:
+                self._recover(now)
+        self.go = not (self.wish()[0] or self.trouble or self.paused)
 
-    def _facts(self, now: float, leaving: str, why: str) -> Seen:
-        listings = [lane.picker.listing for lane in self._lanes]
-        waiting = [listing for listing in listings if listing.unfinished]
-        candidate = self._candidate is not None
-        full = self._pressure.full(self._turn.published) if candidate else ""
+    @property
+    def paused(self) -> bool:
+        return any(controls.paused for controls in self._controls)
+
+    def wish(self) -> tuple[str, str]:
+        """Return the last word on leaving, and why; "" while there is nothing to leave for."""
+        if self.limits.leaving_at is not None:
+            return self.limits.word, self.limits.why
+        return self._leaving, self._leaving_why
+
+    def _recover(self, now: float) -> None:
+        self._recover_at = now + _RECOVER_BUSY
+        listed = now >= self._list_at
+        if listed:
+            self._list_at = now + _RECOVER_LISTED
+        for queue in self.queues:
+            if listed or queue.recoverer.newly_dead():
+                queue.recoverer.recover()
+
+    def seen(self) -> Seen:
+        """Return the facts of which `plan` makes a pause, or an end."""
+        leaving, why = self.wish()
+        listings = [queue.picker.listing for queue in self.queues]
+        unfinished = [listing for listing in listings if listing.unfinished]
+        now = self.clock()
+        waits = self.limited and self.go and self.waits(now)
+        full = self.pressure.full(self.published) if waits else ""
         return Seen(
-            candidate=candidate,
-            unfinished=sum(listing.unfinished for listing in waiting),
-            only_later=bool(waiting) and all(listing.only_later for listing in waiting),
+            candidate=waits,
+            unfinished=sum(listing.unfinished for listing in unfinished),
+            only_later=bool(unfinished) and all(listing.only_later for listing in unfinished),
             next_due=min((one.next_due for one in listings if one.next_due), default=0),
-            empty_for=min(lane.empty_for(now) for lane in self._lanes),
-            done=all(lane.controls.done for lane in self._lanes),
-            paused=self._paused,
+            empty_for=min(queue.empty_for(now) for queue in self.queues),
+            done=all(controls.done for controls in self._controls),
+            paused=self.paused,
             leaving=leaving,
             leaving_why=why,
             full=full,
-            no_consumer_for=self._pressure.no_consumer_for() if full else 0.0,
-            trouble=self._trouble,
+            no_consumer_for=self.pressure.no_consumer_for() if full else 0.0,
+            trouble=self.trouble,
             troubles=self._troubles,
-            drain=self._drain,
+            drain=self.options.drain,
             idle_turns=self._idle_turns,
-            hinted=self._waker.hinted,
+            hinted=self.waker.hinted,
             left=any(listing.left for listing in listings),
-            withheld=sum(lane.withheld for lane in self._lanes),
+            withheld=sum(queue.withheld for queue in self.queues),
             now=time.time(),
         )
 
-    def _glance(self, now: float) -> None:
-        """What need not be looked at before each document."""
-        self._glance_at = now + _GLANCE_EVERY
-        for lane in self._lanes:
-            lane.controls = lane.queue.controls()
-            lane.journal.flush_if_due(now)
-        self._paused = any(lane.controls.paused for lane in self._lanes)
-        self._leaving_why = self._recycling.due(now, self._tally.documents)
-        self._leaving = "recycled" if self._leaving_why else ""
-        if any(lane.controls.quit for lane in self._lanes):
-            self._leaving, self._leaving_why = "quit", QUIT_FILE
-        if now >= self._recover_at:
-            self._recover_at = now + _RECOVER_BUSY
-            listed = now >= self._list_at
-            if listed:
-                self._list_at = now + _RECOVER_LISTED
-            for lane in self._lanes:
-                if listed or lane.recoverer.newly_dead():
-                    lane.recoverer.recover()
+    def waits(self, now: float) -> bool:
+        alone = len(self.queues) == 1
+        return any(queue.waiting or queue.list_more(now, alone=alone) for queue in self.queues)
 
-    def _next(self, now: float) -> Candidate | None:
-        """The next item of the first queue that has one."""
-        alone = len(self._lanes) == 1
-        for lane in self._lanes:
-            candidate = lane.next(now, alone)
-            if candidate is not None:
-                self._lane = lane
-                return candidate
+    # Pause
+
+    def rest(self) -> Quit | None:
+        """Pause, as there is nothing to do now. Return why to leave, if that is it."""
+        decision = plan(self.seen())
+        if isinstance(decision, Quit):
+            return decision
+        if isinstance(decision, Wait | Block):
+            self.pause(decision)
         return None
 
-    # Act
-
-    def _work(self) -> None:
-        candidate, self._candidate = self._candidate, None
-        assert candidate is not None  # noqa: S101 - plan says Work only when there is one
+    def begin_work(self) -> None:
+        """Watch nothing any more: a driver's own renames would come back to it as hints."""
+        self.resting = False
         self._watch_no_more()
-        self._idle_turns = 0
-        self.state = "busy"
-        self._candidate = self._turn.work(self._lane, candidate)
-        self._troubles = 0
-        if self._tally.documents >= self._recycling.documents:
-            self._glance_at = 0.0
+        self._idle_turns = self._troubles = 0
+        self.state, self.why = "busy", ""
 
-    def _pause(self, decision: Wait | Block) -> None:
+    def pause(self, decision: Wait | Block) -> None:
         """Sleep: first some naps, then with a watch on the inputs, for which one looks once more
         when it has begun: what came before was not hinted. Room in the outputs is not hinted."""
         blocked = type(decision) is Block
-        if not self._trouble:
-            self._say("blocked" if blocked else "ready", decision.why)
-        self._limits.idle()
-        self._settle_down()
+        self.resting = True
+        if not self.trouble:
+            self.say("blocked" if blocked else "ready", decision.why)
+        self.limits.idle()
+        self.before_sleep()
         rested = self._idle_turns >= NAPS
-        if rested and not (blocked or self._watching or self._trouble):
+        if rested and not (blocked or self._watching or self.trouble):
             self._watching = True
-            self._waker.arm()
+            self.waker.arm()
             return
-        woken = self._wait(decision.seconds)
-        self._tally.paused(blocked)
+        woken = self.wait(decision.seconds)
+        self.tally.paused(blocked)
         if woken == "signal":
-            self._limits.clear()
+            self.limits.clear()
         if woken == "hint":
             # Hints may come faster than looks: none are wanted until there is nothing to do again.
             self._watch_no_more()
         if woken != "other":
             self._idle_turns = 0 if woken == "hint" else self._idle_turns + 1
-            self._glance_at = 0.0
-        if self._trouble:
-            self._mend()
+            self.look_at = 0.0
+        if self.trouble:
+            self.mend()
             return
-        for lane in self._lanes:
-            lane.wake()
+        for queue in self.queues:
+            queue.wake()
         self._recover_seen()
 
-    def _settle_down(self) -> None:
-        """Before a sleep, however short it will be."""
-        for lane in self._lanes:
-            lane.journal.flush()
-            if not self._trouble and lane.queue.directory.moved():
+    def before_sleep(self) -> None:
+        """Do what is not to wait for the end of a sleep, however short it will be."""
+        for queue in self.queues:
+            queue.note_handed_over()
+            queue.journal.flush()
+            if not self.trouble and queue.directory.moved():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
-                raise NotFound(f"the queue {lane.queue.path} is gone, or another is in its place")
+                raise NotFound(f"the queue {queue.path} is gone, or another is in its place")
 
-    def _wait(self, seconds: float) -> Woken:
-        return self._waker.wait(seconds)
+    def wait(self, seconds: float) -> Woken:
+        """Sleep until there is something to look at, but no longer."""
+        return self.waker.wait(seconds)
 
     def _watch_no_more(self) -> None:
         if self._watching:
             self._watching = False
-            self._waker.disarm()
+            self.waker.disarm()
 
-    def _say(self, state: str, why: str) -> None:
+    def say(self, state: str, why: str) -> None:
+        """Show what the driver does, and why."""
         self.state, self.why = state, why
-        self._tally.show(state, why)
+        self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
+        self.tally.show(state, why)
 
     def _recover_seen(self) -> None:
         """While idle there is time to see whose claims those are that the last pass saw."""
-        now = time.monotonic()
+        now = self.clock()
         if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE):
             return
         self._recover_at = now + _RECOVER_BUSY
-        for lane in self._lanes:
-            listing = lane.picker.listing
+        for queue in self.queues:
+            listing = queue.picker.listing
             if listing.claimed:
-                lane.recoverer.recover(listing.claimed)
+                queue.recoverer.recover(listing.claimed)
             elif not listing.unfinished:
-                lane.recoverer.forget_ended()
+                queue.recoverer.forget_ended()
 
     # Trouble with the file system
 
-    def _suffer(self, error: OSError) -> None:
+    def on_trouble(self, error: OSError) -> None:
         """Pause for what may pass; raise what will not."""
-        self._candidate = None
-        for lane in self._lanes:
-            lane.picker.restart()
-            if isinstance(error, FileNotFoundError) and lane.queue.directory.moved():
-                raise NotFound(f"the queue {lane.queue.path} is gone") from error
+        self.go = False
+        for queue in self.queues:
+            queue.restart()
+            if isinstance(error, FileNotFoundError) and queue.directory.moved():
+                raise NotFound(f"the queue {queue.path} is gone") from error
         if isinstance(error, PermissionError):
-            where = ", ".join(lane.queue.path for lane in self._lanes)
+            where = ", ".join(queue.path for queue in self.queues)
             raise NotPermitted(
                 f"driving {where}: {error}; mend the permissions, then start it again"
             ) from error
         # A directory of ours that was removed by hand is made again by opening everything anew.
         if not (is_trouble(error) or isinstance(error, FileNotFoundError)):
             raise error
-        self._trouble = str(error)
-        self._say("waiting-fs", self._trouble)
+        self.trouble = str(error)
+        self.say("waiting-fs", self.trouble)
 
-    def _mend(self) -> None:
-        """Is the file system well again? Open everything anew, and write a little everywhere."""
+    def mend(self) -> None:
+        """Open everything anew, and write a little everywhere, to see whether all is well again."""
         self._troubles += 1
         try:
-            for lane in self._lanes:
-                lane.reopen()
-                lane.probe()
-            self._turn.clean()
-            for lane in self._lanes:
-                lane.recoverer.sweep_own()
+            for queue in self.queues:
+                queue.reopen()
+                queue.check_well()
+            for queue in self.queues:
+                queue.give_back_later()
+            for queue in self.queues:
+                queue.recoverer.sweep_own()
         except OSError as error:
-            self._trouble = str(error)
-            self._say(self.state, self._trouble)
+            self.trouble = str(error)
+            self.say(self.state, self.trouble)
             return
-        self._trouble = ""
+        self.trouble, self.look_at = "", 0.0
         self._idle_turns = 0
         # What is watched may be what was mounted before.
         self._watch_no_more()
+
+
+def register(
+    found: Opened,
+    options: Options,
+    processor: str,
+    report: Callable[[], tuple[str, str, Counters]],
+    limits: Limits,
+    dump: FileIO | None = None,
+    *,
+    broker: bool = False,
+) -> Beats:
+    """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
+    queues = found.queues
+    registration = Registration(
+        id=found.mint.driver,
+        salt=found.mint.salt,
+        past=found.past[:PAST],
+        left=found.left[:PAST],
+        identity=found.observer.me,
+        processor=processor,
+        inputs=tuple(queue.path for queue in queues),
+        outputs=tuple(target.directory.path for target in found.targets),
+        started_at=time.time(),
+        dump=os.path.basename(dump.name) if dump is not None else "",
+        broker=broker,
+    )
+    network = any(is_network(filesystem_type(queue.path)) for queue in queues)
+    interval = NETWORK_BEAT if network else BEAT
+
+    def look() -> None:
+        # The loop looks between documents, and a document may take hours.
+        if any(queue.directory.present(names.QUIT) for queue in queues):
+            limits.leave("quit", QUIT_FILE)
+
+    directories = [queue.drivers for queue in queues]
+    beats = Beats(registration, directories, report, interval, look, options.durable)
+    beats.start()
+    return beats
+
+
+def finish(found: Opened, end: Quit) -> None:
+    """Forget what has ended, where all has; and close the outputs of inputs that are done: an
+    output is done when all that feed it are."""
+    if end.word not in ("done", "drained"):
+        return
+    with contextlib.suppress(OSError):
+        for queue in found.queues:
+            queue.recoverer.forget_ended()
+    if end.word == "done":
+        now = time.time()
+        for target in found.targets:
+            if target.publication.is_queue:
+                with Queue.open(target.directory.path) as output:
+                    output.close_if_fed(now)
+
+
+def say_goodbye(found: Opened, beats: Beats, end: Quit) -> tuple[str, ...]:
+    """Say the last word, so that nobody takes our absence for a crash; on a file system that is
+    not well, it has to be noticed without. Return what could not be noted in the journals."""
+    with contextlib.suppress(OSError):
+        beats.leave(end.word, end.why)
+    beats.stop()
+    for queue in found.queues:
+        queue.note_handed_over()
+        queue.journal.close()
+    return tuple(queue.journal.unnoted for queue in found.queues if queue.journal.unnoted)
+
+
+def left(end: Quit, tally: Tally, options: Options) -> Left:
+    """Return how a driver left, with the exit code that says what became of its documents."""
+    code = end.exit_code
+    if options.drain and tally.discarded and not code:
+        code = 1
+    return Left(end.word, end.why, code, tally.counters())
+
+
+def is_waiting(name: str) -> bool:
+    """Tell whether a name that appears in an input is worth waking for. Our own claims are not."""
+    if not name.endswith((".working", ".written")):
+        return name in names.CONTROLS or names.parse(name) is not None
+    return False

@@ -4,80 +4,98 @@ import math
 import os
 import random
 import time
+from collections.abc import Sequence
 
 from queuedriver.claims.liveness import Counters
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Sums
 from queuedriver.options import Options
 
 # Recycling is spread, so that drivers started together do not all load their models at once.
 _JITTER = 0.1
 # How often memory is looked at.
 _MEMORY_EVERY = 1.0
+# How claims end whose documents are done.
+_DONE = ("published", "finished", "stuck")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tally:
-    """Work, Wait, Block, Overhead and what came of them.
-
-    The times and the documents are one tuple, replaced as a whole, so that the beat thread never
-    reads half a turn.
-    """
+    """Counters of a driver: what it spent its time on, and what came of it."""
 
     def __init__(self, board: Board | None = None) -> None:
         # Where whoever supervises this driver reads along.
-        self._board = board
+        self.board = board
         self._claimed = 0
-        self._sums = (0, 0, 0, 0, 0)
-        self._turn_at = time.perf_counter_ns()
+        self._began_at = time.monotonic()
+        # Seconds of work, documents, and when that was booked: replaced as a whole, so that another
+        # thread never reads half a turn.
+        self.done = (0.0, 0, self._began_at)
+        self._wait = self._block = 0.0
         self.failed = 0
         self.discarded = 0
         self.lost_races = 0
 
     @property
     def documents(self) -> int:
-        return self._sums[4]
+        return self.done[1]
 
     def start(self) -> None:
-        """The first turn begins: what came before was loading."""
-        self._turn_at = time.perf_counter_ns()
+        """Begin the first turn: what came before was loading."""
+        self._began_at = time.monotonic()
+        self.done = (0.0, 0, self._began_at)
 
     def began(self, docid: str, documents: int) -> None:
-        """So many documents are taken up, this one first."""
-        if self._board is not None:
+        """Show that so many documents are taken up, this one first."""
+        if self.board is not None:
             self._claimed += documents
-            self._board.began(docid, time.monotonic(), self._claimed)
+            self.board.began(docid, time.monotonic(), self._claimed)
 
     def show(self, state: str, why: str) -> None:
-        """What the driver does while it has no document at hand."""
-        if self._board is not None:
-            self._board.ended(self._sums, self.failed, self.discarded)
-            self._board.show(state, why)
+        """Show what the driver does while it has no document at hand."""
+        if self.board is not None:
+            self.ended()
+            self.board.show(state, why)
+
+    def ended(self) -> None:
+        """Show that nothing is at hand."""
+        if self.board is not None:
+            self.board.ended(self.sums(), self.failed, self.discarded)
 
     def worked(self, work: int, documents: int) -> None:
         """Book a turn: `work` nanoseconds in the processor, the rest of it overhead."""
-        now = time.perf_counter_ns()
-        worked, wait, block, overhead, done = self._sums
-        overhead += now - self._turn_at - work
-        self._turn_at = now
-        self._sums = (worked + work, wait, block, overhead, done + documents)
-        if self._board is not None:
-            self._board.ended(self._sums, self.failed, self.discarded)
+        seconds, done, _ = self.done
+        self.done = (seconds + work / 1e9, done + documents, time.monotonic())
+        self.ended()
+
+    def book(self, fates: Sequence[str], work: int) -> None:
+        """Book a turn by what became of its claims."""
+        self.discarded += fates.count("discarded")
+        self.failed += fates.count("failed") + fates.count("discarded")
+        self.worked(work, sum(fate in _DONE for fate in fates))
 
     def paused(self, blocked: bool) -> None:
         """Book a turn that had nothing to do, or no room for what would come of it."""
-        now = time.perf_counter_ns()
-        worked, wait, block, overhead, done = self._sums
+        seconds, done, since = self.done
+        now = time.monotonic()
         if blocked:
-            block += now - self._turn_at
+            self._block += now - since
         else:
-            wait += now - self._turn_at
-        self._turn_at = now
-        self._sums = (worked, wait, block, overhead, done)
+            self._wait += now - since
+        self.done = (seconds, done, now)
+
+    def sums(self) -> Sums:
+        """Return nanoseconds of work, wait, block and overhead, and the documents done."""
+        work, documents, at = self.done
+        wait, block = self._wait, self._block
+        overhead = max(0.0, at - self._began_at - work - wait - block)
+        parts = [int(seconds * 1e9) for seconds in (work, wait, block, overhead)]
+        return parts[0], parts[1], parts[2], parts[3], documents
 
     def counters(self) -> Counters:
-        worked, wait, block, overhead, documents = self._sums
+        """Return them as a registration has them, in milliseconds."""
+        work, wait, block, overhead, documents = self.sums()
         return Counters(
-            work=worked // 1_000_000,
+            work=work // 1_000_000,
             wait=wait // 1_000_000,
             block=block // 1_000_000,
             overhead=overhead // 1_000_000,

@@ -15,7 +15,7 @@ each name has one meaning. What has none is foreign, and nobody's business.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from queuedriver.errors import BadArgument, BadDocid
@@ -63,7 +63,9 @@ _PLAIN = (
     r"(?:\.(?!ready|failed|working|writ|later|report)[A-Za-z0-9_-]+)*"
 )
 _plain = re.compile(_PLAIN).fullmatch
-_plain_ready = re.compile(rf"{_PLAIN}\.ready").fullmatch
+# Whether a name is that of an item that waits and was never tried, and needs no closer look, if it
+# is not too long.
+is_plain = re.compile(rf"{_PLAIN}\.ready").fullmatch
 _SPLIT_TOKEN = re.compile(
     rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
@@ -104,13 +106,24 @@ class Mint:
 
     def __init__(self, driver: str, salt: str) -> None:
         self.driver = driver
-        self.salt = salt
         self.last = 0
+        self.renew(salt)
+
+    def renew(self, salt: str) -> None:
+        """Begin another life of the driver: no N of it is one of the life before."""
+        self.salt = salt
+        # From a serial to its N, in one call.
+        self.form = token_form(self.driver, salt)
 
     def next(self, now_us: int) -> str:
         """A new N. The clock may step back; the serial does not."""
         self.last = serial = now_us if now_us > self.last else self.last + 1
-        return f"{self.driver}-{serial:014x}{self.salt}"
+        return self.form(serial)
+
+
+def token_form(driver: str, salt: str) -> Callable[[int], str]:
+    """Return what makes an N of a serial."""
+    return f"{driver}-{{:014x}}{salt}".format
 
 
 def waiting_name(docid: str, attempt: int) -> str:
@@ -225,7 +238,7 @@ def _attempt(suffix: str | None) -> int:
 
 def plain_docid(name: str) -> str | None:
     """The docid of an item that waits and was never tried, if its name needs no closer look."""
-    plain = len(name) <= MAX_DOCID and _plain_ready(name) is not None
+    plain = len(name) <= MAX_DOCID and is_plain(name) is not None
     return name[:-6] if plain else None
 
 

@@ -7,7 +7,6 @@ charged to nobody, and a result that comes too late is dropped.
 """
 
 import contextlib
-import itertools
 import os
 import time
 from collections import deque
@@ -16,22 +15,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.claims.hands import Hands
 from queuedriver.claims.heartbeat import Beats
-from queuedriver.claims.lane import Lane
-from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
-from queuedriver.claims.picking import Candidate
-from queuedriver.driving.backpressure import BackPressure
-from queuedriver.driving.driver import Left, is_waiting
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import CRASHED, Counters, Observer
+from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.loop import Loop
+from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
-from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
-from queuedriver.driving.startup import Crew, assemble, free_id
+from queuedriver.driving.setup import Opened, free_id, opened
 from queuedriver.driving.tally import Tally
-from queuedriver.driving.wake import Waker, Woken
+from queuedriver.driving.wake import Woken
 from queuedriver.errors import QueueError
-from queuedriver.format import names
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line
 from queuedriver.network.requests import Requests, brought_to
@@ -89,7 +83,6 @@ class Broker:
         self._say = say
         self._tally = Tally()
         self._loop: BrokerLoop | None = None
-        self._held: set[str] = set()
 
     def run(self) -> Left:
         """Deal until told to leave. QueueError when it cannot even start."""
@@ -100,83 +93,80 @@ class Broker:
             transport = self._transport()
             at_end.callback(transport.close)
             observer = Observer()
-            crews: list[Crew] = []
+            found: list[Opened] = []
             beats: list[Beats] = []
             try:
-                self._assemble(crews, beats, observer, limits)
-                loop = self._loop_over(crews, transport, observer, limits)
+                self._open(at_end, found, beats, observer, limits)
+                loop = self._loop_over(found, transport, limits)
             except BaseException:
-                self._farewell(crews, beats, Quit(CRASHED, "it could not start", 70))
+                self._farewell(found, beats, Quit(CRASHED, "it could not start", 70))
                 raise
-            return self._drive(crews, beats, loop, limits)
+            return self._drive(found, beats, loop, limits)
 
-    def _assemble(
-        self, crews: list[Crew], beats: list[Beats], observer: Observer, limits: Limits
+    def _open(
+        self,
+        at_end: contextlib.ExitStack,
+        found: list[Opened],
+        beats: list[Beats],
+        observer: Observer,
+        limits: Limits,
     ) -> None:
         """Open, agree and register for every service: one driver, in one life, of them all."""
-        salt = draw_salt()
-        wanted = self._wanted_id
+        wanted, mint = self._wanted_id, None
         if wanted is None and len(self._services) > 1:
-            with contextlib.ExitStack() as opened:
-                queues = [opened.enter_context(Queue.open(one.input)) for one in self._services]
+            with contextlib.ExitStack() as opened_queues:
+                queues = [
+                    opened_queues.enter_context(Queue.open(one.input)) for one in self._services
+                ]
                 wanted = free_id(queues, observer)
+
+        def register_one(one: Opened) -> None:
+            name = f"broker {self._protocol}"
+            beats.append(register(one, self.options, name, self._report, limits, broker=True))
+
         for service in self._services:
             inputs, outputs = (service.input,), tuple(service.outputs)
-            with assemble(
-                inputs, outputs, wanted, self.options, observer, self._held, salt
-            ) as crew:
-                crews.append(crew)
-                name = f"broker {self._protocol}"
-                beats.append(register(crew, self.options, name, self._report, limits, broker=True))
-        self.id = crews[0].driver
+            one = at_end.enter_context(
+                opened(inputs, outputs, wanted, self.options, observer, register_one, mint)
+            )
+            found.append(one)
+            mint = one.mint
+            mints.add(mint)
+        self.id = found[0].mint.driver
 
     def _loop_over(
-        self, crews: Sequence[Crew], transport: Transport, observer: Observer, limits: Limits
+        self, found: Sequence[Opened], transport: Transport, limits: Limits
     ) -> "BrokerLoop":
-        mint = names.Mint(crews[0].driver, crews[0].salt)
         desks = [
             desk
-            for crew, service in zip(crews, self._services, strict=True)
-            for desk in self._desks(crew, service, mint)
+            for one, service in zip(found, self._services, strict=True)
+            for desk in self._desks(one, service)
         ]
         dealer = Dealer(
             self._session(self.id),
             transport,
             desks,
-            Hands(mint, self._held, self._tally),
+            self._tally,
             limits,
             self._max_message,
             self._level,
         )
-        return BrokerLoop(
-            desks,
-            dealer,
-            limits,
-            self._pressure(crews, observer),
-            self._waker(desks, limits),
-            self._tally,
-            self.options,
-            self._say,
+        everything = found[0]._replace(
+            queues=[queue for one in found for queue in one.queues],
+            targets=tuple(target for one in found for target in one.targets),
         )
+        return BrokerLoop(everything, desks, dealer, limits, self._tally, self.options, self._say)
 
-    def _desks(self, crew: Crew, service: Service, mint: names.Mint) -> Iterator[Desk]:
-        for lane in crew.lanes:
-            requests = Requests(lane.queue, mint, self.options.durable)
+    def _desks(self, found: Opened, service: Service) -> Iterator[Desk]:
+        for queue in found.queues:
+            requests = Requests(Queue(queue.directory), found.mint, self.options.durable)
             requests.load(time.monotonic())
-            elsewhere = OtherBrokers(lane, crew.driver)
-            yield Desk(service.name, lane, Line(lane, elsewhere.have), requests)
-
-    def _pressure(self, crews: Sequence[Crew], observer: Observer) -> BackPressure:
-        targets = [target for crew in crews for target in crew.targets]
-        return BackPressure(self.options, targets, observer, lambda: 1)
-
-    def _waker(self, desks: Sequence[Desk], limits: Limits) -> Waker:
-        paths = [desk.lane.queue.path for desk in desks]
-        return Waker(paths, self.options.poll, limits.wake_fd, is_waiting)
+            elsewhere = OtherBrokers(queue, found.mint.driver)
+            yield Desk(service.name, queue, Line(queue, elsewhere.have), requests)
 
     def _drive(
         self,
-        crews: Sequence[Crew],
+        found: Sequence[Opened],
         beats: Sequence[Beats],
         loop: "BrokerLoop",
         limits: Limits,
@@ -191,11 +181,8 @@ class Broker:
             if end.word in ("done", "drained") or end.why == QUIT_FILE:
                 # Asked to leave by a signal, it may be back soon: then its workers wait for it.
                 dealer.leave(time.monotonic())
-            if end.word in ("done", "drained"):
-                forget_ended([lane for crew in crews for lane in crew.lanes])
-            if end.word == "done":
-                for crew in crews:
-                    cascade(crew)
+            for one in found:
+                finish(one, end)
         except QueueError as error:
             end = Quit("failed", str(error), error.exit_code)
             raise
@@ -203,23 +190,13 @@ class Broker:
             dealer.give_back("the broker was asked to leave")
             loop.close()
             limits.restore()
-            self._farewell(crews, beats, end)
-        code = end.exit_code
-        if self.options.drain and self._tally.discarded and not code:
-            code = 1
-        return Left(end.word, end.why, code, self._tally.counters())
+            self._farewell(found, beats, end)
+        return left(end, self._tally, self.options)
 
-    def _farewell(self, crews: Sequence[Crew], beats: Sequence[Beats], end: Quit) -> None:
-        for crew, beat in itertools.zip_longest(crews, beats):
-            if beat is None:
-                # It could not even register.
-                for lane in crew.lanes:
-                    lane.close()
-                continue
-            say_goodbye(crew, beat, end)
-            self.unnoted += tuple(
-                lane.journal.unnoted for lane in crew.lanes if lane.journal.unnoted
-            )
+    def _farewell(self, found: Sequence[Opened], beats: Sequence[Beats], end: Quit) -> None:
+        # One that could not even register has no last word.
+        for one, beat in zip(found, beats, strict=False):
+            self.unnoted += say_goodbye(one, beat, end)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
@@ -230,8 +207,8 @@ class Broker:
 class OtherBrokers:
     """Brokers that deal from the same queue: each has clients of its own."""
 
-    def __init__(self, lane: Lane, me: str) -> None:
-        self._lane = lane
+    def __init__(self, queue: InputQueue, me: str) -> None:
+        self._queue = queue
         self._me = me
         self._living: set[str] = set()
         self._asked_at = -_WHO_LIVES
@@ -244,7 +221,7 @@ class OtherBrokers:
         now = time.monotonic()
         if now - self._asked_at >= _WHO_LIVES:
             self._asked_at = now
-            found = self._lane.recoverer.registrations()
+            found = self._queue.recoverer.registrations()
             self._living = {one.id for one, verdict in found if verdict == "alive" and one.broker}
         return broker in self._living
 
@@ -254,17 +231,15 @@ class BrokerLoop(Loop):
 
     def __init__(
         self,
+        found: Opened,
         desks: Sequence[Desk],
         dealer: Dealer,
         limits: Limits,
-        pressure: BackPressure,
-        waker: Waker,
         tally: Tally,
         options: Options,
         say: Callable[[str], None],
     ) -> None:
-        lanes = [desk.lane for desk in desks]
-        super().__init__(lanes, dealer, limits, pressure, waker, tally, options)
+        super().__init__(found, limits, tally, options)
         # Whose turn it is: the service that had one longest ago is first.
         self._desks = deque(desks)
         self.dealer = dealer
@@ -274,84 +249,126 @@ class BrokerLoop(Loop):
         # Until when workers may bring what they have, once we are to leave.
         self._leaves_at: float | None = None
         for fd in dealer.transport.fds():
-            waker.also(fd)
+            self.waker.also(fd)
 
     def close(self) -> None:
         """No more frames, no more hints."""
-        self._waker.close()
+        self.waker.close()
         for desk in self._desks:
             desk.requests.close()
 
-    def _look(self) -> Seen:
+    def run(self) -> Quit:
+        """Converse, deal and settle, or pause, until there is a reason to leave."""
+        while True:
+            try:
+                self._converse()
+                if self.clock() >= self.look_at or (self.limits.leaving_at is not None and self.go):
+                    self.look()
+                if self.go and self._deal(self.clock()):
+                    continue
+                if (end := self.rest()) is not None:
+                    return end
+            except OSError as error:
+                self.on_trouble(error)
+
+    def _converse(self) -> None:
         dealer = self.dealer
         for _ in range(_ROUNDS):
-            now = time.monotonic()
+            now = self.clock()
             dealer.converse(now)
-            if self._trouble:
+            if self.trouble:
                 break
-            # Workers that are free get their next document before the last one is put away.
-            self._deal(now)
+            # Workers that are free get their next document before the last one is put away; but not
+            # before the control files have been looked at, as often as any driver does.
+            if self.go and self.limits.leaving_at is None and now < self.look_at:
+                for _ in range(_ROUNDS):
+                    if not self.pressure.has_room(self.published) or not self._deal(now):
+                        break
             dealer.settle(now)
             if not dealer.transport.pending():
                 break
         while dealer.said:
             self._tell(dealer.said.popleft())
-        if now >= self._expire_at and not self._trouble:
+        if now >= self._expire_at and not self.trouble:
             self._expire_at = now + _EXPIRE_EVERY
             for desk in self._desks:
                 desk.requests.expire(now)
-        return super()._look()
 
-    def _deal(self, now: float) -> None:
-        """Deal to all who are ready, as long as nothing speaks against it that is known."""
-        leaving = self._leaving or self._limits.leaving_at is not None
-        # Not before the control files have been looked at, as often as any driver does.
-        if now >= self._glance_at or self._paused or leaving:
-            return
-        for _ in range(_ROUNDS):
-            if not self._pressure.has_room(self.dealer.published):
-                return
-            candidate = self._next(now)
-            if candidate is None:
-                return
-            self.state, self._idle_turns = "busy", 0
-            self.dealer.work(self._lane, candidate)
+    def _deal(self, now: float) -> bool:
+        """Deal one item, if there is one for which a worker is ready, and room. Return whether."""
+        desk = self._next_desk(now)
+        if desk is None or self.pressure.full(self.published):
+            return False
+        self._desks.remove(desk)
+        self._desks.append(desk)
+        if (name := desk.line.next()) is None:
+            return False
+        self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
+        self.dealer.work(desk, name)
+        return True
 
-    def _settle_down(self) -> None:
-        """While workers are at it, there is no rest that would be worth a write."""
-        if not self.dealer.at_hand:
-            super()._settle_down()
+    def look(self) -> None:
+        """Look as any driver does; and deal no more once we are to leave, be it later."""
+        super().look()
+        if self.limits.leaving_at is not None or self._leaving:
+            self.go = False
 
-    def _next(self, now: float) -> Candidate | None:
-        """The first item of a service for which a worker is ready."""
+    def _next_desk(self, now: float) -> Desk | None:
+        """The service whose turn it is of those for which a worker is ready."""
         ready = self.dealer.session.ready
+        found = None
         for desk in self._desks:
             # Filled even if nobody would take anything: that is how the end of a queue is noticed.
-            if desk.line.fill(now) and ready(desk.service):
-                self._lane = desk.lane
-                self._desks.remove(desk)
-                self._desks.append(desk)
-                return desk.line.next()
-        return None
+            if desk.line.fill(now) and found is None and ready(desk.service):
+                found = desk
+        return found
 
-    def _facts(self, now: float, leaving: str, why: str) -> Seen:
+    def waits(self, now: float) -> bool:
+        """Tell whether there is something to deal, and somebody to take it."""
+        return self._next_desk(now) is not None
+
+    def before_sleep(self) -> None:
+        """While workers are at it, there is no rest that would be worth a write."""
+        if not self.dealer.at_hand:
+            super().before_sleep()
+
+    def mend(self) -> None:
+        """Open everything anew: requests, too."""
+        super().mend()
+        if not self.trouble:
+            try:
+                self.dealer.clean()
+            except OSError as error:
+                self.on_trouble(error)
+
+    def wish(self) -> tuple[str, str]:
+        """Leave only when workers have brought what they have, or the time for that is up."""
+        word, why = super().wish()
         at_hand = self.dealer.at_hand
-        if leaving and at_hand and not self._trouble:
-            if why == QUIT_FILE:
-                # They will not come back if the file goes away again: so no more do we.
-                self._limits.leave("quit", QUIT_FILE)
-                self.dealer.leave(now)
-            if self._leaves_at is None:
-                self._leaves_at = now + self._grace
-            if not self._limits.hurried and now < self._leaves_at:
-                return msgspec.structs.replace(super()._facts(now, "", ""), paused=True)
-        seen = super()._facts(now, leaving, why)
+        if not word or not at_hand or self.trouble:
+            return word, why
+        now = self.clock()
+        if why == QUIT_FILE:
+            # They will not come back if the file goes away again: so no more do we.
+            self.limits.leave("quit", QUIT_FILE)
+            self.dealer.leave(now)
+        if self._leaves_at is None:
+            self._leaves_at = now + self._grace
+        if self.limits.hurried or now >= self._leaves_at:
+            return word, why
+        return "", ""
+
+    def seen(self) -> Seen:
+        seen = super().seen()
+        at_hand = self.dealer.at_hand
+        if not seen.leaving and (self.limits.leaving_at is not None or self._leaving):
+            seen = msgspec.structs.replace(seen, paused=True)
         if at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
-            return msgspec.structs.replace(seen, unfinished=at_hand)
+            seen = msgspec.structs.replace(seen, unfinished=at_hand)
         return seen
 
-    def _wait(self, seconds: float) -> Woken:
+    def wait(self, seconds: float) -> Woken:
         """Answer what needs no queue as it comes; wake for what does."""
         end = time.monotonic() + seconds
         ready = self._readiness()
@@ -361,7 +378,7 @@ class BrokerLoop(Loop):
             until = end if at is None else min(end, at)
             woken: Woken = "other"
             if not self.dealer.transport.pending():
-                woken = self._waker.wait(max(0.0, until - now))
+                woken = self.waker.wait(max(0.0, until - now))
                 now = time.monotonic()
             if woken in ("hint", "signal"):
                 for desk in self._desks:
@@ -371,7 +388,7 @@ class BrokerLoop(Loop):
                 # Nothing waits for anything: let the heartbeats of many come together.
                 time.sleep(_COALESCE)
             wanted = self.dealer.converse(now)
-            if not self._trouble and (wanted or self._readiness() != ready):
+            if not self.trouble and (wanted or self._readiness() != ready):
                 return "other"
             if now >= end:
                 for desk in self._desks:

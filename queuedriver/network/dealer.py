@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.lane import Lane
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.outcomes import DONE, Ending, Failed, Failure, Released, from_exception
 from queuedriver.claims.outputs import Output
-from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Tally
 from queuedriver.errors import (
     BadDocid,
     ProcessorFailed,
@@ -54,7 +54,7 @@ class Desk(NamedTuple):
     """One service: the input its documents wait in, and in which order."""
 
     service: str
-    lane: Lane
+    queue: InputQueue
     line: Line
     requests: Requests
 
@@ -62,7 +62,7 @@ class Desk(NamedTuple):
 class Dealt(msgspec.Struct, frozen=True):
     """What is in a worker's hands."""
 
-    job: Job
+    claim: Claim
     desk: Desk
     request: Request | None
     began: int
@@ -82,7 +82,7 @@ class Dealer:
         session: BrokerSession,
         transport: Transport,
         desks: Sequence[Desk],
-        hands: Hands,
+        tally: Tally,
         limits: Limits,
         max_message: int,
         level: int = 0,
@@ -90,13 +90,15 @@ class Dealer:
         self.session = session
         self.transport = transport
         self._desks = {desk.service: desk for desk in desks}
-        self._at = {desk.lane.queue.path: desk for desk in desks}
-        self._hands = hands
+        self._tally = tally
         self._limits = limits
         self._max_message = max_message
         self._level = level
         self._meter = Meter()
         self._dealt: dict[str, Dealt] = {}
+        for desk in desks:
+            # What else carries our id on disk was lost track of.
+            desk.queue.at_hand = self._dealt.keys()
         # Effects on queues that are yet to be carried out.
         self._wanted: deque[OnQueues] = deque()
         self._asked_bytes = 0
@@ -110,11 +112,6 @@ class Dealer:
     def at_hand(self) -> int:
         """How many documents and requests workers have."""
         return len(self._dealt)
-
-    @property
-    def published(self) -> int:
-        """How many outputs have become visible."""
-        return self._hands.published
 
     # The conversation
 
@@ -201,48 +198,43 @@ class Dealer:
             else:
                 self._answer(effect, now)
 
-    def work(self, lane: Lane, candidate: Candidate) -> None:
+    def work(self, desk: Desk, name: str) -> None:
         """Claim one item and deal it."""
-        desk = self._at[lane.queue.path]
         if not self.session.ready(desk.service):
             # Whoever was, when this was chosen, is gone.
-            desk.line.put_back(candidate)
+            desk.line.put_back(name)
             return
-        job = self._hands.claim(lane, candidate)
-        if job is None:
-            return
+        for claim in desk.queue.claim([name]):
+            self._deal(desk, claim)
+
+    def _deal(self, desk: Desk, claim: Claim) -> None:
         try:
-            work = self._work_of(desk, job)
+            work = self._work_of(desk, claim)
         except (ProcessorFailed, OSError) as error:
             # It cannot be read, or not be sent.
-            try:
-                self._hands.set_back(job, error)
-            finally:
-                self._hands.put_down(job)
-            self._hands.tally.worked(0, 0)
+            self._end_claim(claim, from_exception(error))
             return
         now = time.monotonic()
         if work is None:
-            if self._finish(job):
-                desk.requests.finished(job.claim.docid, now)
+            if self._finish(claim):
+                desk.requests.finished(claim.docid, now)
             return
         if work.request is None or work.request.answered:
-            dealt = Dealt(job, desk, work.request, time.perf_counter_ns())
-            self._dealt[job.claim.token] = dealt
-            self._hands.tally.began(job.claim.docid, 1)
-        elif not self._finish(job):
+            self._dealt[claim.token] = Dealt(claim, desk, work.request, time.perf_counter_ns())
+            self._tally.began(claim.docid, 1)
+        elif not self._finish(claim):
             # At most once: it is finished before it is sent, and by us.
             return
         else:
-            self._hands.tally.worked(0, 1)
+            self._tally.worked(0, 1)
         self._send_all(self.session.deal(work, now), now)
 
-    def _work_of(self, desk: Desk, job: Job) -> Work | None:
+    def _work_of(self, desk: Desk, claim: Claim) -> Work | None:
         """What is to be dealt; None of a request that is answered, and only to be finished."""
-        claim, requests = job.claim, desk.requests
+        requests = desk.requests
         if requests.answered(claim.docid):
             return None
-        payload, size = _read(job, self._max_message + AROUND)
+        payload, size = _read(claim, self._max_message + AROUND)
         request = requests.recognize(claim.docid, payload)
         # What came as a message can go as one.
         if size > self._max_message and (request is None or size > len(payload)):
@@ -250,12 +242,18 @@ class Dealer:
             raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
         return Work(claim.token, claim.docid, claim.attempt, payload, desk.service, request)
 
-    def _finish(self, job: Job, work: int = 0) -> bool:
+    def _finish(self, claim: Claim, work: int = 0) -> bool:
         """Whether it was still ours to finish."""
+        claim.of.end([claim], [DONE], work / 1e9)
+        return claim.fate != "revoked"
+
+    def _end_claim(self, claim: Claim, ending: Ending, work: int = 0) -> None:
+        """End a claim, and count what became of it."""
         try:
-            return not self._hands.complete(job, work).revoked
+            claim.of.end([claim], [ending], work / 1e9)
         finally:
-            self._hands.put_down(job)
+            # Of what workers do none is our work.
+            self._tally.book([claim.fate], 0)
 
     def _keep(self, request: Request, now: float) -> None:
         desk = self._desks.get(request.service)
@@ -276,7 +274,7 @@ class Dealer:
         dealt = self._dealt.get(effect.claim)
         if dealt is None or dealt.request is None:
             return
-        reply = Reply(dealt.job.claim.docid, dealt.request.key, effect.peer, effect.frames)
+        reply = Reply(dealt.claim.docid, dealt.request.key, effect.peer, effect.frames)
         try:
             dealt.desk.requests.write(reply)
         except OSError:
@@ -285,12 +283,12 @@ class Dealer:
             raise
         del self._dealt[effect.claim]
         try:
-            if self._finish(dealt.job, time.perf_counter_ns() - dealt.began):
+            if self._finish(dealt.claim, time.perf_counter_ns() - dealt.began):
                 dealt.desk.requests.finished(reply.docid, now)
         finally:
             # The answer is on disk: whatever becomes of the request, it will not be done again.
             self._hand_over(dealt.desk, reply, now)
-        self._hands.tally.worked(0, 1)
+        self._tally.worked(0, 1)
 
     def _hand_over(self, desk: Desk, reply: Reply, now: float) -> None:
         if self.transport.send(reply.peer, reply.frames):
@@ -314,37 +312,24 @@ class Dealer:
         if dealt is None:
             return
         work = time.perf_counter_ns() - dealt.began
-        try:
-            if isinstance(effect, Done):
-                self._complete(dealt, effect, work)
-            else:
-                self._hands.end_by(dealt.job, effect.how)
-                self._hands.tally.worked(0, 0)
-                dealt.desk.line.wake()
-        finally:
-            self._hands.put_down(dealt.job)
+        if isinstance(effect, Done):
+            self._end_claim(dealt.claim, self._written(dealt.claim, effect), work)
+        else:
+            self._end_claim(dealt.claim, effect.how)
+            dealt.desk.line.wake()
 
-    def _complete(self, dealt: Dealt, effect: Done, work: int) -> None:
-        job = dealt.job
+    def _written(self, claim: Claim, effect: Done) -> Ending:
+        """Write down what came of a document; return how that ended."""
         try:
             for result in effect.results:
                 name = result.name
-                job.outputs.take(
+                claim.outputs.take(
                     result.data if name is None else Output(result.data, name), self._limits
                 )
         except (ProcessorFailed, BadDocid, OSError) as error:
             # A name that cannot be used, or a disk that is not well.
-            self._hands.set_back(job, error)
-            self._hands.tally.worked(0, 0)
-            return
-        try:
-            self._hands.complete(job, work)
-        except PermissionError:
-            if not job.claim.committed:
-                raise
-            # What is in the way of this one output is another user's: who recovers says so.
-            job.lane.check_writable()
-        self._hands.tally.worked(0, 1)
+            return from_exception(error)
+        return DONE
 
     # The end, and trouble
 
@@ -353,7 +338,7 @@ class Dealer:
         for desk in self._desks.values():
             desk.requests.reopen()
             desk.line.restart()
-        self._hands.clean()
+            desk.queue.give_back_later()
 
     def leave(self, now: float) -> None:
         """Tell the workers, once."""
@@ -366,14 +351,13 @@ class Dealer:
         for dealt in self._dealt.values():
             # What cannot be given back is so by whoever recovers it, and charged to nobody either.
             with suppress(OSError):
-                self._hands.end_by(dealt.job, Released(why))
-            self._hands.put_down(dealt.job)
+                self._end_claim(dealt.claim, Released(why))
         self._dealt.clear()
 
 
-def _read(job: Job, most: int) -> tuple[bytes, int]:
+def _read(claim: Claim, most: int) -> tuple[bytes, int]:
     """A document's contents, but not more than so much; and its size."""
-    fd = job.document.descriptor()
+    fd = claim.descriptor()
     try:
         size = os.fstat(fd).st_size
         return read_up_to(fd, min(size, most)), size

@@ -14,20 +14,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from queuedriver.claims.hands import Hands
-from queuedriver.claims.lane import Owner
+from queuedriver.claims.heartbeat import Beats
 from queuedriver.claims.liveness import CRASHED, Counters, Observer
-from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.backpressure import BackPressure
-from queuedriver.driving.driver import Left, is_waiting
+from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.loop import Loop
+from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
-from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
-from queuedriver.driving.startup import Crew, assemble
+from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.tally import Tally
-from queuedriver.driving.wake import Waker, Woken
+from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format import names
 from queuedriver.network import fuq_jobs, tls
@@ -98,7 +94,6 @@ class FuqBroker:
         self._listening = listening
         self._tally = Tally()
         self._loop: FuqLoop | None = None
-        self._held: set[str] = set()
 
     def run(self) -> Left:
         """Deal until told to leave."""
@@ -111,84 +106,78 @@ class FuqBroker:
             # First of all: an address that is taken is said before any queue is touched.
             listener = Listener(asked.listen, context)
             at_end.callback(listener.close)
-            observer = Observer()
             inputs, outputs = (asked.input,), asked.outputs
-            with assemble(inputs, outputs, asked.id, options, observer, self._held) as crew:
-                jobs = self._jobs(crew, observer)
-                at_end.callback(jobs.close)
-                beats = register(crew, options, "broker fuq", self._report, limits, broker=True)
-            self.id = crew.driver
+            jobs: list[Directory] = []
+            beats: list[Beats] = []
+
+            def register_us(found: Opened) -> None:
+                jobs.append(self._jobs(found))
+                name = "broker fuq"
+                beats.append(register(found, options, name, self._report, limits, broker=True))
+
+            found = at_end.enter_context(
+                opened(inputs, outputs, asked.id, options, Observer(), register_us)
+            )
+            at_end.callback(jobs[0].close)
+            mints.add(found.mint)
+            self.id = found.mint.driver
             end = Quit(CRASHED, "it ended by an error", 70)
             try:
                 session = Broker(secret, lambda: os.urandom(32), job_timeout=asked.job_timeout)
-                mint = names.Mint(crew.driver, crew.salt)
-                hands = Hands(mint, self._held, self._tally)
-                lane = crew.lanes[0]
-                owner = Owner(crew.driver, crew.salt, observer.me.host, self._held)
-                foreman = Foreman(lane, jobs, owner, observer, hands, limits, session)
+                queue = found.queues[0]
+                foreman = Foreman(queue, jobs[0], found.observer, self._tally, limits, session)
                 at_end.callback(foreman.close)
-                board = Board(lane.queue, crew.driver, listener)
+                board = Board(Queue(queue.directory), self.id, listener)
                 at_end.callback(board.close)
                 self._listening(listener.endpoints)
-                pressure = BackPressure(options, crew.targets, observer, lambda: 1)
-                waker = Waker([lane.queue.path], options.poll, limits.wake_fd, is_waiting)
-                at_end.callback(waker.close)
                 loop = FuqLoop(
-                    crew,
+                    found,
                     foreman,
                     session,
                     listener,
                     board,
                     limits,
-                    pressure,
-                    waker,
                     self._tally,
                     options,
                     self._tell,
                 )
-                end = self._drive(crew, loop, foreman, limits)
+                at_end.callback(loop.waker.close)
+                end = self._drive(found, loop, foreman, limits)
             except QueueError as error:
                 end = Quit("failed", str(error), error.exit_code)
                 raise
             finally:
-                say_goodbye(crew, beats, end)
-                journals = (lane.journal for lane in crew.lanes)
-                self.unnoted = tuple(one.unnoted for one in journals if one.unnoted)
-        code = end.exit_code
-        if options.drain and self._tally.discarded and not code:
-            code = 1
-        return Left(end.word, end.why, code, self._tally.counters())
+                self.unnoted = say_goodbye(found, beats[0], end)
+        return left(end, self._tally, options)
 
-    def _jobs(self, crew: Crew, observer: Observer) -> Directory:
+    def _jobs(self, found: Opened) -> Directory:
         """Where jobs are; without those that never counted, if nobody else may be at them."""
-        lane = crew.lanes[0]
-        jobs = lane.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
+        queue = found.queues[0]
+        jobs = queue.private.subdirectory(fuq_jobs.JOBS, create=True)
         others = [
             one.id
-            for one in lane.queue.registrations()
-            if one.id != crew.driver and one.broker and observer.judge(one) == "alive"
+            for one in Queue(queue.directory).registrations()
+            if one.id != found.mint.driver and one.broker and found.observer.judge(one) == "alive"
         ]
-        fuq_jobs.sweep(jobs, lane.queue.directory, alone=not others)
+        fuq_jobs.sweep(jobs, queue.directory, alone=not others)
         # So that an output queue is not done while there are jobs, though their files have left.
         jobs.remove(names.DONE)
-        for target in crew.targets:
+        for target in found.targets:
             if target.publication.is_queue:
                 with Queue.open(target.directory.path) as output:
                     output.add_feed(jobs.path)
         return jobs
 
-    def _drive(self, crew: Crew, loop: "FuqLoop", foreman: Foreman, limits: Limits) -> Quit:
+    def _drive(self, found: Opened, loop: "FuqLoop", foreman: Foreman, limits: Limits) -> Quit:
         limits.install()
         try:
             self._tally.start()
             self._loop = loop
             end = loop.run()
-            if end.word in ("done", "drained"):
-                forget_ended(crew.lanes)
             if end.word == "done":
                 with Queue.open(foreman.directory.path) as jobs:
                     jobs.set_control(names.DONE, wanted=True)
-                cascade(crew)
+            finish(found, end)
             return end
         finally:
             with contextlib.suppress(OSError):
@@ -210,19 +199,17 @@ class FuqLoop(Loop):
 
     def __init__(
         self,
-        crew: Crew,
+        found: Opened,
         foreman: Foreman,
         session: Broker,
         listener: Listener,
         board: Board,
         limits: Limits,
-        pressure: BackPressure,
-        waker: Waker,
         tally: Tally,
         options: Options,
         tell: Callable[[Say], None],
     ) -> None:
-        super().__init__(crew.lanes, foreman, limits, pressure, waker, tally, options)
+        super().__init__(found, limits, tally, options)
         self._foreman = foreman
         self._session = session
         self._listener = listener
@@ -231,40 +218,95 @@ class FuqLoop(Loop):
         self._meter = Meter()
         self._tell = tell
         for fd in listener.fds():
-            waker.also(fd)
+            self.waker.also(fd)
 
     # Look
 
-    def _look(self) -> Seen:
-        now = time.monotonic()
-        self._converse(now)
-        if not self._trouble:
+    def run(self) -> Quit:
+        """Converse, take jobs up and deal, or pause, until there is a reason to leave."""
+        while True:
             try:
-                self._foreman.step(now, self._may_deal())
-            finally:
-                # What was dealt before the trouble is with its clients.
-                self._carry_out(self._foreman.take(), now)
-            self._carry_out(self._board.turn(self._session, self._foreman, now), now)
-        return super()._look()
+                self._step(self.clock())
+                if self.clock() >= self.look_at or (self.limits.leaving_at is not None and self.go):
+                    self.look()
+                if self.go and self._take_up():
+                    continue
+                if (end := self.rest()) is not None:
+                    return end
+            except OSError as error:
+                self.on_trouble(error)
+
+    def _step(self, now: float) -> None:
+        self._converse(now)
+        if self.trouble:
+            return
+        try:
+            self._foreman.step(now, self._may_deal())
+        finally:
+            # What was dealt before the trouble is with its clients.
+            self._carry_out(self._foreman.take(), now)
+        self._carry_out(self._board.turn(self._session, self._foreman, now), now)
+
+    @property
+    def published(self) -> int:
+        """How many outputs have become visible: of jobs, mostly."""
+        return super().published + self._foreman.published
 
     def _may_deal(self) -> bool:
-        if self._paused or self._leaving or self._limits.leaving_at is not None:
+        if self.paused or self._leaving or self.limits.leaving_at is not None:
             return False
-        published = self._foreman.published
-        return self._pressure.has_room(published) or not self._pressure.full(published)
+        return not self.pressure.full(self.published)
 
-    def _next(self, now: float) -> Candidate | None:
-        return super()._next(now) if self._foreman.has_room else None
+    def _take_up(self) -> bool:
+        """Begin to take up a job, if one waits, and there is room. Return whether."""
+        if not self.waits(self.clock()) or self.pressure.full(self.published):
+            return False
+        queue = self.queues[0]
+        claims = queue.claim(queue.waiting)
+        for claim in claims:
+            self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
+            self._foreman.work(claim)
+        return bool(claims)
 
-    def _facts(self, now: float, leaving: str, why: str) -> Seen:
-        at_hand = self._foreman.at_hand
-        if leaving and at_hand and not self._trouble:
-            since = self._limits.leaving_at
-            if not self._limits.hurried and (since is None or now < since + self._grace):
-                return msgspec.structs.replace(super()._facts(now, "", ""), paused=True)
-        seen = super()._facts(now, leaving, why)
-        left = at_hand + self._foreman.known
-        return msgspec.structs.replace(seen, unfinished=seen.unfinished + left, only_later=False)
+    def waits(self, now: float) -> bool:
+        """Tell whether a job waits that may be taken up."""
+        return self._foreman.has_room and super().waits(now)
+
+    def look(self) -> None:
+        """Look as any driver does; and take no more up once we are to leave, be it later."""
+        super().look()
+        if self.limits.leaving_at is not None or self._leaving:
+            self.go = False
+
+    def mend(self) -> None:
+        """Open everything anew: jobs, too."""
+        super().mend()
+        if not self.trouble:
+            try:
+                self._foreman.clean()
+            except OSError as error:
+                self.on_trouble(error)
+
+    def wish(self) -> tuple[str, str]:
+        """Leave only when clients have brought what they have, or the time for that is up."""
+        word, why = super().wish()
+        if word and self._foreman.at_hand and not self.trouble:
+            since = self.limits.leaving_at
+            in_time = since is None or self.clock() < since + self._grace
+            if not self.limits.hurried and in_time:
+                return "", ""
+        return word, why
+
+    def seen(self) -> Seen:
+        seen = super().seen()
+        left = self._foreman.at_hand + self._foreman.known
+        leaving = self.limits.leaving_at is not None or bool(self._leaving)
+        return msgspec.structs.replace(
+            seen,
+            unfinished=seen.unfinished + left,
+            only_later=False,
+            paused=seen.paused or (leaving and not seen.leaving),
+        )
 
     # Converse
 
@@ -308,14 +350,14 @@ class FuqLoop(Loop):
     def _settle(self) -> None:
         """Write down how a task ended before its client is answered; unless nothing can be written:
         then it is kept, and its client goes on."""
-        if self._trouble:
+        if self.trouble:
             return
         try:
             self._foreman.settle()
         except OSError as error:
-            self._suffer(error)
+            self.on_trouble(error)
 
-    def _wait(self, seconds: float) -> Woken:
+    def wait(self, seconds: float) -> Woken:
         """Until there is something to do; or to say, to which no queue matters."""
         now = time.monotonic()
         watched = self._foreman.known or self._session.connected
@@ -326,7 +368,7 @@ class FuqLoop(Loop):
             until = min((end, *(one for one in instants if one is not None)))
             woken: Woken = "other"
             if not self._listener.pending():
-                woken = self._waker.wait(max(0.0, until - now))
+                woken = self.waker.wait(max(0.0, until - now))
             if woken in ("hint", "signal"):
                 return woken
             now = time.monotonic()

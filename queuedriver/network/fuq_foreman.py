@@ -11,21 +11,28 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.outcomes import Failed, Failure, Released, Setback, from_exception
-from queuedriver.claims.picking import Candidate
+from queuedriver.claims.outcomes import (
+    DONE,
+    Ending,
+    Failed,
+    Failure,
+    Released,
+    Setback,
+    from_exception,
+)
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Tally
 from queuedriver.errors import ProcessorFailed
 from queuedriver.format import names
 from queuedriver.network import fuq_jobs as dirs
 from queuedriver.network.fuq_jobfile import Summary, description, result
 from queuedriver.network.fuq_jobfile import decode as decode_job
-from queuedriver.network.fuq_jobs import JobLane, OpenJob, Record, Unfolding
+from queuedriver.network.fuq_jobs import OpenJob, Record, Unfolding, open_job
 from queuedriver.network.fuq_outcomes import Outcome
-from queuedriver.operating.queue import Queue
 from queuedriver.protocols.dealing import Lost, SetBack, Work
 from queuedriver.protocols.fuq import Broker, Finished, FuqEffects
 from queuedriver.protocols.fuq_wire import Task, encode_task
@@ -39,36 +46,39 @@ _LOOK_EVERY = 0.25
 class _Dealt(msgspec.Struct, frozen=True):
     """A task that a client has."""
 
-    job: Job
+    claim: Claim
     of: OpenJob
     task: int
     began: int
 
 
 class Foreman:
-    """The jobs of one lane, on behalf of one broker."""
+    """The jobs of one queue, on behalf of one broker."""
 
     def __init__(
         self,
-        lane: Lane,
+        queue: InputQueue,
         jobs: Directory,
-        owner: Owner,
         observer: Observer,
-        hands: Hands,
+        tally: Tally,
         limits: Limits,
         session: Broker,
     ) -> None:
-        self._lane = lane
+        self._queue = queue
         self.directory = jobs
-        self._owner = owner
         self._observer = observer
-        self._hands = hands
+        self._tally = tally
+        # The N of every claim at hand: what else carries our id on disk was lost track of.
+        self._held: set[str] = set()
+        queue.at_hand = self._held
+        # Outputs of jobs that are closed.
+        self._published = 0
         self._limits = limits
         self._session = session
         self._open: dict[int, OpenJob] = {}
         self._unfolding: Unfolding | None = None
         # The claim by which that is taken up.
-        self._taking: Job | None = None
+        self._taking: Claim | None = None
         self._dealt: dict[str, _Dealt] = {}
         self._effects: FuqEffects = []
         self._look_at = 0.0
@@ -82,7 +92,7 @@ class Foreman:
     @property
     def published(self) -> int:
         """How many outputs have become visible."""
-        return self._hands.published
+        return self._published + sum(one.queue.published for one in self._open.values())
 
     @property
     def at_hand(self) -> int:
@@ -108,35 +118,34 @@ class Foreman:
     def docids(self, claims: Iterable[str]) -> list[str]:
         """Which tasks these are."""
         found = (self._dealt.get(claim) for claim in claims)
-        return [dealt.job.claim.docid for dealt in found if dealt is not None]
+        return [dealt.claim.docid for dealt in found if dealt is not None]
 
     # What a loop calls for an item of the queue
 
-    def work(self, lane: Lane, candidate: Candidate) -> Candidate | None:
-        """Begin to take a job file up; `step` goes on with it. None: nothing else was seen."""
-        job = self._hands.claim(lane, candidate)
-        if job is None:
-            return None
-        claim = job.claim
+    def work(self, claim: Claim) -> None:
+        """Begin to take a job file up; `step` goes on with it."""
         try:
-            file = decode_job(claim.docid, job.document.read())
-        except ProcessorFailed as error:
-            self._hands.end_by(job, from_exception(error))
-            self._hands.put_down(job)
-            return None
-        except OSError as error:
-            self._hands.abandon(job, error)
-            self._hands.put_down(job)
-            raise
+            file = decode_job(claim.docid, claim.read())
+        except (ProcessorFailed, OSError) as error:
+            self._end_claim(claim, from_exception(error))
+            return
         serial = names.parse_token(claim.token).serial
-        self._taking = job
+        self._taking = claim
+        self._held.add(claim.token)
         try:
             record = Record(serial, claim.docid, time.time(), file)
-            self._unfolding = Unfolding(self.directory, record, lane.handoff.settings.durable)
+            self._unfolding = Unfolding(self.directory, record, self._queue.durable)
         except OSError as error:
             self._give_up_taking(error)
             raise
-        return None
+
+    def _end_claim(self, claim: Claim, ending: Ending, work: int = 0) -> None:
+        """End a claim, and count what became of it."""
+        self._held.discard(claim.token)
+        try:
+            claim.of.end([claim], [ending], work / 1e9)
+        finally:
+            self._tally.book([claim.fate], work)
 
     @property
     def has_room(self) -> bool:
@@ -145,11 +154,11 @@ class Foreman:
 
     def clean(self) -> None:
         """The file system is well again."""
-        self._hands.clean()
         self.directory.reopen()
         for one in self._open.values():
-            one.lane.queue.directory.reopen()
-            one.scan(self._owner.held)
+            one.queue.reopen()
+            one.queue.give_back_later()
+            one.scan()
             one.in_hand = sum(dealt.of is one for dealt in self._dealt.values())
 
     # One turn
@@ -191,47 +200,50 @@ class Foreman:
         self.settle()
         if self._taking is not None:
             self._drop_unfolding()
-            self._hands.end_by(self._taking, Released(why))
-            self._hands.put_down(self._taking)
+            self._end_claim(self._taking, Released(why))
             self._taking = None
         for claim in list(self._dealt):
             self._set_back(claim, Released(why))
 
     def close(self) -> None:
-        for one in self._open.values():
-            one.close()
-        self._open.clear()
+        for job in list(self._open):
+            self._close(job)
+
+    def _close(self, job: int) -> None:
+        one = self._open.pop(job)
+        self._published += one.queue.published
+        one.close()
 
     # Taking up
 
     def _unfold(self, unfolding: Unfolding) -> None:
-        job = self._taking
-        if job is None:
+        claim = self._taking
+        if claim is None:
             return
         try:
             if not unfolding.step():
                 return
-            born = unfolding.commit(self._lane.queue.directory, job.claim.name)
+            born = unfolding.commit(self._queue.directory, claim.name)
         except OSError as error:
             self._give_up_taking(error)
             raise
         record = unfolding.record
         self._taking = self._unfolding = None
         unfolding.close()
-        self._hands.put_down(job)
+        self._held.discard(claim.token)
         if not born:
             dirs.remove(self.directory, record.job)
             return
         message = f"taken up as job {record.job}, with {record.file.num_tasks} tasks"
-        self._lane.journal.note("taken-up", record.docid, token=job.claim.token, message=message)
+        self._queue.note("taken-up", record.docid, token=claim.token, message=message)
         self._enter(record.job, fresh=True)
 
     def _give_up_taking(self, error: OSError) -> None:
-        job, self._taking = self._taking, None
+        claim, self._taking = self._taking, None
         self._drop_unfolding()
-        if job is not None:
-            self._hands.abandon(job, error)
-            self._hands.put_down(job)
+        if claim is not None:
+            self._held.discard(claim.token)
+            self._queue.abandon(claim, error)
 
     def _drop_unfolding(self) -> None:
         if self._unfolding is not None:
@@ -250,10 +262,10 @@ class Foreman:
         for one in list(self._open.values()):
             one.look()
             if one.stuck:
-                one.scan(self._owner.held)
+                one.scan()
             if one.held and not (one.in_hand or one.cancelled or one.ended):
                 # Others may be dealt from meanwhile.
-                self._open.pop(one.id).close()
+                self._close(one.id)
         taking = self._unfolding.record.job if self._unfolding is not None else None
         for job in found:
             if len(self._open) >= MAX_OPEN:
@@ -267,19 +279,19 @@ class Foreman:
         if present(f"{job}/{names.PAUSE}") and not present(f"{job}/{dirs.CANCEL}"):
             return
         try:
-            queue = Queue(self.directory.subdirectory(str(job)))
+            directory = self.directory.subdirectory(str(job))
         except (FileNotFoundError, NotADirectoryError):
             return
-        record = dirs.read_record(queue.directory)
-        if record is None or record.job != job or not dirs.is_born(queue.directory, record):
-            queue.close()
+        record = dirs.read_record(directory)
+        if record is None or record.job != job or not dirs.is_born(directory, record):
+            directory.close()
             return
-        one = OpenJob(JobLane(self._lane, queue, self._owner, self._observer), record)
+        one = OpenJob(open_job(self._queue, directory, self._observer), record)
         one.look()
         if fresh:
             one.begin()
         else:
-            one.scan(self._owner.held)
+            one.scan()
         self._open[job] = one
         self.known = max(self.known, len(self._open))
 
@@ -306,17 +318,18 @@ class Foreman:
         found = one.next()
         if found is None:
             return []
-        task, candidate = found
-        job = self._hands.claim(one.lane, candidate)
-        if job is None:
+        task, name = found
+        claims = one.queue.claim([name])
+        if not claims:
             # Another broker's, or cancelled by hand.
             return []
-        self._dealt[job.claim.token] = _Dealt(job, one, task, time.perf_counter_ns())
+        claim = claims[0]
+        self._dealt[claim.token] = _Dealt(claim, one, task, time.perf_counter_ns())
+        self._held.add(claim.token)
         one.in_hand += 1
         self.deals += 1
-        self._hands.tally.began(job.claim.docid, 1)
+        self._tally.began(claim.docid, 1)
         body = encode_task(Task(task, description(one.id, one.record.file)))
-        claim = job.claim
         return self._session.deal(Work(claim.token, claim.docid, claim.attempt, body), now, to)
 
     # Ends
@@ -336,67 +349,58 @@ class Foreman:
         dealt = self._dealt.get(effect.claim)
         if dealt is None:
             return
-        update, one, job = effect.update, dealt.of, dealt.job
+        update, one, claim = effect.update, dealt.of, dealt.claim
         work = time.perf_counter_ns() - dealt.began
+        ending: Ending = DONE
         try:
             outcome = Outcome.DONE if update.success else Outcome.ERROR
             one.outcomes.note([dealt.task], outcome)
             data = result(one.record.file.name, effect.client.decode(), update)
-            job.outputs.take(data, self._limits)
+            claim.outputs.take(data, self._limits)
         except (ProcessorFailed, OSError) as error:
-            self._put_down(dealt)
-            one.give_back(dealt.task, job.claim.attempt)
-            self._hands.set_back(job, error)
-            return
+            ending = from_exception(error)
         self._put_down(dealt)
         try:
-            completion = self._hands.complete(job, work)
-        except OSError:
-            if not job.claim.committed:
-                one.give_back(dealt.task, job.claim.attempt)
-            raise
-        self._hands.tally.worked(work, 1)
-        if completion.revoked:
-            one.scan(self._owner.held)
+            self._end_claim(claim, ending, work)
+        finally:
+            if claim.fate == "failed":
+                one.give_back(dealt.task, claim.attempt + 1)
+            elif not (claim.committed or claim.fate in ("finished", "discarded", "revoked")):
+                one.give_back(dealt.task, claim.attempt)
+        if claim.fate == "revoked":
+            one.scan()
 
     def _set_back(self, claim: str, how: Setback) -> None:
         dealt = self._dealt.get(claim)
         if dealt is None:
             return
-        one, job = dealt.of, dealt.job
+        one = dealt.of
         self._put_down(dealt)
         charged = isinstance(how, Failed)
-        attempt = job.claim.attempt
-        last = charged and attempt >= self._lane.handoff.settings.retries
+        attempt = dealt.claim.attempt
+        last = charged and attempt >= self._queue.settings.retries
         if last:
             one.outcomes.note([dealt.task], Outcome.LOST)
         else:
             one.give_back(dealt.task, attempt + 1 if charged else attempt)
-        self._hands.end_by(job, how)
-        self._hands.tally.worked(time.perf_counter_ns() - dealt.began, 0)
+        self._end_claim(dealt.claim, how)
 
     def _put_down(self, dealt: _Dealt) -> None:
-        del self._dealt[dealt.job.claim.token]
+        del self._dealt[dealt.claim.token]
+        self._held.discard(dealt.claim.token)
         dealt.of.in_hand -= 1
-        self._hands.put_down(dealt.job)
 
     def _finish(self, one: OpenJob) -> None:
         """No task is known to be left. If none is there, the job becomes its summary."""
-        one.scan(self._owner.held)
+        one.scan()
         if not one.ended:
             return
-        job = self._hands.claim(one.lane, one.own_item())
-        if job is None:
-            self._open.pop(one.id).close()
-            return
-        try:
-            job.outputs.take(msgspec.json.encode(_summary(one)), self._limits)
-            self._hands.complete(job, 0)
-        finally:
-            self._hands.put_down(job)
-        self._open.pop(one.id).close()
-        dirs.remove(self.directory, one.id)
-        self.known -= 1
+        for claim in one.queue.claim([one.own_item()]):
+            claim.outputs.take(msgspec.json.encode(_summary(one)), self._limits)
+            one.queue.end([claim], [DONE])
+            dirs.remove(self.directory, one.id)
+            self.known -= 1
+        self._close(one.id)
 
 
 def _summary(one: OpenJob) -> Summary:

@@ -22,19 +22,15 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.claims.handoff import Handoff
-from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.picking import Candidate
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.network.fuq_jobfile import JobFile, task_docid
 from queuedriver.network.fuq_outcomes import Outcome, Outcomes
-from queuedriver.operating.queue import Queue
 
 JOBS = "jobs"
 RECORD = "job.json"
@@ -54,54 +50,31 @@ class Record(msgspec.Struct, frozen=True):
     file: JobFile
 
 
-class JobLane(Lane):
-    """A job's directory as its broker sees it: claims, fates and recovery are those of any queue;
-    but drivers, discards and the journal are the queue's that holds it."""
-
-    def __init__(self, outer: Lane, queue: Queue, owner: Owner, observer: Observer) -> None:
-        # Nothing is picked from it by listing, and nobody else drives it: so nothing of what its
-        # parent keeps for that.
-        self.queue = queue
-        self.drivers = outer.drivers
-        self.journal = outer.journal
-        self.handoff = Handoff(
-            queue.directory,
-            queue.private,
-            outer.handoff.targets,
-            outer.handoff.settings,
-            discarded=outer.handoff.discarded,
-        )
-        self.setbacks = Setbacks(self.handoff, outer.queue.name, owner.host, self.journal)
-        self.recoverer = Recoverer(
-            queue.directory,
-            self.drivers,
-            self.handoff,
-            self.setbacks,
-            self.journal,
-            observer,
-            (owner.driver, owner.salt),
-            owner.held,
-        )
-
-    def lost(self) -> None:
-        """Another broker was faster."""
-
-    def refused(self, candidate: Candidate, error: PermissionError) -> None:
-        """In a directory of ours."""
-        raise error
-
-    def close(self) -> None:
-        self.handoff.close()
-        self.queue.close()
+def open_job(outer: InputQueue, directory: Directory, observer: Observer) -> InputQueue:
+    """Open a job's directory as a queue inside another: its claims and their ends are those of any
+    queue; but drivers, discards and the journal are the queue's that holds it."""
+    private = directory.subdirectory(names.PRIVATE, create=True)
+    queue = InputQueue(
+        directory,
+        private,
+        outer.targets,
+        outer.settings,
+        outer.mint,
+        outer.journal,
+        outer=outer,
+    )
+    queue.recoverer = Recoverer(queue, observer)
+    queue.at_hand = outer.at_hand
+    return queue
 
 
 class OpenJob:
     """One job that its broker deals from."""
 
-    def __init__(self, lane: JobLane, record: Record) -> None:
-        self.lane = lane
+    def __init__(self, queue: InputQueue, record: Record) -> None:
+        self.queue = queue
         self.record = record
-        self.outcomes = Outcomes(lane.queue.directory, record.file.num_tasks)
+        self.outcomes = Outcomes(queue.directory, record.file.num_tasks)
         # Never tried, the next one last; and what was lost before, with how often.
         self._pending = _numbers()
         self._again: deque[tuple[int, int]] = deque()
@@ -141,9 +114,9 @@ class OpenJob:
         """It was taken up just now: all its tasks are there."""
         self._pending = _numbers(range(self.record.file.num_tasks, 0, -1))
 
-    def scan(self, held: set[str]) -> None:
+    def scan(self) -> None:
         """Take back what dead brokers left, then see what is there."""
-        self.lane.recoverer.recover()
+        self.queue.recoverer.recover()
         pending: list[int] = []
         self._again, self.others = deque(), 0
         self.outcomes.load()
@@ -154,28 +127,26 @@ class OpenJob:
                 pending.append(task)
             elif item.state == names.FAILED or (item.state == names.LATER and item.due <= now):
                 self._again.append((task, item.attempt))
-            elif item.token not in held:
+            elif item.token not in self.queue.at_hand:
                 self.others += 1
         pending.sort(reverse=True)
         self._pending = _numbers(pending)
 
     def look(self) -> None:
         """At its control files."""
-        present = self.lane.queue.directory.present
+        present = self.queue.directory.present
         self.held = present(names.PAUSE)
         self.cancelled = present(CANCEL)
 
-    def next(self) -> tuple[int, Candidate] | None:
-        """The task to be dealt next, and the item it is."""
+    def next(self) -> tuple[int, str] | None:
+        """The task to be dealt next, and the name of its item."""
         if self._pending:
-            task = self._pending.pop()
-            docid = task_docid(self.record.docid, task)
-            return task, Candidate(names.waiting_name(docid, 0), docid, 0)
-        if self._again:
+            task, attempt = self._pending.pop(), 0
+        elif self._again:
             task, attempt = self._again.popleft()
-            docid = task_docid(self.record.docid, task)
-            return task, Candidate(names.waiting_name(docid, attempt), docid, attempt)
-        return None
+        else:
+            return None
+        return task, names.waiting_name(task_docid(self.record.docid, task), attempt)
 
     def give_back(self, task: int, attempt: int) -> None:
         """It waits again; before all that were never tried, unless it has failed."""
@@ -191,21 +162,22 @@ class OpenJob:
         if not (some or again):
             return
         self.outcomes.note([*some, *(task for task, _ in again)], Outcome.CANCELLED)
-        directory = self.lane.queue.directory
+        directory = self.queue.directory
         for task, attempt in [*((task, 0) for task in some), *again]:
             directory.remove(names.waiting_name(task_docid(self.record.docid, task), attempt))
 
-    def own_item(self) -> Candidate:
-        """The job file."""
-        docid = self.record.docid
-        return Candidate(names.waiting_name(docid, 0), docid, 0)
+    def own_item(self) -> str:
+        """The name of the job file."""
+        return names.waiting_name(self.record.docid, 0)
 
     def close(self) -> None:
-        self.lane.close()
+        self.queue.close()
+        self.queue.private.close()
+        self.queue.directory.close()
 
     def _tasks(self) -> Iterator[tuple[str, int, names.Item]]:
         """The items of tasks."""
-        for name in self.lane.queue.directory.names():
+        for name in self.queue.directory.names():
             item = names.parse(name)
             if item is None or item.state == names.WRITING:
                 continue

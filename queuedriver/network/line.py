@@ -8,9 +8,8 @@ on how much waits.
 from collections import deque
 from collections.abc import Callable
 
-from queuedriver.claims.lane import Lane
-from queuedriver.claims.picking import Candidate
-from queuedriver.format.names import waiting_name
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.format import names
 
 # How many documents are listed ahead.
 _AHEAD = 64
@@ -20,15 +19,15 @@ _REST = 1.0
 
 
 class Line:
-    """The items of one lane that wait, first come first served."""
+    """The names of one queue that wait, first come first served."""
 
     def __init__(
-        self, lane: Lane, is_elsewhere: Callable[[str], bool] = lambda docid: False
+        self, queue: InputQueue, is_elsewhere: Callable[[str], bool] = lambda docid: False
     ) -> None:
-        self._lane = lane
+        self._queue = queue
         # Whether a request's client is connected to another broker, which alone can answer it.
         self._is_elsewhere = is_elsewhere
-        self._waiting: deque[Candidate] = deque()
+        self._waiting: deque[str] = deque()
         self._names: set[str] = set()
         # Those of them that came from a listing.
         self._listed: set[str] = set()
@@ -39,7 +38,7 @@ class Line:
 
     def join(self, docid: str) -> None:
         """A request that has just been written down."""
-        self._add(Candidate(waiting_name(docid, 0), docid, 0))
+        self._add(names.waiting_name(docid, 0))
 
     def wake(self) -> None:
         """There may be something new."""
@@ -60,32 +59,36 @@ class Line:
 
     def _list(self, now: float) -> None:
         seen: set[str] = set()
+        waiting = self._queue.waiting
         while len(self._listed) < _AHEAD:
-            candidate = self._lane.next(now, alone=True)
-            if candidate is None or candidate.name in seen:
+            if not waiting and not self._queue.list_more(now, alone=True):
+                break
+            name = waiting.pop()
+            if name in seen:
                 # The queue has been gone through; of what waits here already it never ends.
                 break
-            seen.add(candidate.name)
-            if candidate.name not in self._names and not self._is_elsewhere(candidate.docid):
-                self._listed.add(candidate.name)
-                self._add(candidate)
+            seen.add(name)
+            item = names.parse(name)
+            if item and name not in self._names and not self._is_elsewhere(item.docid):
+                self._listed.add(name)
+                self._add(name)
         if not self._listed:
             self._rest_until = now + _REST
 
-    def next(self) -> Candidate | None:
+    def next(self) -> str | None:
         """Who is first; it does not wait here any more."""
         if not self._waiting:
             return None
-        candidate = self._waiting.popleft()
-        self._names.discard(candidate.name)
-        self._listed.discard(candidate.name)
-        return candidate
+        name = self._waiting.popleft()
+        self._names.discard(name)
+        self._listed.discard(name)
+        return name
 
-    def put_back(self, candidate: Candidate) -> None:
+    def put_back(self, name: str) -> None:
         """It was not its turn after all."""
-        self._waiting.appendleft(candidate)
-        self._names.add(candidate.name)
+        self._waiting.appendleft(name)
+        self._names.add(name)
 
-    def _add(self, candidate: Candidate) -> None:
-        self._waiting.append(candidate)
-        self._names.add(candidate.name)
+    def _add(self, name: str) -> None:
+        self._waiting.append(name)
+        self._names.add(name)

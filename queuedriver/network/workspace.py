@@ -12,6 +12,8 @@ import tempfile
 import time
 from contextlib import suppress
 
+import msgspec
+
 from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs, Target, Written
@@ -66,8 +68,10 @@ class Workspace:
             self.close()
             self._make()
         docid = work.docid if names.objection(work.docid) is None else _NAMELESS
-        payload = Payload(docid, work.attempt, work.service, self._inputs, work.payload)
-        sheaf = Sheaf(docid, self._targets)
+        payload = Payload(
+            docid, work.attempt, work.service, self._inputs, _INPUT, data=work.payload
+        )
+        sheaf = Sheaf(docid, _TOKEN, self._targets)
         self._payload, self._sheaf = payload, sheaf
         return payload, sheaf
 
@@ -119,17 +123,11 @@ def _is_left(path: str) -> bool:
     return True
 
 
-class Payload(Document):
+class Payload(Document, gc=False, eq=False):
     """A document that is in memory; in a file once somebody wants one."""
 
-    __slots__ = ("_data", "in_files")
-
-    def __init__(
-        self, docid: str, attempt: int, queue: str, directory: Directory, data: bytes
-    ) -> None:
-        super().__init__(docid, attempt, queue, directory, _INPUT)
-        self._data = data
-        self.in_files = False
+    data: bytes = b""
+    in_files: bool = False
 
     @property
     def path(self) -> str:
@@ -147,23 +145,19 @@ class Payload(Document):
 
     def read(self) -> bytes:
         """Its contents."""
-        return self._data
+        return self.data
 
     def _to_file(self) -> None:
         self.in_files = True
         with suppress(FileExistsError):
-            self._directory.write_new(self._name, self._data)
+            self.directory.write_new(self.name, self.data)
 
 
-class Sheaf(Outputs):
+class Sheaf(Outputs, gc=False, eq=False):
     """The outputs of one document, to be sent."""
 
-    __slots__ = ("_kept", "in_files")
-
-    def __init__(self, docid: str, targets: tuple[Target, ...]) -> None:
-        super().__init__(docid, _TOKEN, targets)
-        self._kept: dict[str, bytes] = {}
-        self.in_files = False
+    kept: dict[str, bytes] = msgspec.field(default_factory=dict)
+    in_files: bool = False
 
     def results(self, most: int) -> tuple[Result, ...]:
         """What is to be sent: not more bytes than so many, or ProcessorFailed."""
@@ -175,7 +169,7 @@ class Sheaf(Outputs):
 
     def discard(self) -> None:
         """Nothing of it is wanted."""
-        self._kept.clear()
+        self.kept.clear()
         super().discard()
 
     def open_reserved(self) -> int:
@@ -184,7 +178,7 @@ class Sheaf(Outputs):
         return super().open_reserved()
 
     def _write(self, data: bytes, noted: Written) -> None:
-        self._kept[noted.writing] = data
+        self.kept[noted.writing] = data
 
     def _path(self, noted: Written) -> str:
         self.in_files = True
@@ -195,16 +189,16 @@ class Sheaf(Outputs):
         super()._move(path, noted)
 
     def _size(self, noted: Written) -> int:
-        data = self._kept.get(noted.writing)
+        data = self.kept.get(noted.writing)
         if data is not None:
             return len(data)
-        return self._targets[noted.queue].directory.status(noted.writing).size
+        return self.targets[noted.queue].directory.status(noted.writing).size
 
     def _result(self, noted: Written) -> Result:
-        data = self._kept.get(noted.writing)
+        data = self.kept.get(noted.writing)
         if data is None:
-            data = self._targets[noted.queue].directory.read_regular(noted.writing)
+            data = self.targets[noted.queue].directory.read_regular(noted.writing)
         if data is None:
             raise BadDocid(noted.writing, "it is not a regular file")
         docid = noted.final.removesuffix(".ready")
-        return Result(data, None if docid == self._docid else docid)
+        return Result(data, None if docid == self.docid else docid)

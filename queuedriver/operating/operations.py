@@ -13,16 +13,15 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.handoff import ATTEMPTS, Handoff
-from queuedriver.claims.liveness import DRIVERS, LEASE, Observer, Registration, draw_salt, whose
+from queuedriver.claims.handoff import ATTEMPTS
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import LEASE, Observer, Registration, draw_salt, whose
 from queuedriver.claims.outcomes import Failure
-from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.journal import Journal, operator
-from queuedriver.driving.grounds import handoff_of
+from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import Attempts, hidden_report
@@ -172,25 +171,23 @@ def discard(
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
     # No outputs: discarding needs none, and they may be where this host cannot see them.
-    handoff = Handoff(queue.directory, queue.private, (), queue.settings() or Settings())
-    setbacks = Setbacks(handoff, queue.name, journal.host, journal)
+    settings = queue.settings() or Settings()
     mint = names.Mint(OPERATOR, draw_salt())
+    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
     try:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
                 continue
-            token = mint.next(time.time_ns() // 1000)
-            claim = handoff.claim(name, item.docid, item.attempt, token)
-            now = time.time()
-            if claim is None or setbacks.charge(claim, failure, now, now) == "revoked":
+            claims = one.claim([name])
+            if not claims or one.charge(claims[0], failure, time.time()) == "revoked":
                 why = f"{item.docid!r} was claimed just now"
                 came[item.docid] = Result(item.docid, "refused", why)
             else:
                 came[item.docid] = Result(item.docid, "done")
     finally:
-        handoff.close()
+        one.close()
     return list(came.values())
 
 
@@ -224,22 +221,14 @@ class Rescue:
         self._journal = journal
         self._lease = lease
         self._observer = observer or Observer(lease=lease)
-        self._drivers = queue.private.subdirectory(DRIVERS, create=True)
-        self._handoff = handoff_of(queue)
-        self._recoverer = Recoverer(
-            queue.directory,
-            self._drivers,
-            self._handoff,
-            Setbacks(self._handoff, queue.name, journal.host, journal),
-            journal,
-            self._observer,
-        )
+        self._at_end = ExitStack()
+        one = self._at_end.enter_context(queue_of(queue, journal, self._observer))
+        self._recoverer = one.recoverer
         # What each claimer showed when first seen.
         self._first: dict[str, object] = {}
 
     def close(self) -> None:
-        for directory in (*self._handoff.directories(), self._drivers):
-            directory.close()
+        self._at_end.close()
 
     def recover(self) -> list[Event]:
         """Deal with whatever is certain now; what became of it."""

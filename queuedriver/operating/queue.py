@@ -304,3 +304,8 @@ def check_path(path: str | os.PathLike[str]) -> None:
         whole.encode()
     except UnicodeEncodeError:
         raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
+
+
+def resolve(queue: str, path: str) -> str:
+    """Return where a path of the settings of a queue leads, however the queue was named."""
+    return os.path.normpath(os.path.join(os.path.realpath(queue), path))

@@ -24,10 +24,15 @@ class Processor(Protocol):
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         """Return when done, the outputs registered; raise when not."""
 
+    def stop(self) -> None:
+        """The driver leaves. Must not raise for a child that is gone."""
+
+
+@runtime_checkable
+class BatchProcessor(Processor, Protocol):
+    """Turns several documents into outputs in one call. Others get those of a batch one by one."""
+
     def process_batch(
         self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
     ) -> list[BaseException | None]:
-        """Several documents in one call: for each, None when done, or what went wrong."""
-
-    def stop(self) -> None:
-        """The driver leaves. Must not raise for a child that is gone."""
+        """Return for each document None when it is done, or what went wrong."""

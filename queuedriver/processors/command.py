@@ -35,7 +35,7 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.children import GRACE, Child, Ended, Tail
-from queuedriver.processors.program import Program, one_by_one, open_null, split_command
+from queuedriver.processors.program import Program, open_null, split_command
 
 _DONE = 0
 _PERMANENT = 65
@@ -114,11 +114,6 @@ class CommandProcessor:
         if self._null >= 0:
             os.close(self._null)
             self._null = -1
-
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return one_by_one(self.process, batch, limits)
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:

@@ -11,17 +11,10 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
-from queuedriver.driving.limits import Limits
 from queuedriver.errors import (
     ConfigError,
-    Interrupted,
-    PermanentError,
-    ProcessorFailed,
-    QueueError,
     TryLater,
     is_trouble,
     trouble,
@@ -148,28 +141,3 @@ def _keep_descriptors() -> None:
         with contextlib.suppress(OSError):
             if (fd := int(name)) > 2:
                 os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
-
-
-def one_by_one(
-    process: Callable[[Document, Outputs, Limits], None],
-    batch: Sequence[tuple[Document, Outputs]],
-    limits: Limits,
-) -> list[BaseException | None]:
-    """A batch, for processors that take one document at a time; each gets the whole time-out."""
-    fates: list[BaseException | None] = []
-    for document, outputs in batch:
-        limits.begin()
-        try:
-            process(document, outputs, limits)
-        except (
-            ProcessorFailed,
-            PermanentError,
-            TryLater,
-            Interrupted,
-            QueueError,
-            OSError,
-        ) as error:
-            fates.append(error)
-        else:
-            fates.append(None)
-    return fates

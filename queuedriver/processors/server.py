@@ -37,7 +37,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
 from queuedriver.processors.children import GRACE
-from queuedriver.processors.program import Program, one_by_one, split_command
+from queuedriver.processors.program import Program, split_command
 from queuedriver.processors.serving import RunningServer, ServerEnd
 
 # A model may take minutes to load from a slow share; in seconds.
@@ -70,11 +70,6 @@ class ServerProcessor:
         if self._server is not None:
             self._server.leave(self._grace)
             self._server = None
-
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return one_by_one(self.process, batch, limits)
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from queuedriver.cli import run
-from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options

@@ -10,14 +10,14 @@ from queuedriver.options import Options
 
 
 def test_every_moment_is_booked_once() -> None:
-    began_at = time.perf_counter_ns()
+    began_at = time.monotonic_ns()
     tally = Tally()
     tally.worked(0, 1)
     tally.paused(blocked=False)
     tally.paused(blocked=True)
     tally.worked(0, 2)
-    passed = time.perf_counter_ns() - began_at
-    work, wait, block, overhead, documents = tally._sums
+    passed = time.monotonic_ns() - began_at
+    work, wait, block, overhead, documents = tally.sums()
     assert work + wait + block + overhead <= passed
     assert min(work, wait, block, overhead) >= 0
     assert documents == tally.documents == 3
@@ -38,10 +38,10 @@ def test_what_was_not_work_in_a_turn_is_overhead() -> None:
 def test_loading_is_no_overhead() -> None:
     tally = Tally()
     time.sleep(0.02)
-    started_at = time.perf_counter_ns()
+    started_at = time.monotonic_ns()
     tally.start()
     tally.worked(0, 0)
-    assert sum(tally._sums) <= time.perf_counter_ns() - started_at
+    assert sum(tally.sums()) <= time.monotonic_ns() - started_at
 
 
 def test_counters_are_never_read_in_the_middle_of_a_turn() -> None:

@@ -18,7 +18,8 @@ from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registratio
 from queuedriver.claims.outputs import Output
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.loop import Left
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.tally import Tally
 from queuedriver.driving.turn import Turn

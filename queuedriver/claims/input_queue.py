@@ -1,0 +1,641 @@
+"""One open input queue, on behalf of one driver, broker, recoverer or operator.
+
+    claim    names that wait → claims
+    end      claims and how each ended → handed over, charged, postponed or given back
+    reopen   after trouble; and where an output was replaced, the new one is followed
+
+What an attempt costs a document is decided here and nowhere else (`charge`, `strike`), and so is
+whether the disk is to blame rather than the document (`blame`).
+"""
+
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from queuedriver.claims import handoff
+from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, Claim, Fate
+from queuedriver.claims.liveness import DRIVERS
+from queuedriver.claims.outcomes import (
+    DONE,
+    MAX_LATER,
+    OF_THE_ITEM,
+    Ending,
+    Failed,
+    Failure,
+    Postponed,
+    Released,
+    says_full,
+)
+from queuedriver.claims.outputs import Outputs, Target
+from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.disk.filesystem import A_LITTLE, Directory
+from queuedriver.disk.journal import Journal
+from queuedriver.disk.output_id import landmark
+from queuedriver.errors import FileSystemTrouble, is_trouble
+from queuedriver.format import names
+from queuedriver.format.records import Attempt, Attempts, Report, hidden_report
+from queuedriver.format.settings import FILE, Settings
+
+if TYPE_CHECKING:
+    from queuedriver.claims.recovery import Recoverer
+
+# The third time that a host goes down, a lease expires or we kill a driver under one document,
+# the document is charged: one that panics hosts must end too.
+UNCOUNTED_STRIKES = 3
+# An empty queue is not listed again sooner while a driver has others to work on; in seconds.
+_REST = 0.05
+# Items that cannot be moved are noted each once, and so many of them.
+_MOST_NOTED = 1000
+# How long an item is left alone that could be claimed, but whose end could not be carried out.
+_LEFT_ALONE = 60.0
+# Bytes. With less than this left, a failure is the disk's and not the document's.
+_FULL = 1 << 20
+# With less than this left, and less than twice what the document needs, a failure that speaks of a
+# full disk is believed.
+_SCARCE = 16 << 20
+
+
+class InputQueue:
+    """An input queue that is open: its directories, its claims and what becomes of them."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        private: Directory,
+        targets: tuple[Target, ...],
+        settings: Settings,
+        mint: names.Mint,
+        journal: Journal,
+        archive: Directory | None = None,
+        *,
+        outer: "InputQueue | None" = None,
+    ) -> None:
+        self.directory = directory
+        self.private = private
+        self.path = directory.path
+        # What its documents are told: of a queue inside another, as a job's, the outer one's.
+        self.name: str = outer.name if outer else os.path.basename(directory.path) or directory.path
+        self.targets = targets
+        self.settings = settings
+        self.mint = mint
+        self.journal = journal
+        self.archive = archive
+        self.durable = settings.durable
+        # Drivers and discarded documents of a queue inside another are where people look.
+        self._outer = outer
+        self.drivers: Directory = (
+            outer.drivers if outer else private.subdirectory(DRIVERS, create=True)
+        )
+        self.discarded: Directory = (
+            outer.discarded if outer else directory.subdirectory(names.DISCARDED, create=True)
+        )
+        self.plans = private.subdirectory(CLAIMS, create=True)
+        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
+        self.output = targets[0].directory if targets else directory
+        # Whether claims may end by the blind hand-over, for all that the settings say.
+        self.plain = (
+            bool(targets)
+            and not self.durable
+            and archive is None
+            and settings.existing == "keep"
+            and targets[0].publication.template == names.DEFAULT_PUBLISH
+        )
+        # Documents of which something is remembered: these are never as usual.
+        self.troubled: Collection[str] = ()
+        # Names that are yet to be tried, the next one last.
+        self.waiting: list[str] = []
+        # The N of claims that others than the driver's loop have at hand, as a broker's workers.
+        self.at_hand: Collection[str] = ()
+        # What could not be given back, or removed, while the file system was not well.
+        self.later: list[Claim] = []
+        # What was handed over and is yet to be noted: docid, N, attempt, seconds, outputs, when.
+        self.handed_over: list[tuple[str, str, int, float, tuple[str, ...], float]] = []
+        # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
+        self.recoverer: Recoverer
+        # How many drivers take from this queue, as far as is known.
+        self.sharers = 1
+        self.lost_races = 0
+        # How many outputs have become visible.
+        self.published = 0
+        # How many items could not be claimed in the latest pass, and are others' to move.
+        self.withheld = 0
+        self._withheld = 0
+        self._noted: set[str] = set()
+        # Names that are left alone, and until when.
+        self._left_alone: dict[str, float] = {}
+        # How much room there must be before work goes on: bytes.
+        self._wanted_room = 0
+        found = directory.status()
+        self._identity = found.device, found.inode
+        self.pass_over("fair", Share)
+
+    def claim_of(self, item: names.Item, name: str) -> Claim:
+        """Return the claim that somebody has to an item, for whoever ends it."""
+        outputs = Outputs(item.docid, item.token, self.targets)
+        return Claim(
+            item.docid,
+            item.attempt,
+            self.name,
+            self.directory,
+            name,
+            token=item.token,
+            of=self,
+            outputs=outputs,
+        )
+
+    # Directories
+
+    @property
+    def directories(self) -> Iterator[Directory]:
+        """The directories that this keeps open, each after the one that it is in."""
+        yield self.directory
+        yield self.private
+        if self._outer is None:
+            yield self.drivers
+            yield self.discarded
+        yield self.plans
+        yield self.attempts.directory
+        yield from (target.directory for target in self.targets)
+        if self.archive is not None:
+            yield self.archive
+
+    def close(self) -> None:
+        """Close what this has opened; the queue, its outputs and its archive are the caller's."""
+        for directory in (self.plans, self.attempts.directory):
+            directory.close()
+        if self._outer is None:
+            self.drivers.close()
+            self.discarded.close()
+
+    def reopen(self) -> None:
+        """Open everything anew, as after trouble every descriptor may be stale."""
+        self.restart()
+        for directory in self.directories:
+            # What is missing inside the queue was removed by hand. Elsewhere it may be a mount that
+            # went away, and what is made in its place would be on another file system.
+            directory.reopen(create=directory.path.startswith(f"{self.path}/"))
+            if directory is self.directory:
+                self._recognize()
+
+    def _recognize(self) -> None:
+        """Raise while there is another directory at the queue's path: it is not mounted."""
+        found = self.directory.status()
+        same = (found.device, found.inode) == self._identity
+        if not same and not self.directory.present(os.path.join(names.PRIVATE, FILE)):
+            raise FileSystemTrouble(f"{self.path} is not the queue that it was; is it mounted?")
+
+    def check_well(self) -> None:
+        """Raise while the input or an output cannot be written, has no room, or is another than
+        it was."""
+        self.private.check_writable(A_LITTLE)
+        for target in self.targets:
+            target.directory.check_writable(A_LITTLE)
+            if target.landmark and landmark(target.directory) != target.landmark:
+                raise FileSystemTrouble(
+                    f"{target.directory.path} is not the directory that it was; is it mounted?"
+                )
+            if target.directory.room().free_bytes < self._wanted_room:
+                raise FileSystemTrouble(f"the file system of {target.directory.path} is full")
+        self._wanted_room = 0
+
+    def check_writable(self) -> None:
+        """Raise where we may write no file, be it in the input or in an output."""
+        for directory in (self.directory, *(target.directory for target in self.targets)):
+            directory.check_writable()
+
+    def check_paths(self) -> None:
+        """Raise where a path leads elsewhere than to the directory that was opened: what went
+        wrong meanwhile is no document's fault."""
+        for directory in (self.directory, *(target.directory for target in self.targets)):
+            if directory.moved():
+                raise FileSystemTrouble(
+                    errno.ESTALE, f"{directory.path} was moved away, or another is in its place"
+                )
+
+    # Which names to try
+
+    def pass_over(self, order: Order, share: Callable[[], Share]) -> None:
+        """Take names in this order."""
+        self.picker = Picker(self.directory, order, share)
+        # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
+        self._mtime = 0
+        self._in_pass = False
+        # Items this pass gave to try, less those that were lost.
+        self._given = 0
+        self._rest_until = 0.0
+        self._empty_mtime: int | None = None
+        self._empty_since = 0.0
+        self.await_writing = True
+
+    def restart(self) -> None:
+        """Forget what was listed: it is out of date."""
+        self.picker.restart()
+        self.waiting.clear()
+        self._in_pass = False
+
+    def list_more(self, now: float, *, alone: bool) -> bool:
+        """List some names to try. False after a pass that had none, or while this queue rests,
+        which it does unless it is the only one of its driver."""
+        while True:
+            if not self._in_pass:
+                if now < self._rest_until:
+                    return False
+                self._mtime = self.directory.status().mtime_ns
+                self._in_pass = True
+                self._given = self._withheld = 0
+                self.troubled = self.attempts.docids()
+            candidate = self.picker.next()
+            if candidate is not None:
+                if self._left_alone.get(candidate.name, 0.0) > now:
+                    self._withheld += 1
+                    continue
+                self._given += 1
+                self.waiting.append(candidate.name)
+                return True
+            self._in_pass = False
+            self._end_of_pass(now)
+            # After a pass that gave work there may be more; after one whose every item was somebody
+            # else's (or a ghost of a stale listing) only waiting helps.
+            if self._given <= 0:
+                if not alone:
+                    self._rest_until = now + _REST
+                return False
+
+    def wake(self) -> None:
+        """Rest no longer: there may be something new."""
+        self._rest_until = 0.0
+
+    def empty_for(self, now: float) -> float:
+        """Return for how long whole listings have shown the queue empty; negative if not at all."""
+        return now - self._empty_since if self._empty_mtime is not None else -1.0
+
+    def _end_of_pass(self, now: float) -> None:
+        """Note whether the queue was empty. Two listings prove it drained only when the directory
+        did not change from before the first to after the second."""
+        self.withheld = self._withheld
+        if not self.await_writing:
+            self.picker.listing.writing = 0
+        if self.picker.listing.unfinished:
+            self._empty_mtime = None
+            return
+        after = self.directory.status().mtime_ns
+        if self._empty_mtime != after:
+            unchanged = self._mtime == after
+            self._empty_mtime = after if unchanged else None
+            self._empty_since = now
+
+    # Claim
+
+    def claim(self, waiting: list[str], most: int = 1) -> list[Claim]:
+        """Claim up to so many of these names, the last one first, and take what was tried off the
+        list. A document that failed before, or has been troubled, comes alone."""
+        claims: list[Claim] = []
+        directory, mint = self.directory, self.mint
+        while waiting:
+            name = waiting[-1]
+            attempt = 0
+            if names.is_plain(name) and len(name) <= names.MAX_DOCID:
+                docid = name[:-6]
+            else:
+                item = names.parse(name)
+                if item is None:
+                    waiting.pop()
+                    continue
+                docid, attempt = item.docid, item.attempt
+            alone = bool(attempt) or docid in self.troubled
+            if alone and claims:
+                break
+            waiting.pop()
+            # As `Mint.next` does it: later than the one before, whatever the clock says.
+            serial = time.time_ns() // 1000
+            if serial <= mint.last:
+                serial = mint.last + 1
+            mint.last = serial
+            token = mint.form(serial)
+            if attempt:
+                working = names.working_name(docid, attempt, token)
+            else:
+                working = f"{docid}.{token}.working"
+            try:
+                directory.rename(name, working)
+            except OSError as error:
+                if not self._has(name, docid, working, error):
+                    continue
+            outputs = Outputs(docid, token, self.targets, self.plain and not alone)
+            claims.append(
+                Claim(
+                    docid,
+                    attempt,
+                    self.name,
+                    directory,
+                    working,
+                    token=token,
+                    of=self,
+                    outputs=outputs,
+                )
+            )
+            if alone or len(claims) == most:
+                break
+        return claims
+
+    def may_join(self, claims: Sequence[Claim]) -> bool:
+        """Tell whether the next name may be claimed together with these."""
+        if not claims:
+            return True
+        item = names.parse(self.waiting[-1])
+        first = claims[0]
+        alone = first.attempt or first.docid in self.troubled
+        return not alone and (item is None or not (item.attempt or item.docid in self.troubled))
+
+    def _has(self, name: str, docid: str, working: str, error: OSError) -> bool:
+        """Tell whether a claim was won that is said to have failed; what is not another driver's
+        doing is raised, or noted where it is the item's."""
+        if isinstance(error, FileNotFoundError):
+            # A network file system may have lost the reply to a rename that happened. `working`
+            # carries a serial nobody else uses, so if it is there, it is ours.
+            if self.directory.present(working):
+                return True
+            self.lost_races += 1
+            self._given -= 1
+            self.picker.lost()
+            return False
+        self.refuse(name, docid, error)
+        self._given -= 1
+        return False
+
+    def refuse(self, name: str, docid: str, error: OSError, until: float = 0.0) -> None:
+        """Leave an item where it is that the operating system does not let us move, as another
+        user's in a sticky directory, or a mount point. Raises where the queue is to blame."""
+        if error.errno not in OF_THE_ITEM:
+            raise error
+        if name not in self._noted:
+            self.check_writable()
+            if len(self._noted) < _MOST_NOTED:
+                self._noted.add(name)
+                message = f"it cannot be moved ({error.strerror}); it is left where it is"
+                self.note("refused", docid, message=message)
+        self._withheld += 1
+        if until:
+            self._left_alone[name] = until
+
+    # End
+
+    def end(self, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float = 0.0) -> None:
+        """End each claim as was decided. An OSError says that the file system is not well: what
+        has not ended was given back, now or later (`later`), and nothing was charged for it."""
+        try:
+            done = []
+            for claim, ending in zip(claims, endings, strict=True):
+                if ending is DONE and (missing := self._missing(claim)):
+                    self.check_paths()
+                    # It was removed by somebody; and nothing has been committed.
+                    self._apply(claim, Released(f"its output {missing} is gone"))
+                elif ending is DONE:
+                    done.append(claim)
+                else:
+                    self._apply(claim, ending)
+            if done:
+                handoff.complete(self, done)
+        except OSError as error:
+            for claim in claims:
+                if not claim.fate:
+                    self.abandon(claim, error)
+            raise
+        finally:
+            for claim in done:
+                self.note_end(claim, seconds / len(claims))
+
+    def note_end(self, claim: Claim, seconds: float) -> None:
+        """Note what became of a claim that was completed."""
+        if claim.fate in ("published", "finished", "revoked"):
+            self.published += len(claim.published)
+            self.note(
+                claim.fate,
+                claim.docid,
+                token=claim.token,
+                attempt=claim.attempt,
+                seconds=seconds,
+                outputs=claim.published,
+            )
+
+    def _missing(self, claim: Claim) -> str:
+        return claim.outputs.missing() if claim.outputs.elsewhere else ""
+
+    def _apply(self, claim: Claim, ending: Ending) -> None:
+        now = time.time()
+        error = ending.error if isinstance(ending, Failed) else None
+        if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:
+            # It may be this document for which too many files are open, or those before it. With
+            # none to open there is no way to go on.
+            claim.outputs.discard()
+            self.strike(claim, ending.failure, now)
+            raise error
+        if isinstance(ending, Failed):
+            # Before what it wrote is removed: that may be what the disk is full of.
+            self.blame(claim, ending)
+        claim.outputs.discard()
+        try:
+            if isinstance(ending, Failed):
+                self.charge(claim, ending.failure, now)
+            elif isinstance(ending, Postponed):
+                self.give_back(claim, ending.reason, _due(now, ending.after))
+            elif isinstance(ending, Released):
+                self.give_back(claim, ending.reason)
+        except OSError as error:
+            if error.errno not in OF_THE_ITEM:
+                raise
+            # As a directory of another user's, that only its owner can move elsewhere.
+            name = names.waiting_name(claim.docid, claim.attempt)
+            self.refuse(name, claim.docid, error, time.monotonic() + _LEFT_ALONE)
+            self.give_back(claim, f"it cannot be discarded: {error.strerror}")
+        if claim.fate == "revoked":
+            self.note("revoked", claim.docid, token=claim.token, attempt=claim.attempt, outputs=())
+
+    def blame(self, claim: Claim, ending: Failed) -> None:
+        """Raise where the file systems of the queue, and not the document, are to blame for a
+        failure."""
+        if isinstance(ending.error, FileSystemTrouble):
+            raise ending.error
+        self.check_paths()
+        for target in self.targets:
+            room = target.directory.room()
+            scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
+            full = room.free_bytes < _FULL
+            if not full and room.free_bytes < scarce and says_full(ending):
+                full = True
+                self._wanted_room = min(scarce, room.free_bytes + _FULL)
+            if room.read_only or full:
+                state = "read-only" if room.read_only else "full"
+                raise FileSystemTrouble(f"the file system of {target.directory.path} is {state}")
+        if ending.error is not None and is_trouble(ending.error):
+            with claim.open() as file:
+                while file.read(1 << 20):
+                    pass
+            for target in self.targets:
+                target.directory.check_writable(A_LITTLE)
+
+    def abandon(self, claim: Claim, error: BaseException) -> None:
+        """Give a claim back, now or when all is well again, because something is not well."""
+        try:
+            self._let_go(claim, f"not its fault: {error}")
+        except OSError:
+            self.later.append(claim)
+
+    def give_back_later(self) -> None:
+        """Give back what had to be left lying about: the file system is well again."""
+        while self.later:
+            self._let_go(self.later[-1], "the file system is well again")
+            self.later.pop()
+
+    def _let_go(self, claim: Claim, reason: str) -> None:
+        """Release, unless it is committed: then any later pass publishes and finishes it.
+
+        A file system may have done what it said it could not. So the outputs go last, when it is
+        certain that nobody will publish them.
+        """
+        if claim.committed:
+            return
+        if self.give_back(claim, reason) != "revoked":
+            claim.outputs.discard()
+            self.plans.remove(f"{claim.token}.json")
+            self.discarded.remove(hidden_report(claim.token))
+        elif not handoff.committed(self, claim):
+            handoff.set_aside(self, claim.outputs)
+            # It may have been discarded, though we were told that it could not be.
+            handoff.settle_report(self, claim.docid, claim.token)
+
+    # What an attempt costs
+
+    def charge(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
+        """Charge an attempt that failed: the document waits for its next, or is discarded after
+        its last."""
+        record = self._record(claim, failure, now, host, counted=True)
+        settings = self.settings
+        if failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES):
+            return self._discard(claim, record)
+        due = _due(now, settings.retry_delay) if settings.retry_delay else 0
+        docid = self._recorded(claim, record, claim.attempt + 1, due)
+        return self._ended("failed", claim, docid, failure.message, now - record.claimed_at)
+
+    def strike(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
+        """Give a document back that is not at fault, as far as anyone knows; the third time it is
+        charged."""
+        before = [one for one in self._earlier(claim) if not one.counted]
+        if len(before) + 1 >= UNCOUNTED_STRIKES:
+            return self.charge(claim, failure, now, host)
+        record = self._record(claim, failure, now, host, counted=False)
+        docid = self._recorded(claim, record, claim.attempt)
+        return self._ended("released", claim, docid, failure.message)
+
+    def give_back(self, claim: Claim, reason: str, due: int = 0) -> Fate:
+        """Let a document wait again, uncharged, and not before it is due; nothing is remembered."""
+        docid = handoff.give_back(self, claim, claim.attempt, due)
+        return self._ended("later" if due else "released", claim, docid, reason)
+
+    def inode(self, claim: Claim) -> int:
+        """Return the inode of the document, by which the records of its attempts are found; 0 when
+        it is gone."""
+        try:
+            return self.directory.status(claim.name).inode
+        except FileNotFoundError:
+            # Taken back meanwhile: whatever follows will find nothing to do.
+            return 0
+
+    def _earlier(self, claim: Claim) -> list[Attempt]:
+        """Return the attempts before this one: whoever recovered it and died may have noted it."""
+        before = self.attempts.of(claim.docid, self.inode(claim), claim.attempt)
+        return [one for one in before if one.token != claim.token]
+
+    def _discard(self, claim: Claim, record: Attempt) -> Fate:
+        report = Report(
+            docid=claim.docid,
+            queue=self.name,
+            discarded_at=record.ended_at,
+            driver=record.driver,
+            host=record.host,
+            failure=record.failure,
+            attempts=(*self._earlier(claim), record),
+        )
+        docid = handoff.discard(self, claim, report)
+        seconds = record.ended_at - record.claimed_at
+        return self._ended("discarded", claim, docid, record.failure.message, seconds)
+
+    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
+        self.attempts.write(record, self.durable)
+        docid = handoff.give_back(self, claim, attempt, due)
+        # When somebody was faster the record stays: it may well be theirs.
+        if docid is not None and docid != claim.docid:
+            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
+        return docid
+
+    def _record(
+        self, claim: Claim, failure: Failure, now: float, host: str | None, *, counted: bool
+    ) -> Attempt:
+        token = names.parse_token(claim.token)
+        return Attempt(
+            docid=claim.docid,
+            token=claim.token,
+            attempt=claim.attempt,
+            driver=token.driver,
+            host=self.journal.host if host is None else host,
+            claimed_at=token.claimed_at or now,
+            ended_at=now,
+            counted=counted,
+            failure=failure,
+            inode=self.inode(claim),
+        )
+
+    def _ended(
+        self, fate: Fate, claim: Claim, docid: str | None, message: str, seconds: float = 0.0
+    ) -> Fate:
+        """Note how a claim ended; "revoked" when somebody was faster, and has noted it."""
+        claim.fate = fate if docid is not None else "revoked"
+        if docid is not None:
+            self.note(
+                fate,
+                claim.docid,
+                token=claim.token,
+                attempt=claim.attempt,
+                seconds=seconds,
+                message=message,
+                renamed=docid if docid != claim.docid else None,
+            )
+        return claim.fate
+
+    # The journal
+
+    def stuck(self, claim: Claim, error: OSError) -> None:
+        """Note that what is committed cannot be published; raise where the output is to blame."""
+        self.check_writable()
+        message = f"its output cannot be published ({error.strerror}); whoever recovers tries again"
+        self.note("stuck", claim.docid, token=claim.token, message=message)
+
+    def note(self, event: str, docid: str, **facts: object) -> None:
+        """Note what became of a document, after what was handed over before it."""
+        self.note_handed_over()
+        self.journal.note(event, docid, **facts)  # type: ignore[arg-type]
+
+    def note_handed_over(self) -> None:
+        """Note the usual documents that were handed over since this was called last."""
+        if not self.handed_over:
+            return
+        done, self.handed_over = self.handed_over, []
+        clocks = time.time() - time.monotonic()
+        for docid, token, attempt, seconds, outputs, at in done:
+            self.journal.note(
+                "published",
+                docid,
+                at=clocks + at,
+                token=token,
+                attempt=attempt,
+                seconds=seconds,
+                outputs=outputs,
+            )
+
+
+def _due(now: float, after: float) -> int:
+    """Return the first whole second that is not before its time."""
+    return math.ceil(now + min(max(after, 0.0), MAX_LATER))
