@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.handoff import complete, hand_over
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import Picker
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import Limits
 from queuedriver.format import names
@@ -70,23 +71,20 @@ def handed_off(directory: Path, with_output: bool, count: int, durable: bool) ->
     out = Directory.open(directory / "out")
     target = Target("out", out, Publication(DEFAULT_PUBLISH))
     settings = Settings(outputs=("../out",), durable=durable)
-    handoff = Handoff(queue.directory, queue.private, (target,), settings)
-    picker = Picker(queue.directory)
     mint = names.Mint("1", os.urandom(2).hex())
+    journal = Journal(str(directory / "journal"), "1", "here")
+    opened = InputQueue(queue.directory, queue.private, (target,), settings, mint, journal)
     limits = Limits(None, 0.0, 0.0, None)
     done = 0
     began = time.monotonic_ns()
-    while candidate := picker.next():
-        token = mint.next(time.time_ns() // 1000)
-        claim = handoff.claim(candidate.name, candidate.docid, candidate.attempt, token)
-        if claim is None:
-            continue
-        outputs = handoff.outputs(claim)
-        if with_output:
-            Document(claim.docid, 0, queue.name, queue.directory, claim.name).read()
-            outputs.take(OUTPUT, limits)
-        handoff.complete_one(claim, outputs)
-        done += 1
+    while opened.waiting or opened.list_more(time.monotonic(), alone=True):
+        for claim in opened.claim(opened.waiting):
+            if with_output:
+                claim.read()
+                claim.outputs.take(OUTPUT, limits)
+            if not (claim.outputs.blind and hand_over(claim)):
+                complete(opened, [claim])
+            done += 1
     spent = time.monotonic_ns() - began
     if done != count:
         raise SystemExit(f"{done} of {count} documents")

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from queuedriver.claims.outcomes import Failure
     from queuedriver.claims.outputs import Output, Outputs
     from queuedriver.driving.driver import Driver
-    from queuedriver.driving.loop import Left
     from queuedriver.driving.limits import Limits
+    from queuedriver.driving.loop import Left
     from queuedriver.errors import (
         AlreadyThere,
         BadArgument,

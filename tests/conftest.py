@@ -10,14 +10,12 @@ from hypothesis import HealthCheck, settings
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
 from queuedriver.format import names
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
+from tests.openings import open_queue
 
 # The same examples in each run, and no clock: a busy machine must not fail a test.
 settings.register_profile(
@@ -69,18 +67,15 @@ class Bench:
     ) -> InputQueue:
         """An input queue as its driver has it open."""
         settings = settings or Settings()
-        opened = Queue(directory) if directory is not None else self.queue(queue)
+        opened = self.queue(queue)
         if targets is None:
             targets = tuple(self.target(name, settings.publish) for name in outputs or ("out",))
         aside = None if archive is None else self.directory(archive)
-        mint = names.Mint(driver, "5a17")
-        journal = Journal(os.path.join(opened.private.path, JOURNAL), driver, "alpha")
-        one = InputQueue(
-            opened.directory, opened.private, targets, settings, mint, journal, aside
+        one = open_queue(
+            opened, targets, settings, archive=aside, directory=directory, driver=driver
         )
-        one.recoverer = Recoverer(one, Observer())
         self._at_end.callback(one.close)
-        self._at_end.callback(journal.close)
+        self._at_end.callback(one.journal.close)
         return one
 
     def token(self, driver: str = "d", salt: str = "5a17") -> str:

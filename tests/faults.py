@@ -12,6 +12,22 @@ from typing import Any
 from queuedriver.disk.filesystem import Directory
 
 
+def hand_over_by_steps(
+    self: Directory, working: str, written: str, output: Directory, writing: str, final: str
+) -> int:
+    """What `Directory.hand_over` does, by the calls that it stands for; so these can be broken."""
+    done = 0
+    try:
+        self.rename(working, written)
+        done = 1
+        output.rename_new(writing, final)
+        done = 2
+        self.unlink(written)
+    except OSError:
+        return done
+    return 3
+
+
 @dataclass(frozen=True)
 class Fault:
     """While the sign is there, these calls fail; a second sign shows that one did."""
@@ -68,6 +84,7 @@ def _break(
     done: Callable[[], bool],
     number: int,
 ) -> None:
+    Directory.hand_over = hand_over_by_steps  # type: ignore[method-assign]
     method = getattr(Directory, name)
 
     @functools.wraps(method)

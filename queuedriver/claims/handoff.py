@@ -29,15 +29,7 @@ import msgspec
 from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import OF_THE_ITEM
 from queuedriver.claims.outputs import Outputs, Written
-from queuedriver.disk.filesystem import (
-    ENCODING,
-    ERRORS,
-    NOREPLACE,
-    SYNC_ALL_FROM,
-    Directory,
-    libc,
-    move,
-)
+from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, move
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
@@ -49,6 +41,9 @@ if TYPE_CHECKING:
 ORPHANS = "orphans"
 CLAIMS = "claims"
 ATTEMPTS = "attempts"
+
+# Commit, publish, finish: the calls of a hand-over.
+_ALL = 3
 
 # How a claim ended. "" while it is at hand; "stuck": committed, and its output cannot be published.
 Fate = Literal[
@@ -89,22 +84,13 @@ def hand_over(claim: Claim) -> bool:
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
     queue, one = claim.of, claim.outputs.written[0]
-    source, output = queue.directory.fd, queue.output.fd
     written = f"{claim.docid}.{claim.token}.written"
-    try:
-        os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
+    done = queue.directory.hand_over(claim.name, written, queue.output, one.writing, one.final)
+    if done:
         claim.name = written
-        if libc().renameat2(
-            output,
-            one.writing.encode(ENCODING, ERRORS),
-            output,
-            one.final.encode(ENCODING, ERRORS),
-            NOREPLACE,
-        ):
-            return False
-        claim.published = (one.final,)
-        os.unlink(written, dir_fd=source)
-    except OSError:
+        if done > 1:
+            claim.published = (one.final,)
+    if done < _ALL:
         return False
     claim.fate = "published"
     return True

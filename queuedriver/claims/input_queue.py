@@ -36,6 +36,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
+from queuedriver.format.event import Event
 from queuedriver.format.records import Attempt, Attempts, Report, hidden_report
 from queuedriver.format.settings import FILE, Settings
 
@@ -111,8 +112,8 @@ class InputQueue:
         self.at_hand: Collection[str] = ()
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
-        # What was handed over and is yet to be noted: docid, N, attempt, seconds, outputs, when.
-        self.handed_over: list[tuple[str, str, int, float, tuple[str, ...], float]] = []
+        # Usual claims that were handed over and are yet to be noted; seconds of work, and when.
+        self.handed_over: list[tuple[Claim, float, float]] = []
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
         self.recoverer: Recoverer
         # How many drivers take from this queue, as far as is known.
@@ -623,17 +624,25 @@ class InputQueue:
         if not self.handed_over:
             return
         done, self.handed_over = self.handed_over, []
+        self.published += len(done)
         clocks = time.time() - time.monotonic()
-        for docid, token, attempt, seconds, outputs, at in done:
-            self.journal.note(
-                "published",
-                docid,
-                at=clocks + at,
-                token=token,
-                attempt=attempt,
-                seconds=seconds,
-                outputs=outputs,
-            )
+        host, driver = self.journal.host, self.journal.writer
+        self.journal.add(
+            [
+                Event(
+                    at=clocks + at,
+                    event="published",
+                    docid=claim.docid,
+                    token=claim.token,
+                    host=host,
+                    driver=driver,
+                    attempt=0,
+                    seconds=seconds,
+                    outputs=claim.published,
+                )
+                for claim, seconds, at in done
+            ]
+        )
 
 
 def _due(now: float, after: float) -> int:

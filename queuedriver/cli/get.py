@@ -13,8 +13,8 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.cli import say
 from queuedriver.cli.run import drive
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.loop import Left
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError, ProcessorFailed
 from queuedriver.format.event import Event
 from queuedriver.format.names import PRIVATE

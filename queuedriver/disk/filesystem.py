@@ -147,6 +147,32 @@ class Directory:
         """To a name that may be taken, because somebody chose that the newer one stays."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
 
+    def hand_over(
+        self, working: str, written: str, output: "Directory", writing: str, final: str
+    ) -> int:
+        """Rename here, rename in the output without replacing anything, unlink here: `rename`,
+        `rename_new` and `unlink` in one. Return how many of the three were done.
+
+        Their errors are not told: whoever wants to know goes on with the one that failed.
+        """
+        fd, done = self.fd, 0
+        try:
+            os.rename(working, written, src_dir_fd=fd, dst_dir_fd=fd)
+            done = 1
+            if not output._noreplace or libc().renameat2(
+                output.fd,
+                writing.encode(ENCODING, ERRORS),
+                output.fd,
+                final.encode(ENCODING, ERRORS),
+                NOREPLACE,
+            ):
+                return done
+            done = 2
+            os.unlink(written, dir_fd=fd)
+        except OSError:
+            return done
+        return 3
+
     def unlink(self, name: str) -> None:
         os.unlink(name, dir_fd=self.fd)
 

@@ -123,6 +123,12 @@ class Journal:
             )
         )
 
+    def add(self, events: Sequence[Event]) -> None:
+        """Remember events that are made already, as those of many documents at once."""
+        while len(self._pending) + len(events) > _MAX_PENDING and self._pending:
+            self._drop()
+        self._pending += events
+
     @property
     def pending(self) -> Sequence[Event]:
         """What was noted and is not written yet, the latest last."""

@@ -192,6 +192,7 @@ class Turns(Loop):
         self._process = processor.process
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
+        self._alone = options.batch == 1
         # Whether each document begins and ends with what a watchdog or a time-out wants to know.
         self._watched = options.timeout is not None or tally.board is not None
         # Why it cannot go on, though what it had at hand is given back.
@@ -251,16 +252,24 @@ class Turns(Loop):
             tally.began(first.docid, len(claims))
             self.limits.begin()
         began = self.clock()
-        endings = self.process(claims)
+        ending: Ending = DONE
+        if self._alone:
+            try:
+                self._process(first, first.outputs, self.limits)
+                if not first.seen:
+                    first.check()
+            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+                ending = self._ending(error)
+            endings: Sequence[Ending] = (ending,)
+        else:
+            endings = self._process_batch(claims)
         ended = self.clock()
         if ended >= self.look_at:
             self._fence(claims)
-        if endings[0] is DONE and first.outputs.blind and len(claims) == 1 and hand_over(first):
+        if self._alone and ending is DONE and first.outputs.blind and hand_over(first):
             seconds, documents, _ = tally.done
             tally.done = (seconds + ended - began, documents + 1, ended)
-            queue.handed_over.append(
-                (first.docid, first.token, 0, ended - began, first.published, ended)
-            )
+            queue.handed_over.append((first, ended - began, ended))
         else:
             self._end(queue, claims, endings, ended - began)
         if self._watched:
@@ -268,19 +277,6 @@ class Turns(Loop):
         self.at_hand = ()
         if tally.done[1] >= self.recycling.documents:
             self.look_at = 0.0
-
-    def process(self, claims: list[Claim]) -> list[Ending]:
-        """Process claimed documents. Return how each ended, which is not yet done to it."""
-        if self.options.batch > 1:
-            return self._process_batch(claims)
-        claim = claims[0]
-        try:
-            self._process(claim, claim.outputs, self.limits)
-            if not claim.seen:
-                claim.check()
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            return [self._ending(error)]
-        return [DONE]
 
     def _process_batch(self, claims: list[Claim]) -> list[Ending]:
         """Process several documents in one call; who spoils it for all is found by trying each
@@ -336,7 +332,7 @@ class Turns(Loop):
             raise
 
     def _end(
-        self, queue: InputQueue, claims: list[Claim], endings: list[Ending], seconds: float
+        self, queue: InputQueue, claims: list[Claim], endings: Sequence[Ending], seconds: float
     ) -> None:
         try:
             queue.end(claims, endings, seconds)

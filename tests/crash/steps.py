@@ -14,6 +14,7 @@ from typing import Any
 
 from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory
+from tests.faults import hand_over_by_steps
 
 CHANGES = (
     "rename",
@@ -27,7 +28,7 @@ CHANGES = (
     "sync",
     "sync_file",
     "sync_all",
-    "probe",
+    "check_writable",
 )
 LOOKS = (
     "open",
@@ -71,6 +72,7 @@ class Steps:
 def install(step: Step, thorough: bool) -> None:
     """Count from here on, in this process. Thorough: looks too, and both sides of each call."""
     write_all = filesystem.write_all
+    Directory.hand_over = hand_over_by_steps  # type: ignore[method-assign]
     for name in (*CHANGES, *LOOKS) if thorough else CHANGES:
         method = Directory.__dict__[name]
         if isinstance(method, classmethod):

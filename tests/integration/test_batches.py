@@ -90,3 +90,14 @@ def test_a_batch_that_is_interrupted_is_given_back_uncounted(site: Site, hurried
     assert driver.ended().exit_code == 0
     assert set(site.states().values()) == {"ready"}
     assert len(site.states()) == 8
+
+
+def test_documents_of_a_batch_are_given_one_by_one_to_who_takes_one_at_a_time(site: Site) -> None:
+    for code in (0, 65, 75, 3):
+        site.submit(f"exit-{code}", content=str(code).encode())
+    ended = site.drive(["sh", "-c", "exit $(cat)"], batch=8)
+    assert (ended.exit_code, ended.counters.documents) == (75, 1)
+    assert site.files() == {"exit-0.ready": b""}
+    assert site.states() == {"exit-75": "later"}
+    assert [one.failure.cause for one in site.report("exit-65").attempts] == ["permanent"]
+    assert [one.failure.cause for one in site.report("exit-3").attempts] == ["exit"] * 2

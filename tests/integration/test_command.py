@@ -160,14 +160,6 @@ def test_command_without_any_output_of_its_own_publishes_an_empty_one(desk: Desk
     assert desk.written(desk.run(["true"])) == {"out/doc.N.writing": b""}
 
 
-def test_batch_is_processed_one_by_one_and_each_document_has_its_own_fate(desk: Desk) -> None:
-    processor = desk.processor(["sh", "-c", "exit $(cat)"])
-    batch = [desk.claim(str(code), str(code).encode()) for code in (0, 65, 75, 3)]
-    fates = processor.process_batch(batch, desk.limits)
-    kinds = [None, ProcessorFailed, TryLater, ProcessorFailed]
-    assert [fate and type(fate) for fate in fates] == kinds
-
-
 # What a child inherits
 
 
@@ -448,8 +440,10 @@ def test_nothing_of_a_command_survives_an_exception_in_the_driver(desk: Desk) ->
 def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:
     processor = desk.processor(["sh", "-c", "exit $(cat)"])
     before = os.listdir("/proc/self/fd")
-    batch = [desk.claim(f"{number}", b"%d" % (number % 2)) for number in range(10)]
-    processor.process_batch(batch, desk.limits)
+    for number in range(10):
+        claim = desk.claim(f"{number}", b"%d" % (number % 2))
+        with contextlib.suppress(ProcessorFailed):
+            processor.process(*claim, desk.limits)
     assert os.listdir("/proc/self/fd") == before
     # Children of other tests may be there; but none that has ended and waits to be collected.
     with contextlib.suppress(ChildProcessError):

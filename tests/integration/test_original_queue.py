@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Document, Driver, Left, Options, Queue
-from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import LEASE, Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
+from tests.openings import open_queue
 
 
 class Original:
@@ -49,19 +49,15 @@ class Original:
         now = [0.0]
         target = Target(output, Directory.open(self.root / output), Publication(DEFAULT_PUBLISH))
         settings = Settings(outputs=(f"../{output}",))
-        lane = Lane(
-            Queue.open(self.root / start),
-            (target,),
-            settings,
-            Owner("ours", "abcd", "here", set()),
-            Observer(lambda: now[0]),
-        )
+        opened = Queue.open(self.root / start)
+        queue = open_queue(opened, (target,), settings, observer=Observer(lambda: now[0]))
         try:
-            assert lane.recoverer.recover() == 0
+            assert queue.recoverer.recover() == 0
             now[0] = LEASE
-            lane.recoverer.recover()
+            queue.recoverer.recover()
         finally:
-            lane.close()
+            queue.close()
+            opened.close()
             target.directory.close()
 
 

@@ -451,15 +451,6 @@ def test_second_signal_is_heard_while_the_server_loads(desk: Desk) -> None:
         desk.do("")
 
 
-def test_batch_is_processed_one_by_one(desk: Desk) -> None:
-    desk.start()
-    assert desk.processor is not None
-    orders = ("write(''); say(ok=True)", "say(error='x')", "say(later=1)", "sys.exit(1)")
-    fates = desk.processor.process_batch([desk.claim(one) for one in orders], desk.limits)
-    kinds = [None, ProcessorFailed, TryLater, ProcessorFailed]
-    assert [fate and type(fate) for fate in fates] == kinds
-
-
 def test_no_descriptor_no_thread_and_no_zombie_stays(desk: Desk) -> None:
     before = set(os.listdir("/proc/self/fd")), threading.active_count()
     desk.start()

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Driver, Options
-from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import LEASE, Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
+from tests.openings import open_queue
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
@@ -147,26 +147,23 @@ class Watcher:
         self.now = 0.0
         target = Target("out", Directory.open(yard.out), Publication(DEFAULT_PUBLISH))
         settings = Settings(outputs=("../out",))
-        self._lane = Lane(
-            Queue.open(yard.queue),
-            (target,),
-            settings,
-            Owner("watcher", "abcd", "here", set()),
-            Observer(lambda: self.now),
-        )
+        self._opened = Queue.open(yard.queue)
+        observer = Observer(lambda: self.now)
+        self._queue = open_queue(self._opened, (target,), settings, observer=observer)
 
     def look(self) -> int:
         """How many claims it recovered."""
-        return self._lane.recoverer.recover()
+        return self._queue.recoverer.recover()
 
     def after(self, seconds: float) -> int:
         self.now += seconds
         return self.look()
 
     def close(self) -> None:
-        for directory in self._lane.handoff.targets:
-            directory.directory.close()
-        self._lane.close()
+        for target in self._queue.targets:
+            target.directory.close()
+        self._queue.close()
+        self._opened.close()
 
 
 @pytest.fixture

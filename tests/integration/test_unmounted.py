@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from queuedriver import ConfigError, Document, Driver, FileSystemTrouble, Options, Queue
-from queuedriver.claims.handoff import Handoff
-from queuedriver.claims.liveness import DRIVERS, Observer
-from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.setbacks import Setbacks
-from queuedriver.disk.journal import Journal
-from queuedriver.driving.grounds import handoff_of
-from queuedriver.driving.startup import assemble
-from queuedriver.operating.queue import JOURNAL
+from queuedriver.claims import handoff
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.liveness import Observer
+from queuedriver.driving import driver
+from queuedriver.driving.setup import opened, queue_of
+from queuedriver.operating.operations import journal_of
 
 DRAIN = Options(drain=True)
 
@@ -22,7 +20,11 @@ def _copy(document: Document) -> bytes:
     return document.read()
 
 
-def _die(*_: object) -> str:
+def _refuse(claim: Claim) -> bool:
+    return False
+
+
+def _die(*_: object) -> None:
     os._exit(9)
 
 
@@ -33,7 +35,8 @@ def _leave_a_written(root: Path) -> str:
     pid = os.fork()
     if not pid:
         # In this process only: it commits, and is gone before it publishes.
-        Handoff._publish = _die  # type: ignore[assignment, method-assign]
+        driver.hand_over = _refuse
+        handoff.publish = _die
         Driver(root / "in", _copy, root / "out", id="a", options=DRAIN).run()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     (written,) = (root / "in").glob("*.written")
@@ -62,42 +65,39 @@ def test_an_operator_recovers_nothing_into_another_directory(tmp_path: Path) -> 
     written = _leave_a_written(tmp_path)
     (tmp_path / "out").rename(tmp_path / "elsewhere")
     (tmp_path / "out").mkdir()
-    with Queue.open(tmp_path / "in") as queue:
-        handoff = handoff_of(queue)
-        assert not handoff.targets
-        journal = Journal(str(tmp_path / "in" / ".queuedriver" / JOURNAL), "operator", "here")
-        drivers = queue.private.subdirectory(DRIVERS)
-        setbacks = Setbacks(handoff, queue.name, "here", journal)
-        recoverer = Recoverer(queue.directory, drivers, handoff, setbacks, journal, Observer())
-        recoverer.recover()
+    with (
+        Queue.open(tmp_path / "in") as queue,
+        journal_of(queue) as journal,
+        queue_of(queue, journal, Observer()) as one,
+    ):
+        assert not one.targets
+        one.recoverer.recover()
     assert (tmp_path / "in" / written).exists()
 
 
 def test_a_driver_waits_while_its_output_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with assemble([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), set()) as crew:
-        lane = crew.lanes[0]
-        lane.reopen()
-        lane.probe()
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), repr) as found:
+        queue = found.queues[0]
+        queue.reopen()
+        queue.check_well()
         (tmp_path / "out").rename(tmp_path / "elsewhere")
         (tmp_path / "out").mkdir()
-        lane.reopen()
+        queue.reopen()
         with pytest.raises(FileSystemTrouble, match="is it mounted"):
-            lane.probe()
+            queue.check_well()
         (tmp_path / "out").rmdir()
         (tmp_path / "elsewhere").rename(tmp_path / "out")
-        lane.reopen()
-        lane.probe()
-        lane.close()
+        queue.reopen()
+        queue.check_well()
 
 
 def test_a_driver_waits_while_its_input_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with assemble([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), set()) as crew:
-        lane = crew.lanes[0]
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), repr) as found:
+        queue = found.queues[0]
         (tmp_path / "in").rename(tmp_path / "elsewhere")
         (tmp_path / "in").mkdir()
         with pytest.raises(FileSystemTrouble, match="is it mounted"):
-            lane.reopen()
+            queue.reopen()
         assert not list((tmp_path / "in").iterdir())
-        lane.close()

@@ -16,7 +16,6 @@ from queuedriver.check.items import Pass
 from queuedriver.check.mend import MEND
 from queuedriver.check.notes import NOTES
 from queuedriver.check.rules import RULES
-from queuedriver.claims.handoff import Handoff
 from queuedriver.claims.liveness import Observer, Registration, host_id
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory
@@ -25,6 +24,7 @@ from queuedriver.format.records import Attempt, Plan, Report, encode_report, hid
 from queuedriver.format.settings import Settings, save
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
+from tests.openings import open_queue
 
 DAY = 86400.0
 WEEK = 7 * DAY
@@ -41,7 +41,7 @@ class Place:
         self.queue = Queue.open(root / "in", create=True)
         (root / "out").mkdir()
         save(self.queue.private, Settings(outputs=("../out",)))
-        Handoff(self.queue.directory, self.queue.private, (), Settings()).close()
+        open_queue(self.queue, ()).close()
         self.later = 0.0
         self.put("in/waits.ready")
         self._mint = names.Mint("h-1", SALT)

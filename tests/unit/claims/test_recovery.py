@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from queuedriver.claims.handoff import Handoff
+from queuedriver.claims import handoff
 from queuedriver.claims.liveness import (
     CRASHED,
     LEASE,
@@ -23,7 +23,6 @@ from queuedriver.claims.liveness import (
     identify,
 )
 from queuedriver.claims.recovery import KEEP, Recoverer
-from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.runtime import EndedFor, note_ending, runtime_directory
@@ -71,7 +70,7 @@ class Site:
         self.bench = bench
         self.clock = Clock()
         self.observer = Observer(self.clock)
-        self.handoff: Handoff = bench.handoff(settings=Settings(**settings))
+        self.queue = bench.open(settings=Settings(**settings))
         self.drivers = bench.directory("in/.queuedriver/drivers")
         self.held: set[str] = set()
         self.recoverer = self.another()
@@ -79,18 +78,10 @@ class Site:
     def another(self, queue: Directory | None = None, who: str = "d") -> Recoverer:
         """One more who recovers, at the same time."""
         self.journal = Journal(str(self.bench.root / "journal"), who, "alpha", interval=0.0)
-        setbacks = Setbacks(self.handoff, "in", "alpha", self.journal)
-        return Recoverer(
-            queue or self.handoff.queue,
-            self.drivers,
-            self.handoff,
-            setbacks,
-            self.journal,
-            self.observer,
-            (who, "5a17"),
-            self.held,
-            lambda: NOW,
-        )
+        settings, targets = self.queue.settings, self.queue.targets
+        one = self.bench.open(settings=settings, targets=targets, directory=queue, driver=who)
+        one.journal, one.at_hand = self.journal, self.held
+        return Recoverer(one, self.observer, lambda: NOW)
 
     def register(self, identity: Identity, driver: str = "gone", **more: Any) -> Registration:
         plain = Registration(
@@ -114,7 +105,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.handoff.attempts.listed(docid)
+        return self.queue.attempts.listed(docid)
 
     def events(self) -> list[Event]:
         self.journal.flush()
@@ -682,18 +673,18 @@ def test_a_driver_taken_for_dead_finds_its_claim_gone_and_harms_nobody(
 ) -> None:
     site = Site(bench)
     site.register(elsewhere(nobody))
-    claim = bench.claim(site.handoff, token=token())
-    outputs = site.handoff.outputs(claim)
-    fd = outputs.open_reserved()
+    claim = bench.claim(site.queue, token=token())
+    fd = claim.outputs.open_reserved()
     site.recoverer.recover()
     site.clock.now = LEASE
     assert site.recoverer.recover() == 1
     assert bench.ls() == ["doc.ready"]
     # Another has it, while the first wakes up.
-    second = bench.claim(site.handoff)
+    second = bench.claim(site.queue)
     os.write(fd, b"late")
     os.close(fd)
-    assert site.handoff.complete_one(claim, outputs).revoked
+    handoff.complete(site.queue, [claim])
+    assert claim.fate == "revoked"
     assert bench.ls() == [second.name]
     assert bench.ls("out") == []
 

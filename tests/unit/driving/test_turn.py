@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.driving.turn import Turn
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.hands import Hands
 from queuedriver.claims.heartbeat import Beats
-from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
 from queuedriver.claims.outputs import Output
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.loop import Left
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.loop import Left
 from queuedriver.driving.tally import Tally
-from queuedriver.driving.turn import Turn
 from queuedriver.errors import NotFound, PermanentError, TryLater
 from queuedriver.format import names
 from queuedriver.format.settings import Settings

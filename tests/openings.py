@@ -1,0 +1,39 @@
+"""Input queues as those have them open who claim, or recover, in the tests' own process."""
+
+import os
+
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.outputs import Target
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
+from queuedriver.format import names
+from queuedriver.format.settings import Settings
+from queuedriver.operating.queue import JOURNAL, Queue
+
+
+def open_queue(
+    queue: Queue,
+    targets: tuple[Target, ...],
+    settings: Settings | None = None,
+    *,
+    archive: Directory | None = None,
+    directory: Directory | None = None,
+    observer: Observer | None = None,
+    driver: str = "d",
+    salt: str = "5a17",
+) -> InputQueue:
+    """A queue that is open for a driver that did not register; `directory` stands for its own."""
+    journal = Journal(os.path.join(queue.private.path, JOURNAL), driver, "alpha")
+    one = InputQueue(
+        directory or queue.directory,
+        queue.private,
+        targets,
+        settings or Settings(),
+        names.Mint(driver, salt),
+        journal,
+        archive,
+    )
+    one.recoverer = Recoverer(one, observer or Observer())
+    return one
