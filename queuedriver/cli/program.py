@@ -84,8 +84,6 @@ class Program(NamedTuple):
             path = context.command_path if context is not None else self.name
             message = error.format_message().rstrip(".").replace("Value error, ", "")
             return _say(f"{message}; see {path} --help", error.exit_code)
-        except QueueError as error:
-            return _say(str(error), error.exit_code)
         except (KeyboardInterrupt, typer.Abort) as error:
             # To end the input at a question is to decline.
             declined = isinstance(error.__context__, EOFError)
@@ -97,8 +95,8 @@ class Program(NamedTuple):
             raise
         except OSError as error:
             return _ended_by(error)
-        except Exception:  # noqa: BLE001 - the top of the command: whatever is left is a bug of ours
-            return _say(_save_bug(), _BUG)
+        except Exception as error:  # noqa: BLE001 - the top of the command
+            return _say(*explain(error))
 
     @property
     def _complete(self) -> str:
@@ -169,14 +167,22 @@ def _ended_by(error: OSError) -> int:
         # `queuedriver list … | head` is no mishap.
         _forget_output()
         return _BROKEN_PIPE
-    words = describe(error)
-    if is_trouble(error):
-        return _say(words, _TROUBLE)
-    if isinstance(error, PermissionError):
-        return _say(words, _NOT_PERMITTED)
-    if error.errno in _NO_SUCH_PATH:
-        return _say(words, _NOT_FOUND)
-    return _say(_save_bug(), _BUG)
+    return _say(*explain(error))
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error that is being handled and ends a command, and its exit code;
+    what nobody foresaw is a bug of ours, and its traceback is kept."""
+    if isinstance(error, QueueError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        if is_trouble(error):
+            return describe(error), _TROUBLE
+        if isinstance(error, PermissionError):
+            return describe(error), _NOT_PERMITTED
+        if error.errno in _NO_SUCH_PATH:
+            return describe(error), _NOT_FOUND
+    return _save_bug(), _BUG
 
 
 def describe(error: OSError) -> str:
