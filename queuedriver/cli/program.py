@@ -56,11 +56,12 @@ class Program(NamedTuple):
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
+        _open_closed()
         code = self.run(list(sys.argv[1:] if argv is None else argv))
         try:
             sys.stdout.flush()
-        except (OSError, ValueError, AttributeError) as error:
-            # A reader that had enough, a full disk, or a stdout that was closed from the start.
+        except (OSError, ValueError) as error:
+            # A reader that had enough, or a full disk.
             if isinstance(error, OSError):
                 code = _ended_by(error)
             _forget_output()
@@ -205,6 +206,19 @@ def say(message: str) -> None:
 def _say(message: str, code: int) -> int:
     say(message)
     return code
+
+
+def _open_closed() -> None:
+    """Let those of stdin, stdout and stderr that were closed from the start lead nowhere: else a
+    file of ours gets the number, and what a processor or a child prints is written into it."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - the system's
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
+            setattr(sys, name, stream)
 
 
 def _forget_output() -> None:

@@ -471,6 +471,18 @@ main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_pipeline_runs_whichever_of_the_usual_descriptors_are_closed(
+    yard: Yard, closed: str
+) -> None:
+    yard.write(f"{ONE}\ndrivers = 2", 'name = "two"\ncommand = ["cat"]')
+    yard.put("a")
+    watchdog = yard.run("--drain", under=["sh", "-c", f'exec "$@" {closed}', "sh"])
+    printed, said = watchdog.communicate(timeout=PATIENCE)
+    assert (watchdog.returncode, yard.ls("two")) == (0, ["a.ready"]), said
+    assert printed == ""
+
+
 def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("a")
