@@ -211,14 +211,16 @@ def _say(message: str, code: int) -> int:
 def _open_closed() -> None:
     """Let those of stdin, stdout and stderr that were closed from the start lead nowhere: else a
     file of ours gets the number, and what a processor or a child prints is written into it."""
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             # The lowest number that is free is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - the system's
-            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
-            setattr(sys, name, stream)
+            # Whoever wants to read is to know that there is nothing, which is no empty document.
+            if name != "stdin":
+                stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
+                setattr(sys, name, stream)
 
 
 def _forget_output() -> None:
