@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.network.client import Reply
-from queuedriver.outcome import Failed
+from queuedriver.outcome import Doubted, Failed
 from queuedriver.protocols import roundrobin, scale0_client
 from queuedriver.protocols.dealing import Done, Send
 from queuedriver.protocols.roundrobin_client import Ended, RoundRobinClient
@@ -79,4 +79,6 @@ def _reply(ended: Ended) -> Reply:
     if isinstance(outcome, Done):
         return Reply(ended.id, outcome.results)
     how = outcome.how
-    return Reply(ended.id, (), how.failure.message if isinstance(how, Failed) else how.reason)
+    return Reply(
+        ended.id, (), how.failure.message if isinstance(how, Failed | Doubted) else how.reason
+    )

@@ -23,7 +23,7 @@ from queuedriver.network.fuq_jobfile import Summary, description, result
 from queuedriver.network.fuq_jobfile import decode as decode_job
 from queuedriver.network.fuq_jobs import JobLane, OpenJob, Record, Unfolding
 from queuedriver.network.fuq_outcomes import Outcome
-from queuedriver.outcome import Failed, Failure, Released, Setback, from_exception
+from queuedriver.outcome import Doubted, Failed, Failure, Released, Setback, from_exception
 from queuedriver.picking import Candidate
 from queuedriver.protocols.dealing import Lost, SetBack, Work
 from queuedriver.protocols.fuq import Broker, Finished, FuqEffects
@@ -359,7 +359,7 @@ class Foreman:
         if completion.revoked:
             one.scan(self._owner.held)
 
-    def _set_back(self, claim: str, how: Setback) -> None:
+    def _set_back(self, claim: str, how: Setback | Doubted) -> None:
         dealt = self._dealt.get(claim)
         if dealt is None:
             return
