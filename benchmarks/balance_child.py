@@ -3,7 +3,7 @@
 import os
 import time
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 # Seconds for a document; the memory is declared in the pipeline's file, and not used.
 SERVICE = {"values": 0.02, "parse": 0.06, "output": 0.04}

@@ -7,7 +7,7 @@ that whoever measures knows when all of them take part.
 import os
 from pathlib import Path
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 
 def here() -> None:

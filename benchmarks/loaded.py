@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 _PAGE = 4096
 # What one of the objects below takes, in bytes.

@@ -13,17 +13,17 @@ import os
 import time
 from pathlib import Path
 
-from queuedriver import names
-from queuedriver.document import Document
-from queuedriver.driver import Driver
-from queuedriver.filesystem import Directory
-from queuedriver.handoff import Handoff
-from queuedriver.limits import Limits
+from queuedriver.claims.document import Document
+from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.outputs import Target
+from queuedriver.claims.picking import Picker
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.limits import Limits
+from queuedriver.format import names
+from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.outputs import Target
-from queuedriver.picking import Picker
-from queuedriver.queue import Queue
-from queuedriver.settings import DEFAULT_PUBLISH, Publication, Settings
 
 OUTPUT = b"x" * 1024
 

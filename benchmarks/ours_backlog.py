@@ -13,8 +13,8 @@ import time
 
 from benchmarks.memory import peak_rss
 from benchmarks.ours import Stopwatch
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.driving.driver import Driver
 
 
 def main() -> None:

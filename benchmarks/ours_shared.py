@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.driving.driver import Driver
 from queuedriver.options import Options
 
 OUTPUT = b"x" * 1024

@@ -9,8 +9,8 @@ document, and its docid.
 import sys
 import time
 
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.driving.driver import Driver
 
 OUTPUT = b"x" * 1024
 

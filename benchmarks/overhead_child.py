@@ -1,6 +1,6 @@
 """What the drivers of benchmarks/overhead.py do: next to nothing."""
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 
 def process(document: Document) -> bytes:

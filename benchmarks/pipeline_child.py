@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 _NOTE = struct.Struct("<qqq64p")
 _GO = "go"

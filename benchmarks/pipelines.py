@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from benchmarks import measuring
 from benchmarks.measuring import Failed
-from queuedriver.board import Board, Glimpse
+from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.errors import ConfigError
 from queuedriver.pipeline import read
 from watchdogd import places

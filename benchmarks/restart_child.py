@@ -8,7 +8,7 @@ RESTART_LOAD seconds to load, and so many bytes of memory.
 import os
 import time
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 
 def _load(size: int, seconds: float) -> bytearray:

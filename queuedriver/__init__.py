@@ -4,8 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queuedriver.document import Document
-    from queuedriver.driver import Driver, Left
+    from queuedriver.claims.document import Document
+    from queuedriver.claims.outcomes import Failure
+    from queuedriver.claims.outputs import Output, Outputs
+    from queuedriver.driving.driver import Driver, Left
+    from queuedriver.driving.limits import Limits
     from queuedriver.errors import (
         AlreadyThere,
         BadArgument,
@@ -23,12 +26,9 @@ if TYPE_CHECKING:
         QueueError,
         TryLater,
     )
-    from queuedriver.limits import Limits
+    from queuedriver.operating.queue import Queue
     from queuedriver.options import Options
-    from queuedriver.outcome import Failure
-    from queuedriver.outputs import Output, Outputs
     from queuedriver.processors.base import Processor
-    from queuedriver.queue import Queue
 
 __version__ = "0.1.0"
 
@@ -68,23 +68,23 @@ _HOME_OF = {
     "BadDocid": "queuedriver.errors",
     "CannotUse": "queuedriver.errors",
     "ConfigError": "queuedriver.errors",
-    "Document": "queuedriver.document",
-    "Driver": "queuedriver.driver",
-    "Failure": "queuedriver.outcome",
+    "Document": "queuedriver.claims.document",
+    "Driver": "queuedriver.driving.driver",
+    "Failure": "queuedriver.claims.outcomes",
     "FileSystemTrouble": "queuedriver.errors",
     "IdHeld": "queuedriver.errors",
     "Interrupted": "queuedriver.errors",
-    "Left": "queuedriver.driver",
-    "Limits": "queuedriver.limits",
+    "Left": "queuedriver.driving.driver",
+    "Limits": "queuedriver.driving.limits",
     "NotFound": "queuedriver.errors",
     "NotPermitted": "queuedriver.errors",
     "Options": "queuedriver.options",
-    "Output": "queuedriver.outputs",
-    "Outputs": "queuedriver.outputs",
+    "Output": "queuedriver.claims.outputs",
+    "Outputs": "queuedriver.claims.outputs",
     "PermanentError": "queuedriver.errors",
     "Processor": "queuedriver.processors.base",
     "ProcessorFailed": "queuedriver.errors",
-    "Queue": "queuedriver.queue",
+    "Queue": "queuedriver.operating.queue",
     "QueueClosed": "queuedriver.errors",
     "QueueError": "queuedriver.errors",
     "TryLater": "queuedriver.errors",

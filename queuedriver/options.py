@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from queuedriver.errors import ConfigError
-from queuedriver.names import DEFAULT_PUBLISH, MAX_RETRIES
+from queuedriver.format.names import DEFAULT_PUBLISH, MAX_RETRIES
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from queuedriver import names
-from queuedriver.filesystem import Directory
-from queuedriver.handoff import Claim, Handoff
-from queuedriver.outputs import Target
-from queuedriver.queue import Queue
-from queuedriver.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.claims.handoff import Claim, Handoff
+from queuedriver.claims.outputs import Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.operating.queue import Queue
 
 # The same examples in each run, and no clock: a busy machine must not fail a test.
 settings.register_profile(

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.chronicle import read_history
-from queuedriver.driver import Driver
+from queuedriver.claims.liveness import Counters, Registration
+from queuedriver.driving.driver import Driver
 from queuedriver.errors import FileSystemTrouble, QueueError
-from queuedriver.event import Event
-from queuedriver.liveness import Counters, Registration
+from queuedriver.format import names
+from queuedriver.format.event import Event
+from queuedriver.format.records import Report
+from queuedriver.operating.chronicle import read_history
+from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import load
 from queuedriver.processors.command import CommandProcessor
-from queuedriver.queue import JOURNAL, Queue
-from queuedriver.records import Report
 from tests.processors import shout
 
 # Seconds: far more than anything here takes, on a machine that does other things too.

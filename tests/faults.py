@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from queuedriver.filesystem import Directory
+from queuedriver.disk.filesystem import Directory
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any, Self
 import msgspec
 
 from queuedriver.errors import QueueError
-from queuedriver.names import PRIVATE, parse
+from queuedriver.format.names import PRIVATE, parse
 from queuedriver.network.fuq_board import Presence
 from queuedriver.network.fuq_broker import BrokerOptions, run_broker
 from queuedriver.network.fuq_jobfile import JobFile, encode
 from queuedriver.network.fuq_worker import WorkerOptions, run_worker
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.queue import Queue
 from tests.drivers import FORKS, PATIENCE, until
 
 _PR_SET_PDEATHSIG = 1

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Output
 from queuedriver.errors import PermanentError, TryLater
-from queuedriver.outputs import Output
 
 # Seconds: longer than any test lasts.
 _AGES = 600

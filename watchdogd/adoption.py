@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from queuedriver.board import Board
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
-from queuedriver.liveness import process_ticks
 from watchdogd import places
 from watchdogd.process import Process
 

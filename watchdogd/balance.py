@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from queuedriver.units import format_count, format_duration
+from queuedriver.format.units import format_count, format_duration
 
 # A driver more must be of use for longer than it takes to start, within this time; and what takes
 # longer to start is looked at for longer, or it would never be moved to however much there is.

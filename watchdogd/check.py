@@ -9,8 +9,8 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.errors import is_trouble
-from queuedriver.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, Path, Slip
 from queuedriver.pipeline.graph import remarks_on
 from queuedriver.pipeline.model import Pipeline, Stage

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Literal
 
-from queuedriver import names
+from queuedriver.claims.liveness import draw_salt
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
-from queuedriver.filesystem import Directory
-from queuedriver.liveness import draw_salt
+from queuedriver.format import names
 from watchdogd.scaling import (
     MOST_DRIVERS,
     SCALE,

@@ -16,8 +16,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from queuedriver.decoding import decode
-from queuedriver.units import format_count
+from queuedriver.format.decoding import decode
+from queuedriver.format.units import format_count
 from watchdogd.logs import open_log
 
 FILE = "events.jsonl"

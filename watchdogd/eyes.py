@@ -17,10 +17,10 @@ from contextlib import closing
 
 import msgspec
 
-from queuedriver.beats import NETWORK_BEAT
+from queuedriver.claims.heartbeat import NETWORK_BEAT
+from queuedriver.claims.liveness import Observer
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import QueueError, is_trouble
-from queuedriver.filesystem import Directory
-from queuedriver.liveness import Observer
 from watchdogd import control, upkeep
 from watchdogd.groundwork import Ground, prepare
 from watchdogd.kernel import die_with_parent, set_name

@@ -12,13 +12,13 @@ from collections.abc import Collection
 
 import msgspec
 
-from queuedriver.decoding import decode
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.mounts import UNKNOWN, filesystem_type
 from queuedriver.errors import FileSystemTrouble
-from queuedriver.filesystem import Directory
-from queuedriver.mounts import UNKNOWN, filesystem_type
+from queuedriver.format.decoding import decode
+from queuedriver.format.settings import Publication
+from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline
-from queuedriver.queue import Queue
-from queuedriver.settings import Publication
 from watchdogd import control
 
 _LIMIT = 64

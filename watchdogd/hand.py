@@ -14,13 +14,13 @@ import traceback
 
 import msgspec
 
-from queuedriver.board import Board
-from queuedriver.driver import Driver, Left
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.live_status import Board
+from queuedriver.driving.tally import resident_memory
 from queuedriver.errors import ConfigError, QueueError, is_trouble
-from queuedriver.liveness import process_ticks
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
-from queuedriver.tally import resident_memory
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.logs import Rotator
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from queuedriver.board import Ordered
+from queuedriver.driving.live_status import Ordered
 from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd import places
 from watchdogd.admission import memory_of

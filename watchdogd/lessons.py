@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.decoding import decode_by
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
-from queuedriver.filesystem import Directory
-from queuedriver.queue import JOURNAL
+from queuedriver.format import names
+from queuedriver.format.decoding import decode_by
+from queuedriver.operating.queue import JOURNAL
 from watchdogd.learned import REMEMBERED
 
 # Bytes of one journal file that one reading takes.

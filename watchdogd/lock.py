@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 import msgspec
 from filelock import FileLock, Timeout
 
-from queuedriver.decoding import decode
 from queuedriver.errors import IdHeld, NotPermitted
-from queuedriver.units import format_instant
+from queuedriver.format.decoding import decode
+from queuedriver.format.units import format_instant
 from watchdogd.places import lock_path
 
 

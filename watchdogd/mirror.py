@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.decoding import decode
+from queuedriver.disk.filesystem import Directory, write_all
 from queuedriver.errors import is_trouble
-from queuedriver.filesystem import Directory, write_all
+from queuedriver.format.decoding import decode
 from watchdogd import control
 from watchdogd.events import FILE
 from watchdogd.logs import open_log, rotate

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.board import Board
+from queuedriver.driving.live_status import Board
 from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd.hand import Order
 from watchdogd.launch import code_of

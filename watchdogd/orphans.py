@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Collection
 
-from queuedriver.liveness import process_ticks
+from queuedriver.claims.liveness import process_ticks
 from watchdogd.lives import LIFE, read_environment
 from watchdogd.process import reap_strangers
 

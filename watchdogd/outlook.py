@@ -1,6 +1,6 @@
 """What there is to see of the queues, through eyes that may be silent, and what is told of it."""
 
-from queuedriver.units import format_count
+from queuedriver.format.units import format_count
 from watchdogd.events import Say
 from watchdogd.lookout import Lookout
 from watchdogd.sight import Sight

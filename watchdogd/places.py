@@ -14,8 +14,8 @@ import os
 import pwd
 import re
 
-from queuedriver.liveness import host_id
-from queuedriver.names import MAX_DRIVER_ID
+from queuedriver.claims.liveness import host_id
+from queuedriver.format.names import MAX_DRIVER_ID
 
 STATE_VARIABLE = "WATCHDOGD_STATE"
 _OF_ROOT = "/var/lib/watchdogd"

@@ -20,9 +20,9 @@ from typing import NoReturn
 
 import msgspec
 
+from queuedriver.driving.tally import resident_memory
 from queuedriver.errors import ConfigError, QueueError, is_trouble
 from queuedriver.processors.call import CallProcessor, load
-from queuedriver.tally import resident_memory
 from watchdogd import kernel
 from watchdogd.spare import LIMIT, end, make_spare
 

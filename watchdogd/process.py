@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from queuedriver.liveness import process_ticks
+from queuedriver.claims.liveness import process_ticks
 from watchdogd.launch import launch
 from watchdogd.logs import open_log
 

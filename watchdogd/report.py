@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from queuedriver.decoding import decode as decode_json
-from queuedriver.liveness import HIDDEN, Identity
+from queuedriver.claims.liveness import HIDDEN, Identity
+from queuedriver.format.decoding import decode as decode_json
 
 VERSION = 1
 HOSTS = os.path.join(".watchdogd", "hosts")

@@ -4,10 +4,16 @@ import time
 
 import msgspec
 
-from queuedriver.beats import NETWORK_BEAT
-from queuedriver.filesystem import Directory
-from queuedriver.liveness import DRIVERS, Observer, Registration, process_ticks, read_registrations
-from queuedriver.queue import Queue
+from queuedriver.claims.heartbeat import NETWORK_BEAT
+from queuedriver.claims.liveness import (
+    DRIVERS,
+    Observer,
+    Registration,
+    process_ticks,
+    read_registrations,
+)
+from queuedriver.disk.filesystem import Directory
+from queuedriver.operating.queue import Queue
 from watchdogd.snapshot import Recovered
 
 # Seconds after which somebody beats for a driver that does not: long before its lease ends.
@@ -24,11 +30,11 @@ class Rescuer:
     def recover(self, name: str, path: str) -> Recovered:
         """Finish or take back what dead drivers left in one queue."""
         # Half of queuedriver, which the eyes of a pipeline that is well never need.
-        from queuedriver import operator
+        from queuedriver.operating import operations
 
         observer = self._observers.setdefault(name, Observer())
-        with Queue.open(path) as queue, operator.journal_of(queue) as journal:
-            rescue = operator.Rescue(queue, journal, observer=observer)
+        with Queue.open(path) as queue, operations.journal_of(queue) as journal:
+            rescue = operations.Rescue(queue, journal, observer=observer)
             try:
                 events = rescue.recover()
             finally:

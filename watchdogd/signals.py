@@ -13,7 +13,7 @@ import signal
 import time
 from types import FrameType
 
-from queuedriver import signals
+from queuedriver.driving import signals
 
 
 class Signals(signals.Signals):

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from queuedriver.board import Board, Glimpse
+from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
+from queuedriver.driving.live_status import Board, Glimpse
+from queuedriver.driving.tally import resident_memory
 from queuedriver.errors import QueueError
-from queuedriver.runtime import EndedFor, note_ending, unnote_ending
-from queuedriver.tally import resident_memory
 from watchdogd.events import Kind
 from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember
 from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide

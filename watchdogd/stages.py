@@ -7,8 +7,8 @@ from itertools import chain
 
 from msgspec.structs import replace
 
+from queuedriver.format.units import format_count, format_size
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
-from queuedriver.units import format_count, format_size
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import Load, Move, Room, fits, initial, move
 from watchdogd.events import Kind, Say

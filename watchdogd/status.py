@@ -4,8 +4,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from queuedriver.liveness import identify
-from queuedriver.units import format_count
+from queuedriver.claims.liveness import identify
+from queuedriver.format.units import format_count
 from watchdogd.flow import through
 from watchdogd.keeper import Keeper
 from watchdogd.report import DriverReport, HostReport, Move, StageReport

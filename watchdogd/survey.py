@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.filesystem import Directory
-from queuedriver.picking import Listing, look
-from queuedriver.plan import DRAINED_AFTER
-from queuedriver.queue import Controls, Queue
+from queuedriver.claims.picking import Listing, look
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.plan import DRAINED_AFTER
+from queuedriver.format import names
+from queuedriver.operating.queue import Controls, Queue
 from watchdogd.snapshot import QueueSeen
 
 # FAT stamps every two seconds, others each second or oftener.

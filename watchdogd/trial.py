@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.decoding import decode
+from queuedriver.format.decoding import decode
 from queuedriver.pipeline.complaints import Slip
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.base import MARKER

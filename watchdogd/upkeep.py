@@ -4,10 +4,10 @@ the eyes of several hosts at once."""
 import time
 from collections.abc import Iterable, Mapping
 
-from queuedriver import names
-from queuedriver.filesystem import Directory
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline
-from queuedriver.queue import Queue
 from watchdogd import control
 from watchdogd.snapshot import QueueSeen
 

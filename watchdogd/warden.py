@@ -110,7 +110,7 @@ def _say_why(pid: int, local: str) -> None:
     """Whoever recovers what it leaves is not to charge its document for this."""
     try:
         # Late: this process does without them as long as it can, and must not depend on them.
-        from queuedriver.runtime import note_ending
+        from queuedriver.disk.runtime import note_ending
         from watchdogd.adoption import dump_of
 
         note_ending(dump_of(local, pid), "ended", "its watchdog was killed")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import typer
 
 from queuedriver.errors import BadArgument, NotPermitted, is_trouble, trouble
-from queuedriver.queue import Queue
-from queuedriver.units import parse_duration, parse_size
+from queuedriver.format.units import parse_duration, parse_size
+from queuedriver.operating.queue import Queue
 
 
 def duration(option: str, text: str) -> float:

@@ -25,7 +25,7 @@ from queuedriver.cli.network import (
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
 from queuedriver.errors import BadArgument
-from queuedriver.names import check_driver_id
+from queuedriver.format.names import check_driver_id
 from queuedriver.network import doors
 from queuedriver.network.addresses import check_endpoint, check_listen
 from queuedriver.options import Options

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from queuedriver.cli.render import Column, table
-from queuedriver.units import format_duration
+from queuedriver.format.units import format_duration
 
 
 def numbers(*titles: str) -> tuple[Column, ...]:

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from queuedriver.check import check as checking
+from queuedriver.check.facts import Finding
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
-from queuedriver.fsck import check as checking
-from queuedriver.fsck.facts import Finding
-from queuedriver.queue import Queue
-from queuedriver.units import format_count
+from queuedriver.format.units import format_count
+from queuedriver.operating.queue import Queue
 
 _BROKEN = 1
 

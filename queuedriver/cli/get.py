@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from queuedriver.chronicle import read_events
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Outputs
 from queuedriver.cli import say
 from queuedriver.cli.run import drive
-from queuedriver.document import Document
-from queuedriver.driver import Driver, Left
+from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import PermanentError, ProcessorFailed
-from queuedriver.event import Event
-from queuedriver.limits import Limits
-from queuedriver.names import PRIVATE
+from queuedriver.format.event import Event
+from queuedriver.format.names import PRIVATE
+from queuedriver.format.units import format_count
+from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.queue import JOURNAL
 from queuedriver.options import Options
-from queuedriver.outputs import Outputs
-from queuedriver.queue import JOURNAL
-from queuedriver.units import format_count
 
 # One sync of the file system serves so many documents.
 _BATCH = 32

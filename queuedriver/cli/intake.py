@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
-from queuedriver import names
 from queuedriver.cli import describe, say
+from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
+from queuedriver.disk.journal import Journal, submitter
 from queuedriver.errors import AlreadyThere, BadArgument
-from queuedriver.filesystem import SYNC_ALL_FROM, Directory
-from queuedriver.journal import Journal, submitter
-from queuedriver.queue import JOURNAL, Queue
-from queuedriver.submission import Submitted
-from queuedriver.units import format_count
+from queuedriver.format import names
+from queuedriver.format.units import format_count
+from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.submission import Submitted
 
 # More messages of one kind than this tell nobody more.
 _SHOWN = 20

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from queuedriver import names
 from queuedriver.cli.render import escape_name
-from queuedriver.queue import Queue
-from queuedriver.units import format_duration
+from queuedriver.format import names
+from queuedriver.format.units import format_duration
+from queuedriver.operating.queue import Queue
 
 DISCARDED = "discarded"
 STATES = (*names.STATES, DISCARDED)

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queuedriver import why as whys
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
 from queuedriver.cli.render import (
@@ -20,15 +20,15 @@ from queuedriver.cli.render import (
     write_json,
     write_json_line,
 )
-from queuedriver.dossier import Dossier, docid_of, gather
 from queuedriver.errors import BadArgument, NotFound
-from queuedriver.event import describe
-from queuedriver.history import history as history_of
-from queuedriver.liveness import Observer
-from queuedriver.overview import overview
-from queuedriver.queue import Queue
-from queuedriver.reasons import facts
-from queuedriver.units import format_count
+from queuedriver.format.event import describe
+from queuedriver.format.units import format_count
+from queuedriver.operating import why as whys
+from queuedriver.operating.document_view import Dossier, docid_of, gather
+from queuedriver.operating.history import history as history_of
+from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import overview
+from queuedriver.operating.reasons import facts
 
 QueuePath = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[

@@ -6,8 +6,8 @@ import typer
 
 from queuedriver.cli.arguments import duration
 from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.format.settings import check_publish
 from queuedriver.options import Options
-from queuedriver.settings import check_publish
 
 Protocol = Annotated[
     Literal["roundrobin", "fuq", "pingpong", "scale0"],

@@ -9,17 +9,18 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from queuedriver import names, operator
 from queuedriver.cli import say
 from queuedriver.cli.arguments import confirm, docids, duration, opened
 from queuedriver.cli.render import escape_name, write, write_json
-from queuedriver.dossier import docid_of
+from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument
-from queuedriver.event import Event
-from queuedriver.journal import Journal
-from queuedriver.operator import Rescue, Result, Unjudged
-from queuedriver.queue import Queue
-from queuedriver.units import format_count, format_duration
+from queuedriver.format import names
+from queuedriver.format.event import Event
+from queuedriver.format.units import format_count, format_duration
+from queuedriver.operating import operations
+from queuedriver.operating.document_view import docid_of
+from queuedriver.operating.operations import Rescue, Result, Unjudged
+from queuedriver.operating.queue import Queue
 
 # More messages of one kind than this tell nobody more.
 _SHOWN = 20
@@ -68,7 +69,7 @@ def retry(
             wanted = list(chosen)
         else:
             wanted = meant(docid)
-        return _told(found, operator.retry(found, wanted, journal), as_json)
+        return _told(found, operations.retry(found, wanted, journal), as_json)
 
 
 def discard(
@@ -101,13 +102,13 @@ def discard(
             if not count:
                 return 0
             confirm(f"discard {format_count(count, 'document')} of {found.path}", yes)
-        return _told(found, operator.discard(found, wanted, states, reason, journal), as_json)
+        return _told(found, operations.discard(found, wanted, states, reason, journal), as_json)
 
 
 @contextlib.contextmanager
 def noting(queue: Queue) -> Iterator[Journal]:
     """Where what is done is noted; if it cannot be, that is said."""
-    with operator.journal_of(queue) as journal:
+    with operations.journal_of(queue) as journal:
         yield journal
     if journal.unnoted:
         say(journal.unnoted)

@@ -234,7 +234,7 @@ def _forget_output() -> None:
 
 def _save_bug() -> str:
     """Keep the traceback for whoever mends it; what to say of it."""
-    from queuedriver.runtime import runtime_directory
+    from queuedriver.disk.runtime import runtime_directory
 
     words = traceback.format_exc()
     about = f"{shlex.join(sys.argv)}\nPython {sys.version}\n\n{words}"

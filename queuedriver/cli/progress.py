@@ -11,11 +11,11 @@ from typing import Self
 
 from queuedriver.cli import say
 from queuedriver.cli.render import escape_name, shorten
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError
-from queuedriver.limits import QUIT_FILE
-from queuedriver.queue import Queue
-from queuedriver.units import format_count, format_duration
+from queuedriver.format.units import format_count, format_duration
+from queuedriver.operating.queue import Queue
 
 # How soon a Ctrl-C is answered.
 _TURN = 0.2

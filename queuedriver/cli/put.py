@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from queuedriver import names
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, opened
 from queuedriver.cli.intake import Intake, Source, Terms
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
+from queuedriver.format import names
 
 # No path has a NUL in it.
 _STDIN = "\0"

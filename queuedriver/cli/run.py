@@ -11,13 +11,13 @@ import typer
 
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, size
-from queuedriver.driver import Driver, Left
+from queuedriver.driving.driver import Driver, Left
 from queuedriver.errors import BadArgument, ConfigError
-from queuedriver.names import check_driver_id
+from queuedriver.format.names import check_driver_id
+from queuedriver.format.settings import check_publish
+from queuedriver.format.units import format_count
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
-from queuedriver.settings import check_publish
-from queuedriver.units import format_count
 
 # Options that are written as durations and as sizes.
 _DURATIONS = ("retry_delay", "timeout", "hard_after", "grace", "max_age")

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from queuedriver import names
+from queuedriver.claims.outcomes import Failure
 from queuedriver.cli.render import Paint, escape, escape_name
-from queuedriver.dossier import Dossier, Place
-from queuedriver.outcome import Failure
-from queuedriver.records import Attempt
-from queuedriver.units import format_duration, format_instant, format_size
+from queuedriver.format import names
+from queuedriver.format.records import Attempt
+from queuedriver.format.units import format_duration, format_instant, format_size
+from queuedriver.operating.document_view import Dossier, Place
 
 _INDENT = "    "
 

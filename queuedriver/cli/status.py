@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
-from queuedriver.liveness import host_id
-from queuedriver.overview import DriverView, Overview
-from queuedriver.units import format_count, format_duration, format_instant, format_size
+from queuedriver.format.units import format_count, format_duration, format_instant, format_size
+from queuedriver.operating.queue_view import DriverView, Overview
 
 # Always shown, also when there is nothing in them.
 _USUAL = ("ready", "failed", "working", "discarded")

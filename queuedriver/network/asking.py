@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from queuedriver.claims.outcomes import Doubted, Failed
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.network.client import Reply
-from queuedriver.outcome import Doubted, Failed
 from queuedriver.protocols import roundrobin, scale0_client
 from queuedriver.protocols.dealing import Done, Send
 from queuedriver.protocols.roundrobin_client import Ended, RoundRobinClient

@@ -16,29 +16,29 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.backpressure import BackPressure
-from queuedriver.beats import Beats
-from queuedriver.driver import Left, is_waiting
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.lane import Lane
+from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
+from queuedriver.claims.picking import Candidate
+from queuedriver.driving.backpressure import BackPressure
+from queuedriver.driving.driver import Left, is_waiting
+from queuedriver.driving.limits import QUIT_FILE, Limits
+from queuedriver.driving.loop import Loop
+from queuedriver.driving.plan import Quit, Seen
+from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
+from queuedriver.driving.startup import Crew, assemble, free_id
+from queuedriver.driving.tally import Tally
+from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import QueueError
-from queuedriver.hands import Hands
-from queuedriver.lane import Lane
-from queuedriver.limits import QUIT_FILE, Limits
-from queuedriver.liveness import CRASHED, Counters, Observer, draw_salt
-from queuedriver.loop import Loop
+from queuedriver.format import names
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line
 from queuedriver.network.requests import Requests, brought_to
 from queuedriver.network.transport import MAX_MESSAGE, Transport
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.picking import Candidate
-from queuedriver.plan import Quit, Seen
-from queuedriver.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.protocols.dealing import BrokerSession
-from queuedriver.queue import Queue
-from queuedriver.startup import Crew, assemble, free_id
-from queuedriver.tally import Tally
-from queuedriver.wake import Waker, Woken
 
 # How often answers are dropped whose clients did not come back, in seconds.
 _EXPIRE_EVERY = 5.0

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from queuedriver import names
 from queuedriver.errors import RemoteProtocolError, Unreachable
+from queuedriver.format import names
 from queuedriver.network.transport import Message, Transport
 from queuedriver.protocols.dealing import Result, Send
 

@@ -16,9 +16,9 @@ from queuedriver.network.console_terminal import QUIT, Terminal
 from queuedriver.network.doors import Door
 from queuedriver.network.transport import Arrival, Transport
 from queuedriver.network.zmq import Hub
+from queuedriver.operating.queue import Queue
 from queuedriver.protocols import roundrobin
 from queuedriver.protocols.roundrobin_broker import RoundRobinBroker, Seen
-from queuedriver.queue import Queue
 
 # Somebody waits at the terminal: what workers have is given back after so many seconds.
 _GRACE = 5.0

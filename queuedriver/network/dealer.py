@@ -17,23 +17,23 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.claims.hands import Hands, Job
+from queuedriver.claims.lane import Lane
+from queuedriver.claims.outcomes import Doubted, Failed, Failure, Released
+from queuedriver.claims.outputs import Output
+from queuedriver.claims.picking import Candidate
+from queuedriver.disk.filesystem import read_up_to
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import (
     BadDocid,
     ProcessorFailed,
     QueueClosed,
     RemoteProtocolError,
 )
-from queuedriver.filesystem import read_up_to
-from queuedriver.hands import Hands, Job
-from queuedriver.lane import Lane
-from queuedriver.limits import Limits
 from queuedriver.network.line import Line
 from queuedriver.network.meter import Meter
 from queuedriver.network.requests import Reply, Requests
 from queuedriver.network.transport import AROUND, Gone, Joined, Message, Transport
-from queuedriver.outcome import Doubted, Failed, Failure, Released
-from queuedriver.outputs import Output
-from queuedriver.picking import Candidate
 from queuedriver.protocols.dealing import (
     Answered,
     Asked,

@@ -14,13 +14,13 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.decoding import decode
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular
-from queuedriver.filesystem import Directory
+from queuedriver.format.decoding import decode
 from queuedriver.network.fuq_foreman import Foreman
 from queuedriver.network.tcp import Listener
+from queuedriver.operating.queue import Queue
 from queuedriver.protocols.fuq import Broker, FuqEffects
-from queuedriver.queue import Queue
 
 DIRECTORY = "fuq"
 # How often wishes are looked for, and how often at most it is written who is there; in seconds.

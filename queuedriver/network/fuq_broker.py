@@ -14,16 +14,22 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.backpressure import BackPressure
-from queuedriver.driver import Left, is_waiting
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.lane import Owner
+from queuedriver.claims.liveness import CRASHED, Counters, Observer
+from queuedriver.claims.picking import Candidate
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.backpressure import BackPressure
+from queuedriver.driving.driver import Left, is_waiting
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.loop import Loop
+from queuedriver.driving.plan import Quit, Seen
+from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
+from queuedriver.driving.startup import Crew, assemble
+from queuedriver.driving.tally import Tally
+from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
-from queuedriver.filesystem import Directory
-from queuedriver.hands import Hands
-from queuedriver.lane import Owner
-from queuedriver.limits import Limits
-from queuedriver.liveness import CRASHED, Counters, Observer
-from queuedriver.loop import Loop
+from queuedriver.format import names
 from queuedriver.network import fuq_jobs, tls
 from queuedriver.network.addresses import is_loopback
 from queuedriver.network.fuq_board import Board
@@ -31,16 +37,10 @@ from queuedriver.network.fuq_foreman import Foreman
 from queuedriver.network.meter import Meter
 from queuedriver.network.tcp import Listener
 from queuedriver.network.transport import Arrival, Joined, Message
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.picking import Candidate
-from queuedriver.plan import Quit, Seen
-from queuedriver.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.protocols.dealing import Close, Lost, Say, Send, SetBack
 from queuedriver.protocols.fuq import Broker, Finished, FuqEffects
-from queuedriver.queue import Queue
-from queuedriver.startup import Crew, assemble
-from queuedriver.tally import Tally
-from queuedriver.wake import Waker, Woken
 
 Path = str | os.PathLike[str]
 

@@ -12,19 +12,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from queuedriver import names, operator
-from queuedriver.decoding import decode
+from queuedriver.claims.liveness import Observer
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument, NotFound, NotRegular, ProcessorFailed, Unreachable
-from queuedriver.filesystem import Directory
-from queuedriver.journal import Journal
-from queuedriver.liveness import Observer
+from queuedriver.format import names
+from queuedriver.format.decoding import decode
 from queuedriver.network import fuq_board, fuq_jobs
 from queuedriver.network.fuq_board import Presence, Seen, Wish
 from queuedriver.network.fuq_jobfile import MAX_JOB_FILE, JobFile
 from queuedriver.network.fuq_jobfile import decode as decode_job
 from queuedriver.network.fuq_jobs import Record
 from queuedriver.network.fuq_outcomes import Outcome, Outcomes
-from queuedriver.queue import Queue
+from queuedriver.operating import operations
+from queuedriver.operating.queue import Queue
 
 # The states of a job, as the original calls them; "finished" ones have no directory any more.
 WAITING, RUNNING, PAUSED, CANCELLED = "waiting", "running", "paused", "cancelled"
@@ -235,7 +236,7 @@ def cancel(queue: Queue, jobs: Sequence[str], journal: Journal) -> None:
     for job in jobs:
         if job in queued:
             reason = "cancelled before it was taken up"
-            [came] = operator.discard(queue, [job], [], reason, journal)
+            [came] = operations.discard(queue, [job], [], reason, journal)
             if came.came == "done":
                 continue
         for directory in _meant(queue, [job]):

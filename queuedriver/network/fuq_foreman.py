@@ -11,24 +11,24 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from queuedriver import names
+from queuedriver.claims.hands import Hands, Job
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.outcomes import Doubted, Failed, Failure, Released, Setback, from_exception
+from queuedriver.claims.picking import Candidate
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ProcessorFailed
-from queuedriver.filesystem import Directory
-from queuedriver.hands import Hands, Job
-from queuedriver.lane import Lane, Owner
-from queuedriver.limits import Limits
-from queuedriver.liveness import Observer
+from queuedriver.format import names
 from queuedriver.network import fuq_jobs as dirs
 from queuedriver.network.fuq_jobfile import Summary, description, result
 from queuedriver.network.fuq_jobfile import decode as decode_job
 from queuedriver.network.fuq_jobs import JobLane, OpenJob, Record, Unfolding
 from queuedriver.network.fuq_outcomes import Outcome
-from queuedriver.outcome import Doubted, Failed, Failure, Released, Setback, from_exception
-from queuedriver.picking import Candidate
+from queuedriver.operating.queue import Queue
 from queuedriver.protocols.dealing import Lost, SetBack, Work
 from queuedriver.protocols.fuq import Broker, Finished, FuqEffects
 from queuedriver.protocols.fuq_wire import Task, encode_task
-from queuedriver.queue import Queue
 
 # Jobs that are dealt from at a time; the next wait. Each costs some descriptors.
 MAX_OPEN = 64

@@ -22,19 +22,19 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.decoding import decode
+from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.picking import Candidate
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.setbacks import Setbacks
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular
-from queuedriver.filesystem import Directory
-from queuedriver.handoff import Handoff
-from queuedriver.lane import Lane, Owner
-from queuedriver.liveness import Observer
+from queuedriver.format import names
+from queuedriver.format.decoding import decode
 from queuedriver.network.fuq_jobfile import JobFile, task_docid
 from queuedriver.network.fuq_outcomes import Outcome, Outcomes
-from queuedriver.picking import Candidate
-from queuedriver.queue import Queue
-from queuedriver.recovery import Recoverer
-from queuedriver.setbacks import Setbacks
+from queuedriver.operating.queue import Queue
 
 JOBS = "jobs"
 RECORD = "job.json"

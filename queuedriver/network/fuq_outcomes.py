@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from enum import IntEnum
 
-from queuedriver.filesystem import Directory, write_all
+from queuedriver.disk.filesystem import Directory, write_all
 
 FILE = "outcomes"
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

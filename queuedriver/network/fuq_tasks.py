@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError
-from queuedriver.filesystem import Directory
 from queuedriver.network.fuq_jobfile import NAME
 from queuedriver.protocols.fuq_wire import JobStatusUpdate, Task
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
-from queuedriver.limits import Limits
 from queuedriver.network import fuq_tasks as tasks
 from queuedriver.network.fuq_broker import security
 from queuedriver.network.fuq_tasks import CannotRun, Running, Site

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from queuedriver.lane import Lane
-from queuedriver.names import waiting_name
-from queuedriver.picking import Candidate
+from queuedriver.claims.lane import Lane
+from queuedriver.claims.picking import Candidate
+from queuedriver.format.names import waiting_name
 
 # How many documents are listed ahead; and how many suspects besides.
 _AHEAD = 64

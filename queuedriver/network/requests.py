@@ -17,11 +17,11 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver import names
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
-from queuedriver.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from queuedriver.protocols.dealing import Request
-from queuedriver.queue import Queue
 
 REPLIES = "replies"
 _PREFIX = "request-"

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Recycling, Tally
 from queuedriver.errors import ConfigError, Interrupted, RemoteProtocolError
-from queuedriver.limits import Limits
 from queuedriver.network.transport import Arrival, Joined, Message, Transport
 from queuedriver.network.workspace import Workspace
 from queuedriver.options import Options
-from queuedriver.outcome import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.processors.base import Processor
 from queuedriver.protocols.dealing import (
     Effects,
@@ -31,7 +32,6 @@ from queuedriver.protocols.dealing import (
     Work,
     WorkerSession,
 )
-from queuedriver.tally import Recycling, Tally
 
 # Longest sleep in seconds, so that age and memory are looked at.
 _LONGEST = 5.0

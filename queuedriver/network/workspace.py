@@ -12,14 +12,14 @@ import tempfile
 import time
 from contextlib import suppress
 
-from queuedriver import names
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.outputs import Outputs, Target, Written
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, ProcessorFailed
-from queuedriver.filesystem import Directory
-from queuedriver.outcome import Failure
-from queuedriver.outputs import Outputs, Target, Written
+from queuedriver.format import names
+from queuedriver.format.settings import Publication
 from queuedriver.protocols.dealing import Result, Work
-from queuedriver.settings import Publication
 
 _PREFIX = "queuedriver-worker-"
 # A directory so young may be about to be locked; in seconds.

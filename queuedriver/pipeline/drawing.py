@@ -17,8 +17,8 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from queuedriver.format.units import format_size
 from queuedriver.pipeline.model import Pipeline, Stage
-from queuedriver.units import format_size
 
 # A queue by its name, a stage by its number.
 Node = str | int

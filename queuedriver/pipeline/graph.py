@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from queuedriver.errors import BadDocid
+from queuedriver.format.settings import Publication
 from queuedriver.pipeline.complaints import Slip, nearest
 from queuedriver.pipeline.model import Pipeline, Stage
-from queuedriver.settings import Publication
 
 # Documents that are followed through the names that stages give them. What {stem} drops is there.
 _SAMPLES = ("d", "d.e", "d.e.f")

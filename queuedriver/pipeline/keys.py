@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from queuedriver.names import MAX_RETRIES
+from queuedriver.format.names import MAX_RETRIES
 from queuedriver.pipeline.model import Kind
 from queuedriver.pipeline.naming import queues, stage_name
 from queuedriver.pipeline.values import (

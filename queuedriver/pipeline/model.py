@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from queuedriver.names import DEFAULT_PUBLISH
+from queuedriver.format.names import DEFAULT_PUBLISH
 from queuedriver.options import Options
 
 Kind = Literal["call", "command", "server"]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from queuedriver.errors import BadArgument
-from queuedriver.names import check_driver_id
+from queuedriver.format.names import check_driver_id
 from queuedriver.pipeline.model import MAX_STAGE_NAME
 from queuedriver.pipeline.values import Reader, each, kind_of, wrong
 

@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeGuard
 
+from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
 from queuedriver.pipeline.complaints import Path, Slip, Wrong, nearest
 from queuedriver.pipeline.model import MAX_DRIVERS, Drivers
-from queuedriver.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
 
 Reader = Callable[[Any], Any]
 

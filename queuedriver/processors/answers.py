@@ -5,7 +5,7 @@ import os
 
 import msgspec
 
-from queuedriver.outcome import MAX_LATER
+from queuedriver.claims.outcomes import MAX_LATER
 
 # An answer names files; one this long (in bytes) is a file sent the wrong way.
 MAX_LINE = 1024 * 1024

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from queuedriver.document import Document
-from queuedriver.limits import Limits
-from queuedriver.outputs import Outputs
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Outputs
+from queuedriver.driving.limits import Limits
 
 # In the environment of every child, with "<driver id>-<salt>": so whoever recovers a dead driver on
 # this host finds its children, those included that left its process group.

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.outputs import Outputs
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
-from queuedriver.limits import Limits
-from queuedriver.outcome import Failure
-from queuedriver.outputs import Outputs
 from queuedriver.processors.base import MARKER
 
 ENTRY_POINTS = "queuedriver.processors"

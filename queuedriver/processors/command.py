@@ -29,11 +29,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.outputs import Outputs
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.limits import Limits
-from queuedriver.outcome import Failure
-from queuedriver.outputs import Outputs
 from queuedriver.processors.children import GRACE, Child, Ended, Tail
 from queuedriver.processors.program import Program, one_by_one, open_null, split_command
 

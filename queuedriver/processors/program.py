@@ -13,7 +13,9 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Outputs
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import (
     ConfigError,
     Interrupted,
@@ -24,8 +26,6 @@ from queuedriver.errors import (
     is_trouble,
     trouble,
 )
-from queuedriver.limits import Limits
-from queuedriver.outputs import Outputs
 from queuedriver.processors.base import MARKER
 from queuedriver.processors.children import Child
 

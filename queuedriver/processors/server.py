@@ -30,11 +30,11 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.outputs import Output, Outputs
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.limits import Limits
-from queuedriver.outcome import Failure
-from queuedriver.outputs import Output, Outputs
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
 from queuedriver.processors.children import GRACE
 from queuedriver.processors.program import Program, one_by_one, split_command

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from queuedriver.limits import Limits
+from queuedriver.driving.limits import Limits
 from queuedriver.processors.answers import Answer, Fault, Lines, parse
 from queuedriver.processors.children import TAIL, Ended, Tail
 from queuedriver.processors.program import Program

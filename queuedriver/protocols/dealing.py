@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from queuedriver.outcome import Doubted, Released, Setback
+from queuedriver.claims.outcomes import Doubted, Released, Setback
 
 
 class Request(msgspec.Struct, frozen=True):

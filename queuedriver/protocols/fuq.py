@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
+from queuedriver.claims.outcomes import Released
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.outcome import Released
 from queuedriver.protocols import fuq_auth as auth
 from queuedriver.protocols import fuq_wire as wire
 from queuedriver.protocols.dealing import (

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from queuedriver.claims.outcomes import Failed, Failure, Released
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.outcome import Failed, Failure, Released
 from queuedriver.protocols import roundrobin as rr
 from queuedriver.protocols import roundrobin_frames as wire
 from queuedriver.protocols.dealing import (

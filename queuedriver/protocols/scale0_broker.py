@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.outcome import Failed, Failure, Postponed, Released
 from queuedriver.protocols.dealing import (
     Answered,
     Done,

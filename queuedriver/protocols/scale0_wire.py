@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released, Setback
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.outcome import Failed, Failure, Postponed, Released, Setback
 from queuedriver.protocols.dealing import Result
 
 # What DISCONNECTERROR says.

@@ -8,9 +8,9 @@ import re
 from collections import deque
 from collections.abc import Sequence
 
-from queuedriver import names
+from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.outcome import Released, Setback
+from queuedriver.format import names
 from queuedriver.protocols.dealing import (
     Effects,
     Leave,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.liveness import Identity, identify
+from queuedriver.claims.liveness import Identity, identify
 from tests.cli.queues import Called
 from watchdogd.cli import run
 from watchdogd.control import host_file

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from queuedriver.cli import run
-from queuedriver.driver import Driver, Left
+from queuedriver.driving.driver import Driver, Left
 from queuedriver.errors import PermanentError, TryLater
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.queue import Queue
 
 # Far more than any of these takes on a busy machine.
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.cli import listing
-from queuedriver.queue import Queue
+from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, submit
 
 Capsys = pytest.CaptureFixture[str]

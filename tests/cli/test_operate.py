@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.journal import operator
-from queuedriver.liveness import Identity, Observer, Registration
-from queuedriver.queue import Queue
+from queuedriver.claims.liveness import Identity, Observer, Registration
+from queuedriver.disk.journal import operator
+from queuedriver.operating.queue import Queue
 from tests.cli.processes import (
     command,
     ended,

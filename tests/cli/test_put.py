@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
-from queuedriver.journal import submitter
+from queuedriver.disk.journal import submitter
+from queuedriver.format import names
 from tests.cli.processes import (
     command,
     ended,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.liveness import host_id
 from queuedriver.cli import COMMANDS, run
-from queuedriver.liveness import host_id
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import PATIENCE, listed
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.outcome import Failure
-from queuedriver.queue import Queue
-from queuedriver.records import Report, encode_report
+from queuedriver.claims.outcomes import Failure
+from queuedriver.format.records import Report, encode_report
+from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, kill, stuck_driver, submit
 
 Capsys = pytest.CaptureFixture[str]

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.liveness import Counters, Observer, Registration
-from queuedriver.queue import Queue
-from queuedriver.units import format_instant
+from queuedriver.claims.liveness import Counters, Observer, Registration
+from queuedriver.format.units import format_instant
+from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, kill, listed, stuck_driver, submit, tree
 
 Capsys = pytest.CaptureFixture[str]

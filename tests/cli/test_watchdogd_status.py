@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.liveness import identify
+from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, GONE, driver, make, publish, report, sleeper
 from tests.cli.processes import ENVIRON, on_terminal, read_until
@@ -365,7 +365,7 @@ def test_status_imports_no_more_than_it_needs(file: Path) -> None:
     )
     code, *modules = ran.stderr.split()
     assert code == "3"
-    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driver"}
+    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driving.driver"}
     assert costly.isdisjoint(modules)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.liveness import identify
+from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
 from tests.cli.queues import Called, listed, wait_for

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from queuedriver.units import format_duration
+from queuedriver.format.units import format_duration
 from tests.crash.chaos_count import at_once, history
 from tests.crash.chaos_faults import KINDS, VICTIMS
 from tests.crash.chaos_layout import Orders

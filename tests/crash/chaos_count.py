@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from queuedriver import names
-from queuedriver.chronicle import read_events, read_history
-from queuedriver.event import describe
-from queuedriver.fsck.check import check
-from queuedriver.handoff import ATTEMPTS, CLAIMS, ORPHANS
-from queuedriver.queue import INCOMING, JOURNAL, Queue
-from queuedriver.records import Report
-from queuedriver.sweeping import SCRAPS
+from queuedriver.check.check import check
+from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS
+from queuedriver.claims.sweeping import SCRAPS
+from queuedriver.format import names
+from queuedriver.format.event import describe
+from queuedriver.format.records import Report
+from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 
 # Parts of `.queuedriver/` in which killed processes may leave what `queuedriver check --repair`

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from queuedriver import names
-from queuedriver.queue import Queue
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from tests.crash.chaos_count import Complaint, Found, judge, look
 from tests.crash.chaos_documents import QUEUES, submissions
 from tests.crash.chaos_faults import Faults, Victim, end, victims

@@ -12,8 +12,8 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from queuedriver.operator import Rescue, journal_of
-from queuedriver.queue import Queue
+from queuedriver.operating.operations import Rescue, journal_of
+from queuedriver.operating.queue import Queue
 from tests.crash.mistaken import give_up
 from tests.crash.steps import Steps, install
 from tests.crash.variants import Scene, Shape

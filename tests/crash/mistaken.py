@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from queuedriver.grounds import handoff_of
-from queuedriver.liveness import DRIVERS, Observer, Registration, Verdict
-from queuedriver.operator import journal_of
-from queuedriver.queue import Queue
-from queuedriver.recovery import Recoverer
-from queuedriver.setbacks import Setbacks
+from queuedriver.claims.liveness import DRIVERS, Observer, Registration, Verdict
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.setbacks import Setbacks
+from queuedriver.driving.grounds import handoff_of
+from queuedriver.operating.operations import journal_of
+from queuedriver.operating.queue import Queue
 
 
 class Mistaken(Observer):

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from queuedriver import filesystem
-from queuedriver.filesystem import Directory
+from queuedriver.disk import filesystem
+from queuedriver.disk.filesystem import Directory
 
 CHANGES = (
     "rename",

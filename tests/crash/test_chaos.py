@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.outcome import Failure
-from queuedriver.records import Attempt, Report
+from queuedriver.claims.outcomes import Failure
+from queuedriver.format.records import Attempt, Report
 from tests.crash.chaos import figures, post_mortem
 from tests.crash.chaos_count import (
     Discard,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
+from queuedriver.format import names
 from tests.crash.mistaken import give_up
 from tests.drivers import Running, Site, until
 from tests.processors import doze, gate

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Output
+from queuedriver.driving.driver import Driver
 from queuedriver.errors import TryLater
+from queuedriver.format import names
+from queuedriver.format.records import Report
 from queuedriver.options import Options
-from queuedriver.outputs import Output
-from queuedriver.records import Report
 
 RETRIES = 1
 OUTPUTS = ("out", "second")

@@ -17,18 +17,18 @@ from pathlib import Path
 
 import msgspec
 
-from queuedriver.board import Board
-from queuedriver.chronicle import read_events, read_history
+from queuedriver.check.check import repair
+from queuedriver.claims.liveness import Registration, identify
 from queuedriver.cli import run as queuedriver
+from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
-from queuedriver.event import Event, describe
-from queuedriver.fsck.check import repair
-from queuedriver.liveness import Registration, identify
-from queuedriver.queue import Queue
-from queuedriver.records import encode_report
+from queuedriver.format.event import Event, describe
+from queuedriver.format.records import encode_report
+from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown
-from tests.unit.test_records import a_report, an_attempt
+from tests.unit.format.test_records import a_report, an_attempt
 from watchdogd import events
 from watchdogd.cli import run as watchdogd
 from watchdogd.lessons import Lessons

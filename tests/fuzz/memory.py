@@ -5,14 +5,14 @@ import os
 
 import msgspec
 
-from queuedriver import names
+from queuedriver.claims.outcomes import MAX_LATER
+from queuedriver.disk.runtime import waited_for_files
 from queuedriver.errors import BadDocid
-from queuedriver.outcome import MAX_LATER
+from queuedriver.format import names
 from queuedriver.pipeline import BadPipeline
 from queuedriver.pipeline.drawing import draw
 from queuedriver.pipeline.reading import parse as parse_pipeline
 from queuedriver.processors import answers
-from queuedriver.runtime import waited_for_files
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from watchdogd import control, scaling, snapshot
 from watchdogd.report import Alien, decode

@@ -4,7 +4,7 @@ with a loop around it that does what the session asks for and never errs."""
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from queuedriver.outcome import Failed, Failure, Postponed, Released
+from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
 from queuedriver.protocols import (
     fuq_wire,
     pingpong,

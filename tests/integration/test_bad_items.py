@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
+from queuedriver.format import names
 from tests.drivers import Does, Site
 from tests.processors import ignore, misbehave, peek, shout
 

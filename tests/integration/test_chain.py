@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
-from queuedriver.queue import Queue
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from tests.drivers import Running, Site, until
 from tests.processors import append, doze, gate, judge, shout
 

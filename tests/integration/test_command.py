@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.outputs import Outputs, Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import ASKED, Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.filesystem import Directory
-from queuedriver.limits import ASKED, Limits
-from queuedriver.outcome import Failure
-from queuedriver.outputs import Outputs, Target
+from queuedriver.format.settings import Publication
 from queuedriver.processors.children import TAIL, kill_marked
 from queuedriver.processors.command import CommandProcessor
-from queuedriver.settings import Publication
 
 MARK = f"test-{os.getpid()}"
 TOKEN = "1-00000000000000abcd"
@@ -233,11 +233,11 @@ def test_driver_started_without_standard_descriptors_works(desk: Desk, tmp_path:
         "import sys\n"
         "from pathlib import Path\n"
         f"sys.path[:0] = {sys.path!r}\n"
-        "from queuedriver.filesystem import Directory\n"
-        "from queuedriver.document import Document\n"
-        "from queuedriver.limits import Limits\n"
-        "from queuedriver.outputs import Outputs, Target\n"
-        "from queuedriver.settings import Publication\n"
+        "from queuedriver.disk.filesystem import Directory\n"
+        "from queuedriver.claims.document import Document\n"
+        "from queuedriver.driving.limits import Limits\n"
+        "from queuedriver.claims.outputs import Outputs, Target\n"
+        "from queuedriver.format.settings import Publication\n"
         "from queuedriver.processors.command import CommandProcessor\n"
         f"queue, out = Directory.open({desk.input.path!r}), Directory.open({str(tmp_path)!r})\n"
         "processor = CommandProcessor(['sh', '-c', 'cat; echo err >&2'])\n"

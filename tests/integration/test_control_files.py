@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.filesystem import Directory
+from queuedriver.disk.filesystem import Directory
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd import control
 from watchdogd.events import EventLog

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.liveness import process_ticks
-from queuedriver.operator import Rescue, journal_of
-from queuedriver.queue import Queue
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.operating.operations import Rescue, journal_of
+from queuedriver.operating.queue import Queue
 from tests.drivers import Ended, Site, until
 from tests.processors import count, gate, judge
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import load
-from queuedriver.queue import Queue
 from tests.drivers import Ended, Site, until
 from tests.processors import count, doze, gate, judge, record, shout, sort
 

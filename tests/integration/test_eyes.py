@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.journal import Journal
-from queuedriver.liveness import DRIVERS, Registration, identify
+from queuedriver.claims.liveness import DRIVERS, Registration, identify
+from queuedriver.disk.journal import Journal
+from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
-from queuedriver.queue import Queue
 from tests.disks import Disk
 from watchdogd import control
 from watchdogd.lookout import ARGV, SILENCE, Lookout
@@ -33,7 +33,7 @@ LOOK = Errands(look=True)
 _PREPARED = """
 import sys
 from tests.faults import Fault
-from queuedriver.filesystem import Directory
+from queuedriver.disk.filesystem import Directory
 from watchdogd import eyes
 place = {place!r}
 {prepare}

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.queue import Queue
+from queuedriver.operating.queue import Queue
 from tests.cli.processes import command
 from tests.drivers import PATIENCE, until
 from tests.testbed.fuse_ground import Options

@@ -13,13 +13,13 @@ import pytest
 import trustme
 
 from queuedriver.errors import NotFound, Unreachable
-from queuedriver.names import PRIVATE
+from queuedriver.format.names import PRIVATE
 from queuedriver.network import fuq_control as control
 from queuedriver.network import tls
-from queuedriver.operator import journal_of
+from queuedriver.operating.operations import journal_of
+from queuedriver.operating.queue import Queue
 from queuedriver.protocols import fuq_wire as wire
 from queuedriver.protocols.fuq_wire import Type
-from queuedriver.queue import Queue
 from tests.cli.processes import command
 from tests.fuqs import Pool, numbered
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from queuedriver import Driver, IdHeld, Options
-from queuedriver.liveness import DRIVERS, Identity, Registration, identify
+from queuedriver.claims.liveness import DRIVERS, Identity, Registration, identify
 from tests.drivers import PATIENCE
 
 

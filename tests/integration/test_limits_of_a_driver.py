@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.runtime import runtime_directory
+from queuedriver.disk.runtime import runtime_directory
 from tests.drivers import Site
 from tests.processors import doze, dribble, judge, leak, shout
 

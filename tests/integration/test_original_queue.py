@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Document, Driver, Left, Options, Queue
-from queuedriver.filesystem import Directory
-from queuedriver.lane import Lane, Owner
-from queuedriver.liveness import LEASE, Observer
-from queuedriver.outputs import Target
-from queuedriver.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.outputs import Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 
 
 class Original:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuedriver import names
+from queuedriver.format import names
 from watchdogd import policy, report
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.board import Board
-from queuedriver.liveness import process_ticks
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, PATIENCE, Watch, load_of
 from watchdogd import kernel

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outcomes import MAX_LATER, Failure
+from queuedriver.claims.outputs import Outputs, Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
-from queuedriver.filesystem import Directory
-from queuedriver.limits import Limits
-from queuedriver.outcome import MAX_LATER, Failure
-from queuedriver.outputs import Outputs, Target
+from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
 from queuedriver.processors.children import TAIL, kill_marked
 from queuedriver.processors.server import ServerProcessor
-from queuedriver.settings import Publication
 
 MARK = f"test-server-{os.getpid()}"
 TOKEN = "1-00000000000000abcd"

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Driver, Options
-from queuedriver.filesystem import Directory
-from queuedriver.lane import Lane, Owner
-from queuedriver.liveness import LEASE, Observer
-from queuedriver.outputs import Target
-from queuedriver.queue import Queue
-from queuedriver.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.outputs import Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
+from queuedriver.operating.queue import Queue
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from queuedriver import ConfigError, Document, Driver, FileSystemTrouble, Options, Queue
-from queuedriver.grounds import handoff_of
-from queuedriver.handoff import Handoff
-from queuedriver.journal import Journal
-from queuedriver.liveness import DRIVERS, Observer
-from queuedriver.queue import JOURNAL
-from queuedriver.recovery import Recoverer
-from queuedriver.setbacks import Setbacks
-from queuedriver.startup import assemble
+from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.liveness import DRIVERS, Observer
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.setbacks import Setbacks
+from queuedriver.disk.journal import Journal
+from queuedriver.driving.grounds import handoff_of
+from queuedriver.driving.startup import assemble
+from queuedriver.operating.queue import JOURNAL
 
 DRAIN = Options(drain=True)
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.chronicle import read_events
-from queuedriver.document import Document
-from queuedriver.fsck.check import check
+from queuedriver.check.check import check
+from queuedriver.claims.document import Document
+from queuedriver.format import names
 from queuedriver.network import doors
 from queuedriver.network.broker import Service
 from queuedriver.network.fuq_jobfile import JobFile, encode, task_docid
 from queuedriver.network.fuq_worker import WorkerOptions, run_worker
+from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
-from queuedriver.queue import JOURNAL, Queue
 from tests.drivers import FORKS, PATIENCE, Site, until
 
 WITH_ZEROMQ = ("pingpong", "roundrobin", "scale0")

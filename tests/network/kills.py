@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from queuedriver.units import format_duration
+from queuedriver.format.units import format_duration
 from tests.network.doors import PROTOCOLS, Running, open_doors
 
 WORKERS = 4

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from queuedriver import names
 from queuedriver.errors import RemoteProtocolError
+from queuedriver.format import names
 from queuedriver.network.meter import BURST, RATE, Meter
 from queuedriver.network.transport import AROUND, MAX_FRAMES, Gone, Message
 from queuedriver.network.workspace import Workspace

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from queuedriver.plan import LONGEST_POLL
+from queuedriver.driving.plan import LONGEST_POLL
 from tests.drivers import until
 from tests.testbed import nfs, work
 from tests.testbed.lab import Lab

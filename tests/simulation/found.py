@@ -7,13 +7,14 @@ no harm.
 
 from contextlib import suppress
 
-from queuedriver import names, operator
-from queuedriver.filesystem import Directory
-from queuedriver.handoff import Claim, Handoff
-from queuedriver.operator import Result
-from queuedriver.outputs import Outputs
-from queuedriver.queue import Queue
-from queuedriver.recovery import Recoverer
+from queuedriver.claims.handoff import Claim, Handoff
+from queuedriver.claims.outputs import Outputs
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.operating import operations
+from queuedriver.operating.operations import Result
+from queuedriver.operating.queue import Queue
 from tests.simulation.mutants import Mutant, mutant
 from tests.simulation.schedules import Schedule, schedule
 
@@ -78,7 +79,7 @@ def records_of_attempts_are_kept(self: Recoverer) -> None:
 SCHEDULES["records of attempts are kept"] = schedule("durable", (20, "reboot", 0))
 
 
-@mutant((operator, "_from_discarded"), scenes=("given up",), kinds={"switch": 1}, among=FOUND)
+@mutant((operations, "_from_discarded"), scenes=("given up",), kinds={"switch": 1}, among=FOUND)
 def retry_removes_the_next_report(
     queue: Queue, docids: list[str], came: dict[str, Result]
 ) -> dict[str, str]:

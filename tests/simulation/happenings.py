@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from queuedriver.liveness import LEASE
+from queuedriver.claims.liveness import LEASE
 from tests.simulation.disk import Inode
 from tests.simulation.world import MOST_STEPS, Killed, Process, World
 

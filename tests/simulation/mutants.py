@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from queuedriver import filesystem, handoff, names, recovery
-from queuedriver.filesystem import Directory
-from queuedriver.handoff import Claim, Completion, Handoff
-from queuedriver.outputs import Outputs, Written
-from queuedriver.setbacks import Fate, Setbacks
-from queuedriver.settings import names_to_try
+from queuedriver.claims import handoff, recovery
+from queuedriver.claims.handoff import Claim, Completion, Handoff
+from queuedriver.claims.outputs import Outputs, Written
+from queuedriver.claims.setbacks import Fate, Setbacks
+from queuedriver.disk import filesystem
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.format.settings import names_to_try
 from tests.simulation.happenings import Interruption
 from tests.simulation.scene import INPUT, OUTPUTS
 from tests.simulation.schedules import KINDS, Schedule, hunt, hunt_for

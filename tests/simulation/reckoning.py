@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.records import Report
-from queuedriver.settings import Settings
+from queuedriver.format import names
+from queuedriver.format.records import Report
+from queuedriver.format.settings import Settings
 from tests.simulation.disk import Disk
 from tests.simulation.scene import INPUT, OUTPUTS, Submission, entries, find
 from tests.simulation.world import Violation

@@ -8,19 +8,21 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from queuedriver import driver as driver_module
-from queuedriver import names, operator, startup
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer, draw_salt
+from queuedriver.claims.outputs import Output, Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving import driver as driver_module
+from queuedriver.driving import startup
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.startup import Crew
 from queuedriver.errors import AlreadyThere, QueueError, TryLater
-from queuedriver.filesystem import Directory
-from queuedriver.lane import Lane, Owner
-from queuedriver.liveness import Observer, draw_salt
+from queuedriver.format import names
+from queuedriver.format.settings import Publication
+from queuedriver.operating import operations
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.outputs import Output, Target
-from queuedriver.queue import Queue
-from queuedriver.settings import Publication
-from queuedriver.startup import Crew
 from tests.simulation.happenings import Happenings, Interruption
 from tests.simulation.reckoning import Ledger, kept_for_a_week, left_over, reckon
 from tests.simulation.scene import (
@@ -180,11 +182,11 @@ class Run:
                         break
 
     def _retry(self) -> None:
-        with Queue.open(INPUT) as queue, operator.journal_of(queue) as journal:
+        with Queue.open(INPUT) as queue, operations.journal_of(queue) as journal:
             for docid in self.scene.retried:
                 for _ in range(_TRIES):
                     self.world.sleep(_MOMENT)
-                    (result,) = operator.retry(queue, [docid], journal)
+                    (result,) = operations.retry(queue, [docid], journal)
                     if result.came == "done":
                         break
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver import names, settings
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
+from queuedriver.format import names, settings
+from queuedriver.format.settings import Settings
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.queue import Queue
-from queuedriver.settings import Settings
 from tests.simulation.disk import Disk, Inode
 from tests.simulation.seams import installed
 from tests.simulation.world import World

@@ -21,14 +21,15 @@ from typing import Any, Self
 
 import filelock
 
-from queuedriver import filesystem, journal, liveness, mounts, picking, recovery
-from queuedriver.filesystem import Directory
-from queuedriver.liveness import Identity
-from queuedriver.picking import Order, Picker, Share
+from queuedriver.claims import liveness, picking, recovery
+from queuedriver.claims.liveness import Identity
+from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.disk import filesystem, journal, mounts
+from queuedriver.disk.filesystem import Directory
 from queuedriver.processors import children
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
-from queuedriver.recovery import Recoverer
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuedriver import filesystem
+from queuedriver.disk import filesystem
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import RENAME_NOREPLACE, Kernel, Libc
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from queuedriver import names
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.claims.document import Document
+from queuedriver.claims.liveness import CRASHED, LEASE, Observer, Registration, identify
+from queuedriver.claims.outcomes import Released, from_exception
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.setbacks import Setbacks
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
+from queuedriver.disk.output_id import landmark
+from queuedriver.driving.driver import Driver
 from queuedriver.errors import CannotUse, FileSystemTrouble, TakenBack
-from queuedriver.filesystem import Directory
-from queuedriver.journal import Journal
-from queuedriver.landmarks import landmark
-from queuedriver.liveness import CRASHED, LEASE, Observer, Registration, identify
+from queuedriver.format import names
 from queuedriver.options import Options
-from queuedriver.outcome import Released, from_exception
-from queuedriver.recovery import Recoverer
-from queuedriver.setbacks import Setbacks
 from tests.simulation.seams import seam
 
 if TYPE_CHECKING:

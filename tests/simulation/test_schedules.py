@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.loop import Loop
-from queuedriver.plan import Seen
+from queuedriver.driving.loop import Loop
+from queuedriver.driving.plan import Seen
 from tests.simulation.campaign import campaign
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.schedules import broken, draw, outline, schedule, shrunk, story

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from greenlet import getcurrent, greenlet
 
+from queuedriver.claims.liveness import Identity
 from queuedriver.errors import QueueError
-from queuedriver.liveness import Identity
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Kernel, Open
 

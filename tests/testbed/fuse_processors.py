@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
+from queuedriver.claims.outputs import Output
 from queuedriver.errors import PermanentError
-from queuedriver.outputs import Output
 
 
 def obey(document: Document) -> Iterator[Output]:

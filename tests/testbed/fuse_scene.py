@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from queuedriver import names
+from queuedriver.format import names
 from tests.drivers import Ended, Running, Site, until
 from tests.testbed.fuse_ground import Options
 from tests.testbed.fuse_mount import Faulty

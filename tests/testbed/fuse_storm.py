@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from queuedriver import names
-from queuedriver.queue import Queue
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from tests.testbed.fuse_ground import Options
 from tests.testbed.fuse_mount import Faulty, missing
 from tests.testbed.fuse_rules import Rule

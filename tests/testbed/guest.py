@@ -23,7 +23,7 @@ PORT = 9000
 # The directory of the test, on the host and in every guest.
 LAB = "/run/lab"
 # Imported once, and not by each fork.
-_WARM = ("queuedriver", "queuedriver.fsck", "queuedriver.processors.call", "tests.testbed.work")
+_WARM = ("queuedriver", "queuedriver.check", "queuedriver.processors.call", "tests.testbed.work")
 
 
 def run(*command: str, may_fail: bool = False) -> str:

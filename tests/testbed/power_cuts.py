@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from queuedriver import names
-from queuedriver.filesystem import make_directory
-from queuedriver.fsck.check import check, repair
-from queuedriver.queue import Queue
+from queuedriver.check.check import check, repair
+from queuedriver.disk.filesystem import make_directory
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from tests.testbed import work
 from tests.testbed.flakey import DISK, WHERE, FlakeyDisk, e2fsck
 from tests.testbed.guest import LAB, mount, run

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from queuedriver import names
+from queuedriver.format import names
 from tests.drivers import until
 from tests.testbed import work
 from tests.testbed.lab import PATIENCE, Errand

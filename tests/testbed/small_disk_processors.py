@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from queuedriver.document import Document
+from queuedriver.claims.document import Document
 
 
 def _double(beside: Path, document: Document) -> bytes:

@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
-from queuedriver import names
-from queuedriver.document import Document
-from queuedriver.driver import Driver
-from queuedriver.filesystem import Directory
+from queuedriver.claims.document import Document
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.driver import Driver
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.queue import Queue
 from tests.testbed.guest import LAB
 
 _IN_MOVED_TO = 0x80

@@ -20,15 +20,15 @@ WATCHDOG = Path(watchdogd.__file__).parent
 # Facts in, decisions out: these touch nothing, and bring nothing along that does.
 PURE = {
     "queuedriver.errors",
-    "queuedriver.names",
-    "queuedriver.plan",
-    "queuedriver.outcome",
-    "queuedriver.units",
-    "queuedriver.event",
-    "queuedriver.decoding",
+    "queuedriver.format.names",
+    "queuedriver.driving.plan",
+    "queuedriver.claims.outcomes",
+    "queuedriver.format.units",
+    "queuedriver.format.event",
+    "queuedriver.format.decoding",
     "queuedriver.options",
     "queuedriver.processors.answers",
-    "queuedriver.settings",
+    "queuedriver.format.settings",
     "queuedriver.pipeline.model",
     "queuedriver.pipeline.complaints",
     "queuedriver.pipeline.drawing",
@@ -43,6 +43,11 @@ PURE = {
     "watchdogd.past",
     "watchdogd.policy",
 }
+# A package's `__init__` is its map, and imports nothing.
+MAPS = {
+    f"queuedriver.{package}" for package in ("format", "disk", "claims", "driving", "operating")
+}
+PURE |= MAPS
 # Of a protocol all is pure.
 PROTOCOLS = ROOT / "protocols"
 PURE |= {
@@ -50,40 +55,40 @@ PURE |= {
 }
 # What a driver does, turn by turn.
 LOOPS = {
-    "queuedriver.driver",
-    "queuedriver.hands",
-    "queuedriver.loop",
-    "queuedriver.presence",
-    "queuedriver.turn",
-    "queuedriver.lane",
-    "queuedriver.startup",
-    "queuedriver.grounds",
-    "queuedriver.backpressure",
+    "queuedriver.driving.driver",
+    "queuedriver.claims.hands",
+    "queuedriver.driving.loop",
+    "queuedriver.driving.presence",
+    "queuedriver.driving.turn",
+    "queuedriver.claims.lane",
+    "queuedriver.driving.startup",
+    "queuedriver.driving.grounds",
+    "queuedriver.driving.backpressure",
 }
 # What the loops are made of.
 PARTS = {
-    "queuedriver.queue",
-    "queuedriver.submission",
-    "queuedriver.feeds",
-    "queuedriver.picking",
-    "queuedriver.handoff",
-    "queuedriver.setbacks",
-    "queuedriver.recovery",
-    "queuedriver.outputs",
-    "queuedriver.document",
-    "queuedriver.records",
-    "queuedriver.settings",
-    "queuedriver.limits",
-    "queuedriver.signals",
-    "queuedriver.liveness",
-    "queuedriver.beats",
-    "queuedriver.wake",
-    "queuedriver.mounts",
-    "queuedriver.journal",
-    "queuedriver.chronicle",
-    "queuedriver.sweeping",
-    "queuedriver.runtime",
-    "queuedriver.filesystem",
+    "queuedriver.operating.queue",
+    "queuedriver.operating.submission",
+    "queuedriver.disk.upstreams",
+    "queuedriver.claims.picking",
+    "queuedriver.claims.handoff",
+    "queuedriver.claims.setbacks",
+    "queuedriver.claims.recovery",
+    "queuedriver.claims.outputs",
+    "queuedriver.claims.document",
+    "queuedriver.format.records",
+    "queuedriver.format.settings",
+    "queuedriver.driving.limits",
+    "queuedriver.driving.signals",
+    "queuedriver.claims.liveness",
+    "queuedriver.claims.heartbeat",
+    "queuedriver.driving.wake",
+    "queuedriver.disk.mounts",
+    "queuedriver.disk.journal",
+    "queuedriver.operating.chronicle",
+    "queuedriver.claims.sweeping",
+    "queuedriver.disk.runtime",
+    "queuedriver.disk.filesystem",
 }
 
 
@@ -213,12 +218,12 @@ def test_no_processor_leads_to_the_driver_or_to_a_queue(module: str) -> None:
     under = below(module)
     assert not under & LOOPS
     assert not under & {
-        "queuedriver.queue",
-        "queuedriver.handoff",
-        "queuedriver.recovery",
-        "queuedriver.setbacks",
-        "queuedriver.picking",
-        "queuedriver.journal",
+        "queuedriver.operating.queue",
+        "queuedriver.claims.handoff",
+        "queuedriver.claims.recovery",
+        "queuedriver.claims.setbacks",
+        "queuedriver.claims.picking",
+        "queuedriver.disk.journal",
     }
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.base import Processor
 from queuedriver.processors.command import CommandProcessor
 from queuedriver.processors.server import ServerProcessor
-from queuedriver.queue import Queue
 from tests.cli.processes import ENVIRON, command
 from watchdogd import hooks
 from watchdogd.cli.unit import unit_of

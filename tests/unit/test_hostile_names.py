@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver import names
+from queuedriver.claims.liveness import Registration, identify
 from queuedriver.cli import COMMANDS
 from queuedriver.cli import run as queuedriver
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
 from queuedriver.errors import PermanentError
-from queuedriver.liveness import Registration, identify
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.queue import Queue
 from tests.cli import pipelines
 from tests.cli.processes import on_terminal, read_until
 from watchdogd.cli import COMMANDS as WATCHDOGS

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver import names
+from queuedriver.claims.document import Document
 from queuedriver.cli import run as queuedriver
-from queuedriver.document import Document
-from queuedriver.driver import Driver
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.plan import Quit, Seen, Wait, plan
 from queuedriver.errors import NotPermitted
+from queuedriver.format import names
+from queuedriver.format.records import encode_report
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.plan import Quit, Seen, Wait, plan
 from queuedriver.processors.command import CommandProcessor
-from queuedriver.queue import Queue
-from queuedriver.records import encode_report
 from tests.cli import pipelines
 from tests.drivers import Site
-from tests.unit.test_records import a_report
+from tests.unit.format.test_records import a_report
 from watchdogd.cli import run as watchdogd
 from watchdogd.report import StageReport
 

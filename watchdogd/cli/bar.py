@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 from queuedriver.cli.render import shorten
-from queuedriver.units import format_duration
+from queuedriver.format.units import format_duration
 from watchdogd.keeper import Keeper
 from watchdogd.supervisor import Supervisor
 

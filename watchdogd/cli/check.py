@@ -10,11 +10,11 @@ import typer
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Column, columns_of, escape, escape_name, table, write, write_json
+from queuedriver.format.units import format_count
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
 from queuedriver.pipeline.drawing import draw
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.pipeline.reading import study
-from queuedriver.units import format_count
 from watchdogd.check import Findings, examine, this_host
 from watchdogd.cli.arguments import PipelineArgument, pipeline_file
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli.program import say
+from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import CannotUse, NotFound
-from queuedriver.filesystem import Directory
-from queuedriver.liveness import Observer
-from queuedriver.overview import Overview, overview
-from queuedriver.queue import Queue
+from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import Overview, overview
 from watchdogd import control
 from watchdogd.cli.arguments import Chosen
 from watchdogd.cli.seen import Facts, Result

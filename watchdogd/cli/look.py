@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli.render import columns_of, paint_for, width, write, write_json
-from queuedriver.liveness import Observer
 from watchdogd.cli.arguments import Chosen, PipelineArgument, PipelineFile, choose, either
 from watchdogd.cli.gathering import gather, impatiently
 from watchdogd.cli.hosts import read_hosts

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from queuedriver import operator
 from queuedriver.cli.arguments import confirm, opened
 from queuedriver.cli.operate import answer, meant, noting
 from queuedriver.cli.render import write_json
 from queuedriver.errors import NotFound
-from queuedriver.operator import Result
+from queuedriver.format.units import format_count
+from queuedriver.operating import operations
+from queuedriver.operating.operations import Result
 from queuedriver.pipeline.model import Stage
-from queuedriver.units import format_count
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose, nearest_first
 
 # Of several queues the one that did most for a document speaks for all.
@@ -87,7 +87,7 @@ def _stages(chosen: Chosen, word: str) -> str:
 def _retry_in(path: str, docids: list[str]) -> list[Result]:
     try:
         with opened(path) as queue, noting(queue) as journal:
-            return operator.retry(queue, docids, journal)
+            return operations.retry(queue, docids, journal)
     except NotFound:
         # Nothing has made the queue yet.
         return []

@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from queuedriver import names
-from queuedriver.chronicle import read_origins
-from queuedriver.dossier import Dossier, gather
+from queuedriver.claims.liveness import Observer
 from queuedriver.errors import CannotUse, NotFound
-from queuedriver.event import Event
-from queuedriver.history import history
-from queuedriver.liveness import Observer
+from queuedriver.format import names
+from queuedriver.format.event import Event
+from queuedriver.operating.chronicle import read_origins
+from queuedriver.operating.document_view import Dossier, gather
+from queuedriver.operating.history import history
+from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.pipeline.model import Pipeline, Stage
-from queuedriver.queue import JOURNAL, Queue
 
 _READY = ".ready"
 

@@ -12,10 +12,10 @@ import typer
 
 from queuedriver.cli.program import explain, say
 from queuedriver.errors import BadArgument, NotPermitted
+from queuedriver.format.units import format_count
+from queuedriver.operating.queue import check_path
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
-from queuedriver.queue import check_path
-from queuedriver.units import format_count
 from watchdogd import places
 from watchdogd.check import check_host
 from watchdogd.cli.arguments import pipeline_file

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name
-from queuedriver.units import format_duration, format_size
+from queuedriver.format.units import format_duration, format_size
 from watchdogd.cli.seen import AMISS, Result, SeenDriver, SeenStage, View
 from watchdogd.cli.words import Typed, standing_line, words_of
 

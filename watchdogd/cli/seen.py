@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from queuedriver.overview import Overview
+from queuedriver.operating.queue_view import Overview
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.hosts import Hosts
 from watchdogd.report import DriverReport, Move, Standing

@@ -14,7 +14,7 @@ import typer
 
 from queuedriver.cli.program import say
 from queuedriver.errors import BadArgument, ConfigError, NotFound
-from queuedriver.units import format_count
+from queuedriver.format.units import format_count
 from watchdogd import control
 from watchdogd.cli.arguments import (
     Chosen,

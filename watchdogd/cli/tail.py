@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import NotRegular
-from queuedriver.filesystem import regular_size
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK = 64 * 1024

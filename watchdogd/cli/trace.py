@@ -7,14 +7,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from queuedriver import why as whys
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
-from queuedriver.dossier import docid_of
 from queuedriver.errors import NotFound
-from queuedriver.event import Event, describe
-from queuedriver.reasons import facts
-from queuedriver.units import format_count, format_duration
+from queuedriver.format.event import Event, describe
+from queuedriver.format.units import format_count, format_duration
+from queuedriver.operating import why as whys
+from queuedriver.operating.document_view import docid_of
+from queuedriver.operating.reasons import facts
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose
 from watchdogd.cli.gathering import read_controls
 from watchdogd.cli.route import End, Route, Stop, route

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from queuedriver.overview import Counts, DriverView, Overview
+from queuedriver.operating.queue_view import Counts, DriverView, Overview
 from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost
 from watchdogd.cli.seen import Facts, SeenDriver, SeenStage, SeenWatchdog, View

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from queuedriver.units import format_count, format_duration, format_instant
+from queuedriver.format.units import format_count, format_duration, format_instant
 from watchdogd.cli.seen import AMISS, SeenDriver, SeenWatchdog, View
 
 # Of drivers that are not well for one reason, no more than this are named.

@@ -1,0 +1,71 @@
+"""Look twice, judge, and mend until there is nothing left that can be mended.
+
+A check is safe while drivers run: what breaks a rule is named only when a second look, half a
+second after the first, still sees it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from queuedriver.check.facts import Finding
+from queuedriver.check.mend import Mender
+from queuedriver.check.notes import NOTES
+from queuedriver.check.rules import RULES
+from queuedriver.check.survey import survey
+from queuedriver.claims.liveness import Observer
+from queuedriver.operating.queue import Queue
+
+# Longer than a driver takes from one rename of a hand-off to the next.
+PAUSE = 0.5
+# Some things are seen only when others are mended.
+_ROUNDS = 4
+
+
+class Repair(NamedTuple):
+    """What was mended, and what a check finds after it."""
+
+    mended: list[Finding]
+    left: list[Finding]
+
+
+def check(
+    queue: Queue, *, clock: Callable[[], float] = time.time, pause: float = PAUSE
+) -> list[Finding]:
+    """Every broken rule, then every note."""
+    observer = Observer()
+    found = _look(queue, observer, clock)
+    if any(one.broken for one in found):
+        before = {_key(one) for one in found}
+        time.sleep(pause)
+        found = _look(queue, observer, clock)
+        found = [one for one in found if not one.broken or _key(one) in before]
+    return found
+
+
+def repair(queue: Queue, *, clock: Callable[[], float] = time.time, pause: float = PAUSE) -> Repair:
+    """Mend what can be mended."""
+    mended: list[Finding] = []
+    left = check(queue, clock=clock, pause=pause)
+    mender = Mender(queue, clock)
+    for _ in range(_ROUNDS):
+        todo = [one for one in left if one.broken and one.repair]
+        if not todo:
+            break
+        mender.mend(todo)
+        left = check(queue, clock=clock, pause=pause)
+        still = {_key(one) for one in left if one.broken}
+        done = [one for one in todo if _key(one) not in still]
+        if not done:
+            break
+        mended += done
+    return Repair(mended, left)
+
+
+def _look(queue: Queue, observer: Observer, clock: Callable[[], float]) -> list[Finding]:
+    facts = survey(queue, observer, clock())
+    return [one for rule in (*RULES.values(), *NOTES.values()) for one in rule(facts)]
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.rule, finding.subject

@@ -1,0 +1,1 @@
+"""Claims: what to try next, who has what, and how each attempt ends."""

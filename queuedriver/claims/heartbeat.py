@@ -1,0 +1,101 @@
+"""A driver shows that it lives: its registration, kept fresh by a small thread.
+
+The thread runs beside a document however long that takes, so what else must not wait for its end is
+looked at there, too (`look`). It is silent while C code holds the interpreter's lock.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from queuedriver.claims.liveness import Counters, Registration
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format.event import encodable
+
+# Often enough for `status` to be worth reading; a beat is one small file.
+BEAT = 5.0
+NETWORK_BEAT = 30.0
+# Self-fencing: with no beat written for this part of the lease, write one or do not commit.
+FENCE = 2 / 3
+_RATE_WINDOW = 60.0
+
+
+class Beats:
+    """One driver's registration in its input queues, kept fresh by a small daemon thread."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        directories: list[Directory],
+        report: Callable[[], tuple[str, str, Counters]],
+        interval: float = BEAT,
+        look: Callable[[], object] = lambda: None,
+        durable: bool = False,
+    ) -> None:
+        registration.processor = encodable(registration.processor)
+        self.registration = registration
+        self.last_at = time.monotonic()
+        self._directories = directories
+        self._report = report
+        self._interval = interval
+        # What else is to be seen to as often, also while a document is at hand.
+        self._look = look
+        # After a power cut, too, somebody must know whose unfinished outputs those are.
+        self._durable = durable
+        self._stop = threading.Event()
+        self._writing = threading.Lock()
+        self._history: list[tuple[float, int]] = []
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+
+    def start(self) -> None:
+        self.write()
+        self._thread.start()
+
+    def write(self) -> None:
+        """One beat, now. An OSError says that it could not be written."""
+        with self._writing:
+            registration = self.registration
+            registration.state, why, registration.counters = self._report()
+            registration.why = encodable(why)
+            registration.rate = self._rate(registration.counters.documents)
+            registration.beat += 1
+            registration.beat_at = time.time()
+            data = msgspec.json.encode(registration)
+            for directory in self._directories:
+                directory.write_aside(f"{registration.id}.json", data, self._durable)
+            self.last_at = time.monotonic()
+
+    def fresh(self) -> None:
+        """Before a commit: who has not shown life for long may have been declared dead."""
+        if time.monotonic() - self.last_at > self.registration.lease * FENCE:
+            self.write()
+
+    def leave(self, word: str, why: str) -> None:
+        """The last word, so that nobody takes our absence for a crash."""
+        self.stop()
+        self.registration.last_word = word
+        self.registration.last_why = encodable(why)
+        self.write()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+            with contextlib.suppress(OSError):
+                self.write()
+            with contextlib.suppress(OSError):
+                self._look()
+
+    def _rate(self, documents: int) -> float:
+        now = time.monotonic()
+        self._history = [one for one in self._history if one[0] > now - _RATE_WINDOW]
+        self._history.append((now, documents))
+        first_at, first = self._history[0]
+        return (documents - first) / (now - first_at) if now > first_at else 0.0

@@ -1,0 +1,221 @@
+"""One input queue as its driver sees it: what to try next, and what to do with a claim."""
+
+import os
+import time
+from typing import NamedTuple
+
+from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.liveness import DRIVERS, Observer
+from queuedriver.claims.outputs import Target
+from queuedriver.claims.picking import Candidate, Order, Picker, Share
+from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.setbacks import Setbacks
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
+from queuedriver.disk.output_id import landmark
+from queuedriver.errors import FileSystemTrouble
+from queuedriver.format.names import PRIVATE
+from queuedriver.format.settings import FILE, Settings
+from queuedriver.operating.queue import JOURNAL, Controls, Queue
+
+# How old a count of the living may be, for sharing out the docids; less while a driver is young,
+# because those that were started with it are.
+_SHARE_AGE = 2.0
+_YOUNG_SHARE_AGE = 0.05
+# An empty queue is not listed again sooner while a driver has others to work on.
+_REST = 0.05
+# Items of other users that are noted, each once.
+_MOST_NOTED = 1000
+
+
+class Owner(NamedTuple):
+    """The driver on whose behalf a lane works."""
+
+    driver: str
+    salt: str
+    host: str
+    held: set[str]
+
+
+class Lane:
+    """An input queue, its hand-off, its order and its recovery."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        targets: tuple[Target, ...],
+        settings: Settings,
+        owner: Owner,
+        observer: Observer,
+        order: Order = "fair",
+        archive: Directory | None = None,
+        await_writing: bool = True,
+    ) -> None:
+        self.queue = queue
+        self.drivers = queue.private.subdirectory(DRIVERS, create=True)
+        self.journal = Journal(os.path.join(queue.private.path, JOURNAL), owner.driver, owner.host)
+        self.handoff = Handoff(queue.directory, queue.private, targets, settings, archive)
+        self.setbacks = Setbacks(self.handoff, queue.name, owner.host, self.journal)
+        self.recoverer = Recoverer(
+            queue.directory,
+            self.drivers,
+            self.handoff,
+            self.setbacks,
+            self.journal,
+            observer,
+            (owner.driver, owner.salt),
+            owner.held,
+        )
+        found = queue.directory.status()
+        self._identity = found.device, found.inode
+        self.picker = Picker(queue.directory, order, self._share)
+        self.controls = Controls()
+        self._owner = owner
+        self._await_writing = await_writing
+        self._shared = Share()
+        self._shared_at = 0.0
+        self._born_at = time.monotonic()
+        self._rest_until = 0.0
+        # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
+        self._mtime = 0
+        self._in_pass = False
+        # Items this pass gave to try, less those that were lost.
+        self._given = 0
+        # How many may not be claimed, as of the latest pass and of the one at hand; and which of
+        # them have been noted.
+        self.withheld = 0
+        self._withheld = 0
+        self._noted: set[str] = set()
+        self._empty_mtime: int | None = None
+        self._empty_since = 0.0
+
+    def close(self) -> None:
+        self.journal.close()
+        self.handoff.close()
+        self.drivers.close()
+        self.queue.close()
+
+    def reopen(self) -> None:
+        """After trouble: every descriptor may be stale."""
+        self.picker.restart()
+        self._in_pass = False
+        directories = (
+            self.queue.directory,
+            self.queue.private,
+            self.drivers,
+            *self.handoff.directories(),
+        )
+        for directory in directories:
+            # What is missing inside the queue was removed by hand. Elsewhere it may be a mount that
+            # went away, and what is made in its place would be on another file system.
+            directory.reopen(create=directory.path.startswith(f"{self.queue.path}/"))
+            if directory is self.queue.directory:
+                self._recognize()
+
+    def _recognize(self) -> None:
+        """Raise while there is another directory at the queue's path: it is not mounted."""
+        found = self.queue.directory.status()
+        same = (found.device, found.inode) == self._identity
+        if not same and not self.queue.directory.present(os.path.join(PRIVATE, FILE)):
+            raise FileSystemTrouble(
+                f"{self.queue.path} is not the queue that it was; is it mounted?"
+            )
+
+    def probe(self) -> None:
+        """Raise while the input or an output cannot be written, or is another than it was."""
+        self.queue.private.probe()
+        for target in self.handoff.targets:
+            target.directory.probe()
+            if target.landmark and landmark(target.directory) != target.landmark:
+                raise FileSystemTrouble(
+                    f"{target.directory.path} is not the directory that it was; is it mounted?"
+                )
+
+    def next(self, now: float, alone: bool) -> Candidate | None:
+        """The next item to try; None after a pass that had none, or while this lane rests."""
+        while True:
+            if not self._in_pass:
+                if now < self._rest_until:
+                    return None
+                self._mtime = self.queue.directory.status().mtime_ns
+                self._in_pass = True
+                self._given = self._withheld = 0
+            candidate = self.picker.next()
+            if candidate is not None:
+                self._given += 1
+                return candidate
+            self._in_pass = False
+            self._end_of_pass(now)
+            # After a pass that gave work there may be more; after one whose every item was somebody
+            # else's (or a ghost of a stale listing) only waiting helps.
+            if self._given <= 0:
+                if not alone:
+                    self._rest_until = now + _REST
+                return None
+
+    def lost(self) -> None:
+        """The last item was somebody else's."""
+        self._given -= 1
+        self.picker.lost()
+
+    def refused(self, candidate: Candidate, error: PermissionError) -> None:
+        """The last item may not be renamed by us, as another user's in a sticky directory: it is
+        left where it is, and keeps nobody from the others. Raises where the queue is to blame."""
+        self._given -= 1
+        self._withheld += 1
+        if candidate.name in self._noted:
+            return
+        self.check_writable()
+        if len(self._noted) < _MOST_NOTED:
+            self._noted.add(candidate.name)
+            message = f"it may not be claimed ({error.strerror}): another user's, who must move it"
+            self.journal.note("refused", candidate.docid, message=message)
+
+    def check_writable(self) -> None:
+        """Raise where we may write no file, be it in the input or in an output."""
+        for directory in (self.queue.directory, *(one.directory for one in self.handoff.targets)):
+            name = f".probe-{os.getpid()}"
+            directory.write_aside(name, b"")
+            directory.remove(name)
+
+    @property
+    def sharers(self) -> int:
+        """How many drivers take from this queue, as of the latest pass."""
+        return self._shared.of
+
+    def wake(self) -> None:
+        self._rest_until = 0.0
+
+    def empty_for(self, now: float) -> float:
+        """For how long the queue has been seen empty by whole listings; negative if it is not."""
+        return now - self._empty_since if self._empty_mtime is not None else -1.0
+
+    def _end_of_pass(self, now: float) -> None:
+        """Two listings prove it drained only when the directory did not change from before the
+        first to after the second."""
+        self.withheld = self._withheld
+        if not self._await_writing:
+            self.picker.listing.writing = 0
+        if self.picker.listing.unfinished:
+            self._empty_mtime = None
+            return
+        after = self.queue.directory.status().mtime_ns
+        if self._empty_mtime != after:
+            unchanged = self._mtime == after
+            self._empty_mtime = after if unchanged else None
+            self._empty_since = now
+
+    def _share(self) -> Share:
+        """Which docids to try first: the living drivers divide them by hash."""
+        now = time.monotonic()
+        young = now - self._born_at < _SHARE_AGE
+        if now - self._shared_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
+            self._shared_at = now
+            living = sorted(
+                one.id
+                for one, verdict in self.recoverer.registrations()
+                if verdict == "alive" and not one.last_word
+            )
+            me = self._owner.driver
+            self._shared = Share(living.index(me), len(living)) if me in living else Share()
+        return self._shared

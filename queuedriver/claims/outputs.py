@@ -1,0 +1,258 @@
+"""What one claim writes into its output queues before it commits.
+
+Every file is `<docid>.<N>.writing[.<ext>]` with the N of the claim, so whatever a crash leaves is
+known to be unfinished, and whose. Names are noted before the files are made.
+"""
+
+import errno
+import io
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.claims.outcomes import Failure
+from queuedriver.disk.filesystem import Directory, copy_all, regular_size
+from queuedriver.driving.limits import Limits
+from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
+from queuedriver.format import names
+from queuedriver.format.settings import Publication
+
+# What a write says of this output alone: its name is taken, or too much for this file system.
+_OF_THE_OUTPUT = frozenset(
+    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG}
+)
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One output of a document, when there is more to say than its bytes.
+
+    `docid` is the document's own and `queue` the first output queue unless said otherwise. A Path
+    is moved away from where it is.
+    """
+
+    data: bytes | str | Path
+    docid: str | None = None
+    queue: str | None = None
+    ext: str | None = None
+
+
+Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """One output: in which output queue, under which name while unfinished, and which after."""
+
+    queue: int
+    writing: str
+    final: str
+
+
+class Target(NamedTuple):
+    """An output queue as its writers see it."""
+
+    name: str
+    directory: Directory
+    publication: Publication
+    # Tells the directory from another one that is there while it is not mounted.
+    landmark: str = ""
+
+
+class Outputs:
+    """The outputs of one claim."""
+
+    __slots__ = ("_docid", "_targets", "_token", "usual", "written")
+
+    def __init__(self, docid: str, token: str, targets: tuple[Target, ...]) -> None:
+        self._docid = docid
+        self._token = token
+        self._targets = targets
+        self.written: list[Written] = []
+        # Whether there is just one, under the document's own docid in the first output queue:
+        # then recovery can name it without a plan.
+        self.usual = False
+
+    def take(self, answer: Answer, limits: Limits) -> None:
+        """Write what a processor answered. An iterator is consumed under the document's limits."""
+        if type(answer) is bytes:
+            self._write(answer, self._note(None, None, None))
+        elif answer is None:
+            return
+        elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
+            self._take_one(answer)
+        elif not isinstance(answer, Iterable) or isinstance(answer, Mapping | io.IOBase):
+            # What a mapping or an open file iterates over is not what was meant.
+            raise _bad_answer(answer)
+        else:
+            iterator = limits.run(iter, answer)
+            nothing = object()
+            while (one := limits.run(next, iterator, nothing)) is not nothing:
+                self._take_one(one)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is an output queue at all."""
+        return bool(self._targets)
+
+    def reserve(
+        self, docid: str | None = None, queue: str | None = None, ext: str | None = None
+    ) -> str:
+        """The path of a further output, for the caller to create."""
+        return self._path(self._note(docid, queue, ext))
+
+    def open_reserved(self) -> int:
+        """A descriptor of a further output under the document's own docid."""
+        noted = self._note(None, None, None)
+        try:
+            return self._targets[noted.queue].directory.open_new(noted.writing)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def forget(self, path: str) -> None:
+        """Drop a reserved output that is not wanted after all."""
+        # By the whole path: in each of several output queues its name is the same.
+        for noted in [one for one in self.written if self._path(one) == path]:
+            self._targets[noted.queue].directory.remove_all(noted.writing)
+            self.written.remove(noted)
+            self.usual = False
+
+    def discard(self) -> None:
+        """Remove everything written: the claim failed, or was taken back."""
+        for noted in self.written:
+            self._targets[noted.queue].directory.remove_all(noted.writing)
+        self.written.clear()
+        self.usual = False
+
+    def _path(self, noted: Written) -> str:
+        return os.path.join(self._targets[noted.queue].directory.path, noted.writing)
+
+    def _take_one(self, answer: object) -> None:
+        output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]
+        data: object = output.data
+        if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike):
+            raise _bad_answer(data)
+        noted = self._note(output.docid, output.queue, output.ext)
+        if isinstance(data, str):
+            try:
+                data = data.encode()
+            except UnicodeEncodeError as error:
+                raise _failed(f"the text cannot be written as UTF-8: {error}") from None
+        if isinstance(data, os.PathLike):
+            self._move(os.path.abspath(os.fspath(data)), noted)
+        else:
+            self._write(bytes(data), noted)
+
+    def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
+        """Choose the names of an output and remember them, before anything is made."""
+        if not self._targets:
+            raise _failed("the document has an output, but the driver was given no --to")
+        if docid is queue is ext is None and not self.written:
+            docid = self._docid
+            noted = Written(0, f"{docid}.{self._token}.writing", self._final(0, docid))
+            self.written.append(noted)
+            self.usual = True
+            return noted
+        self.usual = False
+        index = 0 if queue is None else self._index(queue)
+        try:
+            docid = self._docid if docid is None else names.check_docid(docid)
+            ext = "" if ext is None else names.check_ext(ext)
+        except (BadDocid, BadArgument) as error:
+            raise _failed(f"an output cannot be named: {error}") from None
+        final = self._final(index, docid)
+        noted = Written(index, names.writing_name(docid, self._token, ext), final)
+        if any(one.queue == index and one.final == final for one in self.written):
+            where = self._targets[index].name
+            raise _failed(f"two outputs of one document would both be {final!r} in {where}")
+        self.written.append(noted)
+        return noted
+
+    def _final(self, index: int, docid: str) -> str:
+        try:
+            return self._targets[index].publication.name(docid)
+        except BadDocid as error:
+            raise _failed(f"an output cannot be named: {error}") from None
+
+    def _index(self, queue: str) -> int:
+        for index, target in enumerate(self._targets):
+            if queue in (target.name, target.directory.path):
+                return index
+        known = ", ".join(target.name for target in self._targets) or "none"
+        raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
+
+    def _write(self, data: bytes, noted: Written) -> None:
+        try:
+            self._targets[noted.queue].directory.write_new(noted.writing, data)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+    def _cannot(self, error: OSError) -> OSError:
+        """Our own writing failed. But for a name or a size that will never do, that is never the
+        document's fault: a directory that was removed or made read-only is nobody's. Nor is it the
+        file system's when this process has too many files open."""
+        if error.errno in _OF_THE_OUTPUT or error.errno == errno.EMFILE:
+            return error
+        return trouble(error, f"writing an output of {self._docid!r}")
+
+    def _move(self, path: str, noted: Written) -> None:
+        directory = self._targets[noted.queue].directory
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise _failed(f"the answer names a file that is not there: {path}") from None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise _not_regular(path) from None
+            raise
+        try:
+            if regular_size(source) is None:
+                raise _not_regular(path)
+            # A claimed file, its own or another's, is what an answer may name but not move.
+            item = names.parse(os.path.basename(path))
+            claimed = item is not None and item.state in (names.WORKING, names.WRITTEN)
+            if not claimed and _renamed(path, directory, noted.writing):
+                return
+            self._copy(source, directory, noted)
+        finally:
+            os.close(source)
+        if not claimed:
+            os.unlink(path)
+
+    def _copy(self, source: int, directory: Directory, noted: Written) -> None:
+        try:
+            target = directory.open_new(noted.writing)
+            try:
+                copy_all(source, target)
+            finally:
+                os.close(target)
+        except OSError as error:
+            raise self._cannot(error) from None
+
+
+def _renamed(path: str, directory: Directory, name: str) -> bool:
+    """Move a file in; False when it is on another mount, be that of the same file system."""
+    try:
+        os.rename(path, name, dst_dir_fd=directory.fd)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def _not_regular(path: str) -> ProcessorFailed:
+    return _failed(f"the answer names something that is not a regular file: {path}")
+
+
+def _failed(message: str) -> ProcessorFailed:
+    return ProcessorFailed(Failure(cause="bad-answer", message=message))
+
+
+def _bad_answer(answer: object) -> ProcessorFailed:
+    kind = type(answer).__name__
+    return _failed(
+        f"the processor answered with a {kind}; it may answer bytes, str, Path, Output, None, "
+        "or an iterable of them"
+    )

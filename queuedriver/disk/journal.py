@@ -1,0 +1,277 @@
+"""Notes what happens to documents: one append-only file of JSON lines per writer.
+
+    .queuedriver/journal/<writer>.jsonl              what this writer notes now
+    .queuedriver/journal/<writer>.<14 hex>.jsonl     rotated away then (microseconds, epoch)
+
+A writer is a driver id, or `put-<host>` for the submitters of one host: no file is written by two
+hosts, because network file systems lose lines when two append. Lines are kept in memory for 0.1 s
+and leave in one write(2) with O_APPEND, so a crash costs the last 0.1 s and at most cuts the last
+line; the next writer starts on a line of its own, and a reader (`chronicle.py`) skips what does not
+parse.
+
+The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
+file system) stop no work and charge no document: a bounded number of lines waits for better times,
+the oldest are dropped, and the journal says later how many.
+"""
+
+import errno
+import os
+import re
+import stat
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format.event import Event, encode
+from queuedriver.format.units import format_count
+
+# Seconds between two writes: a write per event would cost a twentieth of the work.
+INTERVAL = 0.1
+# After trouble, seconds until the next attempt.
+_RETRY = 1.0
+MAX_BYTES = 64 << 20
+KEEP = 8
+# A few MB; at a thousand documents a second, ten seconds of a full disk.
+_MAX_PENDING = 10_000
+# `.queuedriver/journal`: where others may write, these two are to be no symlinks.
+INSIDE = 2
+
+_WRITER = re.compile(r"[A-Za-z0-9_-]{1,80}")
+FILE = re.compile(rf"({_WRITER.pattern})(?:\.([0-9a-f]{{14}}))?\.jsonl")
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
+
+
+def submitter(host: str) -> str:
+    """The writer that all submitters of one host are."""
+    return "put-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
+
+
+def operator(host: str) -> str:
+    """The writer that all operators of one host are."""
+    return "operator-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
+
+
+class Journal:
+    """What one writer notes. For one thread; a forked child starts with nothing noted."""
+
+    def __init__(
+        self,
+        directory: str,
+        writer: str,
+        host: str,
+        interval: float = INTERVAL,
+        max_bytes: int = MAX_BYTES,
+        keep: int = KEEP,
+    ) -> None:
+        if not _WRITER.fullmatch(writer):
+            raise ValueError(f"{writer!r} cannot name a journal: letters, digits, '_' and '-' can")
+        self.directory = directory
+        self.writer = writer
+        self.host = host
+        self.interval = interval
+        self.max_bytes = max_bytes
+        self.keep = keep
+        self.path = os.path.join(directory, f"{writer}.jsonl")
+        # Why the last write failed; None while all is well.
+        self.trouble: OSError | None = None
+        self._pending: list[Event] = []
+        self._dropped = 0
+        self._due = 0.0
+        self._fd = -1
+        # The file ends within a line: a crash or a full disk cut it.
+        self._torn = False
+        _journals.add(self)
+
+    def note(
+        self,
+        event: str,
+        docid: str = "",
+        *,
+        at: float | None = None,
+        token: str | None = None,
+        queue: str | None = None,
+        attempt: int | None = None,
+        seconds: float | None = None,
+        cause: str | None = None,
+        message: str | None = None,
+        outputs: tuple[str, ...] | None = None,
+        renamed: str | None = None,
+    ) -> None:
+        """Remember an event. Costs a fraction of a microsecond, touches nothing, cannot fail."""
+        pending = self._pending
+        if len(pending) >= _MAX_PENDING:
+            self._drop()
+        pending.append(
+            Event(
+                at=time.time() if at is None else at,
+                event=event,
+                docid=docid,
+                token=token,
+                host=self.host,
+                driver=self.writer,
+                queue=queue,
+                attempt=attempt,
+                seconds=seconds,
+                cause=cause,
+                message=message,
+                outputs=outputs,
+                renamed=renamed,
+            )
+        )
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """What was noted and is not written yet, the latest last."""
+        return self._pending
+
+    @property
+    def unnoted(self) -> str:
+        """What to say of lines that could not be written; empty while all were."""
+        if not (self.trouble and self._pending):
+            return ""
+        lost = format_count(len(self._pending) + self._dropped, "line")
+        why = self.trouble.strerror or str(self.trouble)
+        return f"{self.path} could not be written ({why}), so history lacks the last {lost}"
+
+    def flush_if_due(self, now: float) -> None:
+        """Write what was noted, if the last write is `interval` ago. `now` is monotonic."""
+        if self._pending and now >= self._due:
+            self.flush()
+            self._due = now + (_RETRY if self.trouble else self.interval)
+
+    def flush(self) -> None:
+        """Write what was noted; what cannot be written stays noted."""
+        if not self._pending:
+            return
+        batch = [*self._notice(), *self._pending]
+        try:
+            fd = self._writable()
+            lead = b"\n" if self._torn else b""
+            data = lead + encode(batch)
+            written = os.write(fd, data)
+        except OSError as error:
+            self.trouble = error
+            self._release()
+            return
+        self.trouble = None
+        if written == len(data):
+            self._pending, self._dropped, self._torn = [], 0, False
+            return
+        self._torn = data[written - 1 : written] != b"\n"
+        # Short on a full disk: the next attempt will say why. Lines that went whole are done with,
+        # also one that lacks only its end: it parses, and the next write begins with that end.
+        done = data.count(b"\n", len(lead), written)
+        if written > len(lead) and data[written : written + 1] == b"\n":
+            done += 1
+        if done:
+            self._pending = batch[done:]
+            self._dropped = 0
+
+    def close(self) -> None:
+        """Write what was noted and give the descriptor back."""
+        self.flush()
+        self._release()
+
+    def _drop(self) -> None:
+        # A tenth at once: dropping one from the head of a list moves all the others.
+        count = _MAX_PENDING // 10
+        del self._pending[:count]
+        self._dropped += count
+
+    def _notice(self) -> list[Event]:
+        if not self._dropped:
+            return []
+        lost = format_count(self._dropped, "line")
+        why = f": {self.trouble.strerror}" if self.trouble else ""
+        return [
+            Event(
+                at=self._pending[0].at,
+                event="dropped",
+                host=self.host,
+                driver=self.writer,
+                message=f"the journal could not be written, and {lost} before this were lost{why}",
+            )
+        ]
+
+    def _writable(self) -> int:
+        if self._fd < 0:
+            self._open()
+        found = os.fstat(self._fd)
+        # Deleted by somebody who made room, or full.
+        if not found.st_nlink or found.st_size >= self.max_bytes:
+            self._release()
+            if found.st_nlink:
+                # A journal that cannot be rotated grows.
+                with suppress(OSError):
+                    self._rotate(found)
+            self._open()
+        return self._fd
+
+    def _open(self) -> None:
+        try:
+            directory = Directory.open(self.directory, inside=INSIDE)
+        except FileNotFoundError:
+            # Only this one level: where there is no queue, a journal must not make one.
+            above, name = os.path.split(self.directory)
+            parent = Directory.open(above, inside=INSIDE - 1)
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=parent.fd)
+            finally:
+                parent.close()
+            directory = Directory.open(self.directory, inside=INSIDE)
+        try:
+            fd = os.open(f"{self.writer}.jsonl", _APPEND, 0o666, dir_fd=directory.fd)
+        finally:
+            directory.close()
+        self._fd = fd
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", self.path)
+        self._torn = bool(found.st_size) and os.pread(fd, 1, found.st_size - 1) != b"\n"
+
+    def _release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            # A close may report what an earlier write could not do; there is no way back then.
+            with suppress(OSError):
+                os.close(fd)
+
+    def _rotate(self, ours: os.stat_result) -> None:
+        there = os.stat(self.path, follow_symlinks=False)
+        # Another submitter of this host may have been faster, and the name is a new file's.
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            return
+        name = f"{self.writer}.jsonl"
+        rotated = f"{self.writer}.{time.time_ns() // 1000:014x}.jsonl"
+        directory = Directory.open(self.directory, inside=INSIDE)
+        try:
+            # It may be faster even now, and in the same microsecond: never replace what it rotated.
+            directory.rename_new(name, rotated)
+            old = sorted(
+                name
+                for name in directory.names()
+                if (found := FILE.fullmatch(name)) and found[1] == self.writer and found[2]
+            )
+            for name in old[: max(0, len(old) - self.keep)]:
+                directory.unlink(name)
+        finally:
+            directory.close()
+
+    def _forget(self) -> None:
+        self._pending = []
+        self._dropped = 0
+        self._release()
+
+
+def _forget_in_child() -> None:
+    # What the parent noted is the parent's to write.
+    for journal in list(_journals):
+        journal._forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

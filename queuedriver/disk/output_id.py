@@ -1,0 +1,64 @@
+"""Is a directory still the one it was? Where a file system is not mounted there is another.
+
+A `.written` whose output is nowhere to be found was published by somebody, and its input may go:
+that is so only in the directory it was written to. So each output has a landmark, some random
+digits in `.queuedriver/landmark`, and each input notes those of its outputs in
+`.queuedriver/landmarks.json` before its first claim. Where the two differ nothing is recovered.
+"""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import NotRegular, trouble
+from queuedriver.format import names
+from queuedriver.format.decoding import decode
+
+_FILE = "landmark"
+_NOTED = "landmarks.json"
+_LIMIT = 64
+
+
+def landmark(directory: Directory, create: bool = False) -> str:
+    """The landmark of a directory; empty where there is none."""
+    try:
+        private = directory.subdirectory(names.PRIVATE, create)
+    except FileNotFoundError:
+        return ""
+    try:
+        if create and not private.present(_FILE):
+            try:
+                private.write_first(_FILE, os.urandom(8).hex().encode(), durable=True)
+            except FileExistsError:
+                # Another driver was as new here as we are; its landmark is as good.
+                pass
+        return private.read(_FILE, _LIMIT).decode(errors="replace")
+    except FileNotFoundError as error:
+        if create:
+            # It was there a moment ago. To note that there is none would make a stranger of it.
+            raise trouble(error, "reading the landmark") from None
+        return ""
+    finally:
+        private.close()
+
+
+def noted(private: Directory) -> dict[str, str]:
+    """What a queue knows of its outputs: their paths, as its settings have them, and landmarks."""
+    try:
+        return decode(private.read(_NOTED), dict[str, str])
+    except (FileNotFoundError, NotRegular, msgspec.DecodeError):
+        return {}
+
+
+def note(private: Directory, marks: Mapping[str, str]) -> None:
+    """Durable before it returns, as the settings are."""
+    if noted(private) != marks:
+        private.write_aside(_NOTED, msgspec.json.encode(marks), durable=True)
+
+
+def strangers(private: Directory, marks: Mapping[str, str]) -> list[str]:
+    """The paths at which there is another directory than there was."""
+    known = noted(private)
+    return [path for path, mark in marks.items() if known.get(path, mark) != mark]

@@ -1,0 +1,1 @@
+"""Driving: one loop that claims, processes and hands over. `driver` is to be read first."""

@@ -1,0 +1,228 @@
+"""How long a document may take, and how a driver is asked to leave.
+
+Signals only record (`signals.py`), with one exception: between `arm` and `disarm`, while code of
+the user's runs in this process, the alarm and the second signal raise Interrupted into it.
+Processors that wait for other processes poll `wake_fd` and ask `reason` instead.
+
+    soft limit   the interval timer, repeated each second: a handler may swallow the first
+    hard limit   faulthandler's own thread, which needs no GIL: dumps all stacks and exits. Arming
+                 it for each document costs more than a rename, so it is armed for longer than
+                 needed, and again only when less than the limit remains: a document is ended
+                 between 1 and 1.25 times its hard limit.
+"""
+
+import faulthandler
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from io import FileIO
+from types import FrameType
+from typing import Any
+
+from queuedriver.driving.live_status import Board
+from queuedriver.driving.signals import Signals
+from queuedriver.errors import Interrupted
+
+# Why a driver leaves.
+ASKED = "it was asked to"
+QUIT_FILE = "there is a QUIT file"
+
+_HARD_MARGIN = 1.25
+_REPEAT = 1.0
+_SOON = 0.001
+# Which signals ask a driver to leave.
+_WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Limits(Signals):
+    """The time-outs of one driver, and what signals it got."""
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        hard_after: float = 30.0,
+        grace: float = 60.0,
+        dump: FileIO | None = None,
+        board: Board | None = None,
+    ) -> None:
+        super().__init__()
+        self.timeout = timeout
+        self.hard = timeout + hard_after if timeout is not None and dump is not None else None
+        self.grace = grace
+        self.dump = dump
+        # Where a watchdog reads since when a document is at hand.
+        self._board = board
+        # The last word on leaving, and why.
+        self.word, self.why = "quit", ASKED
+        self.began_at = 0.0
+        self._armed = False
+        self._hard_until = 0.0
+
+    def install(self) -> None:
+        """Take the signals over; main thread only."""
+        # Ignored by whoever started us: nohup means that a hang-up is not for us.
+        asking = [one for one in _WISHES if signal.getsignal(one) is not signal.SIG_IGN]
+        self.take({**dict.fromkeys(asking, self._asked_to_leave), signal.SIGALRM: self._alarm})
+        _installed.add(self)
+
+    def restore(self) -> None:
+        """Give the signals back."""
+        # An alarm set by another thread after this would end the process.
+        with self._changing:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._hard_until:
+                faulthandler.cancel_dump_traceback_later()
+                self._hard_until = 0.0
+            _installed.discard(self)
+            super().restore()
+
+    def leave(self, word: str, why: str) -> None:
+        """The same wish as the first signal, by other means (a QUIT file); from any thread."""
+        with self._changing:
+            if self.leaving_at is not None:
+                return
+            self.word, self.why = word, why
+            self.leaving_at = time.monotonic()
+            if self._armed:
+                self._set_timer()
+        self.wake()
+
+    def begin(self) -> None:
+        """A document, or a batch of them, starts now; or begins anew, as it had to wait so far."""
+        if self._board is not None:
+            self._board.clock(time.monotonic())
+        if self.timeout is None:
+            return
+        self.began_at = now = time.monotonic()
+        if self.hard is not None and self.dump and self._hard_until - now < self.hard:
+            lasts = self.hard * _HARD_MARGIN
+            faulthandler.dump_traceback_later(lasts, exit=True, file=self.dump)
+            self._hard_until = now + lasts
+
+    def allow(self, seconds: float) -> None:
+        """So long what happens is not the document's doing, unless it begins before. For whoever
+        watches; a processor that waits sees to its own time-out itself."""
+        if self._board is not None:
+            self._board.clock(time.monotonic() + seconds)
+
+    def idle(self) -> None:
+        """Before a wait: nothing is limited then, and an idle driver is not a hung one."""
+        if self._hard_until:
+            faulthandler.cancel_dump_traceback_later()
+            self._hard_until = 0.0
+
+    def deadline(self) -> float | None:
+        """When the document at hand must stop, on the monotonic clock."""
+        late = None if self.timeout is None else self.began_at + self.timeout
+        if self.leaving_at is None:
+            return late
+        graceful = self.leaving_at if self.hurried else self.leaving_at + self.grace
+        return graceful if late is None else min(late, graceful)
+
+    def reason(self) -> str | None:
+        """Why the document at hand must stop now; None when it may go on."""
+        now = time.monotonic()
+        leaving = self.leaving_at
+        if leaving is not None and (self.hurried or now >= leaving + self.grace):
+            return "leaving"
+        if self.timeout is not None and now >= self.began_at + self.timeout:
+            return "timeout"
+        return None
+
+    def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Call code of the user's, the only kind that Interrupted may be raised into."""
+        try:
+            self.arm()
+            return _call(function, arguments)
+        finally:
+            self.disarm()
+
+    def arm(self) -> None:
+        """The user's code starts: from here to `disarm` Interrupted may be raised."""
+        self._armed = True
+        if self.timeout is None and self.leaving_at is None:
+            return
+        self._set_timer()
+        if self.hurried:
+            raise Interrupted("leaving")
+
+    def disarm(self) -> None:
+        self._armed = False
+        if self._before and (self.timeout is not None or self.leaving_at is not None):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _interrupt(self, reason: str, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code in _BORDER:
+            # On the way in, or out. Raised here it would skip `disarm`, and the next one would hit
+            # the driver at work on its queues.
+            signal.setitimer(signal.ITIMER_REAL, _SOON, _REPEAT)
+            return
+        raise Interrupted(reason)
+
+    def _set_timer(self) -> None:
+        deadline = self.deadline()
+        # Where no handler is installed, in a thread, the alarm would end the process.
+        if deadline is not None and self._before:
+            # 0 would switch the timer off.
+            left = max(deadline - time.monotonic(), 1e-6)
+            signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
+
+    def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
+        if self.leaving_at is None:
+            self.word = "reload" if number == signal.SIGHUP else "quit"
+        hurries = self.ask(time.monotonic())
+        if not self._armed:
+            return
+        if hurries:
+            self._interrupt("leaving", frame)
+        else:
+            self._set_timer()
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        if self._armed and (reason := self.reason()) is not None:
+            self._interrupt(reason, frame)
+
+
+# Whose signals a fork of this process must not take for its own.
+_installed: set[Limits] = set()
+
+
+_fork = threading.local()
+
+
+def _before_fork() -> None:
+    # What is sent to the child at once waits until it is the child's own to handle.
+    if _installed:
+        _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WISHES)
+
+
+def _in_parent() -> None:
+    if (mask := _fork.__dict__.pop("mask", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _in_child() -> None:
+    """A child that the user's code forks ends by SIGTERM, as its parent there expects."""
+    for limits in list(_installed):
+        limits._armed = False
+        # Held by a thread that is not here.
+        limits._changing = threading.Lock()
+        _installed.discard(limits)
+        Signals.restore(limits)
+    _in_parent()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+
+
+def _call(function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+    # A frame of its own: a function written in C has none, and is to be interrupted all the same.
+    return function(*arguments)
+
+
+# Between the driver's code and the user's.
+_BORDER = frozenset(
+    method.__code__ for method in (Limits.run, Limits.arm, Limits.disarm, Limits._set_timer)
+)

@@ -1,0 +1,154 @@
+"""What a driver does next, and why. Pure.
+
+The loop gathers facts (`Seen`), `plan` decides, the loop acts. The order of the rules is the order
+of their rank: leaving before pausing, pausing before work, work before waiting.
+"""
+
+import msgspec
+
+from queuedriver.format.units import format_count
+
+# Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
+# alone may miss a file that is renamed while it is read.
+DRAINED_AFTER = 0.05
+# With a hint armed, how often to look all the same: an overflow of hints is not reported.
+HINTED_LOOK = 1.0
+# After work, so many naps until the inputs are watched, or polled: to start watching and to stop
+# costs some hundred short documents, and in a chain at work the next ones come by themselves.
+NAPS = 5
+SHORTEST_NAP = 0.0005
+SHORTEST_POLL = 0.01
+# A look at a full output counts hundreds of items.
+SHORTEST_BLOCK = 0.005
+LONGEST_POLL = 5.0
+# What is watched for the end of a queue, where no hint comes.
+DRAIN_POLL = 0.2
+SHORTEST_TROUBLE = 0.5
+LONGEST_TROUBLE = 10.0
+# How long a full output may have nobody to empty it before `--drain` gives up.
+NO_CONSUMER = 5.0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one turn."""
+
+    # A waiting item to try; only its being there matters here.
+    candidate: bool = False
+    # What the last whole pass saw.
+    unfinished: int = 0
+    only_later: bool = False
+    next_due: int = 0
+    # For how long the queue has been seen empty and unchanged; negative when it has not.
+    empty_for: float = -1.0
+    done: bool = False
+    paused: bool = False
+    # Why to leave, as the last word on leaving: quit, reload, recycled.
+    leaving: str = ""
+    leaving_why: str = ""
+    # Why the outputs take no more; and for how long nobody has been there to empty them.
+    full: str = ""
+    no_consumer_for: float = 0.0
+    # What the file system said, and how often in a row.
+    trouble: str = ""
+    troubles: int = 0
+    drain: bool = False
+    idle_turns: int = 0
+    hinted: bool = False
+    # An item was left to others in the last pass: look again soon.
+    left: bool = False
+    # Items that the operating system does not let us claim.
+    withheld: int = 0
+    now: float = 0.0
+
+
+class Work(msgspec.Struct, frozen=True):
+    """Claim the candidate."""
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do here for so long."""
+
+    seconds: float
+    why: str
+
+
+class Block(msgspec.Struct, frozen=True):
+    """There is work, but no room for what comes of it."""
+
+    seconds: float
+    why: str
+
+
+class Quit(msgspec.Struct, frozen=True):
+    """Leave, with this last word."""
+
+    word: str
+    why: str
+    exit_code: int = 0
+
+
+Decision = Work | Wait | Block | Quit
+WORK = Work()
+
+
+def plan(seen: Seen) -> Decision:
+    """What to do next."""
+    if seen.leaving:
+        return Quit(seen.leaving, seen.leaving_why)
+    if seen.trouble:
+        seconds = min(LONGEST_TROUBLE, SHORTEST_TROUBLE * 2 ** min(seen.troubles, 10))
+        return Wait(seconds, f"waiting for the file system: {seen.trouble}")
+    if seen.paused:
+        return Wait(_pause(seen), "paused")
+    if seen.candidate:
+        return _blocked(seen) if seen.full else WORK
+    if not seen.unfinished:
+        return _empty(seen)
+    if seen.drain and seen.only_later:
+        return Quit("later", "only documents that are not due yet are left", exit_code=75)
+    if seen.only_later:
+        left = max(seen.next_due - seen.now, SHORTEST_POLL)
+        return Wait(min(left, _pause(seen)), "nothing is due yet")
+    if seen.withheld:
+        return _withheld(seen)
+    if seen.left:
+        return Wait(SHORTEST_POLL, "left to the drivers whose share it is")
+    return Wait(_pause(seen), "other drivers have the rest")
+
+
+def _blocked(seen: Seen) -> Decision:
+    if seen.drain and seen.no_consumer_for >= NO_CONSUMER:
+        why = f"{seen.full}, and no driver empties it; start one, or raise the limit"
+        return Quit("blocked", why, exit_code=75)
+    return Block(max(SHORTEST_BLOCK, _pause(seen)), seen.full)
+
+
+def _withheld(seen: Seen) -> Decision:
+    """What is left is another user's. Who waits for the end would wait for ever."""
+    why = (
+        f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, and "
+        "they are another user's, who must move them"
+    )
+    if seen.drain and seen.withheld >= seen.unfinished:
+        return Quit("blocked", why, exit_code=75)
+    return Wait(_pause(seen), why)
+
+
+def _empty(seen: Seen) -> Decision:
+    if not seen.done and not seen.drain:
+        return Wait(_pause(seen), "the queue is empty")
+    if seen.empty_for < DRAINED_AFTER:
+        return Wait(DRAINED_AFTER, "making sure that the queue is drained")
+    if seen.done:
+        return Quit("done", "the queue is done and drained")
+    return Quit("drained", "the queue is drained")
+
+
+def _pause(seen: Seen) -> float:
+    """Longer from turn to turn, so an idle driver costs nothing; a hint cuts it short."""
+    if seen.idle_turns < NAPS:
+        return float(SHORTEST_NAP * 2**seen.idle_turns)
+    longest = HINTED_LOOK if seen.hinted else LONGEST_POLL
+    if seen.drain or seen.done:
+        longest = min(longest, DRAIN_POLL)
+    return float(min(longest, SHORTEST_POLL * 2 ** min(seen.idle_turns - NAPS, 10)))

@@ -1,0 +1,230 @@
+"""How an idle driver waits: for a hint that something came, for a signal, or for its next look.
+
+A hint comes from inotify, through the watchdog package, and is only ever a hint: it may come for
+nothing, and it may not come at all (the kernel's queue of events overflows, the directory was
+replaced, another host made the change). So callers look again after a second even while `hinted`,
+and more often while not. Order matters, or an item that comes in between waits for that second:
+
+    waker.arm()              watch first,
+    look                     then look for the last time,
+    waker.wait(seconds)      then sleep;
+    waker.disarm()           and watch nothing while there is work: a driver's own renames would
+                             come back to it as events, at more cost than the work itself
+
+Where inotify cannot help (`--poll`, a file system that other hosts may change, no watches left)
+`arm` does nothing, `reason` says why, and `wait` sleeps until the time is up.
+
+A process that forks closes its waker first: watchdog's threads do not survive in the child.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Literal
+
+from queuedriver.disk.mounts import filesystem_type, is_network
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers.inotify import InotifyObserver
+
+Woken = Literal["hint", "signal", "other", "timeout"]
+
+# Seconds. After inotify failed once, it is a while until it is worth asking again: watches and
+# instances are counted per user, and other drivers hold them.
+_RETRY = 60.0
+# Milliseconds: the longest poll(2) we ask for; nobody means to sleep for a day.
+_LONGEST = 86_400_000
+# All but those that speak of the thread they hit. Made once: it costs more than a watch.
+_ASYNCHRONOUS = signal.valid_signals() - {
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+}
+
+
+class Waker:
+    """Sleeps over some directories. `interesting` tells which new names are worth waking for; it
+    is called in watchdog's thread and must be pure. Without it, every one is.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        poll: bool,
+        wake_fd: int,
+        interesting: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.paths = tuple(paths)
+        # Why there are no hints; empty while nothing is known to speak against them.
+        self.reason = "polling was asked for" if poll else ""
+        self._forced = poll
+        self._interesting = interesting
+        self._observer: InotifyObserver | None = None
+        self._handler: FileSystemEventHandler
+        self._armed = False
+        self._retry_at = 0.0
+        self._hint_fd = -1
+        self._wake_fd = wake_fd
+        self._poll = select.poll()
+        if wake_fd >= 0:
+            self._poll.register(wake_fd, select.POLLIN)
+
+    @property
+    def hinted(self) -> bool:
+        """Whether inotify watches all the directories right now."""
+        if not self._armed or self._observer is None or not self._observer.is_alive():
+            return False
+        # A watch ends with its directory.
+        return all(emitter.is_alive() for emitter in self._observer.emitters)
+
+    def arm(self) -> None:
+        """Start watching, where that is possible. What comes from now on is hinted."""
+        if self._forced or self.hinted:
+            return
+        if self._armed:
+            self.disarm()
+        now = time.monotonic()
+        if now < self._retry_at:
+            return
+        try:
+            self.reason = self._watch()
+        except (OSError, RuntimeError, ImportError) as error:
+            # No watches, descriptors or threads left, a directory that is not there, a watchdog
+            # that was built for something else: polling needs none of them.
+            self.reason = str(error) or type(error).__name__
+        if self.reason:
+            self.close()
+            self._retry_at = now + _RETRY
+
+    def wait(self, seconds: float) -> Woken:
+        """Sleep, in one poll(2), until there is a hint, a signal, or nothing more to wait for."""
+        ready = dict(self._poll.poll(min(max(seconds, 0.0) * 1000.0, _LONGEST)))
+        if self._wake_fd in ready:
+            return "signal"
+        if self._hint_fd in ready:
+            return "hint"
+        return "other" if ready else "timeout"
+
+    def also(self, fd: int) -> None:
+        """Wake for this descriptor, too, whatever it is of."""
+        self._poll.register(fd, select.POLLIN)
+
+    def disarm(self) -> None:
+        """Watch nothing, forget hints that came. The threads stay, asleep, for the next `arm`."""
+        self._armed = False
+        if self._observer is not None:
+            self._observer.unschedule_all()
+        if self._hint_fd >= 0:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._hint_fd)
+
+    def close(self) -> None:
+        """End the threads and give every descriptor back. `arm` may follow."""
+        self._armed = False
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.stop()
+            if observer.is_alive():
+                observer.join()
+        # Only now: no thread is left that might write to a descriptor which by then is another's.
+        if self._hint_fd >= 0:
+            self._poll.unregister(self._hint_fd)
+            os.close(self._hint_fd)
+            self._hint_fd = -1
+
+    def _watch(self) -> str:
+        """Arm, or say what speaks against it."""
+        if self._observer is None and (objection := _objection(self.paths)):
+            return objection
+        # Not at the top: its import is a tenth of a cold start, and most commands never wait.
+        from watchdog.events import FileCreatedEvent, FileMovedEvent
+
+        with _threads_without_signals(), _no_grouping():
+            observer = self._observer or self._start()
+            for path in self.paths:
+                observer.schedule(
+                    self._handler,
+                    path,
+                    recursive=False,
+                    event_filter=[FileMovedEvent, FileCreatedEvent],
+                )
+        self._armed = True
+        return ""
+
+    def _start(self) -> "InotifyObserver":
+        from watchdog.observers.inotify import InotifyObserver
+
+        _quiet_watchdog()
+        self._hint_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._hint_fd, select.POLLIN)
+        self._handler = _handler(self._hint_fd, self._interesting)
+        self._observer = InotifyObserver()
+        self._observer.start()
+        return self._observer
+
+
+def _objection(paths: Sequence[str]) -> str:
+    """Why inotify would not see what comes into these directories; empty when it would."""
+    for path in paths:
+        fstype = filesystem_type(path)
+        if is_network(fstype):
+            return f"{path} is on a file system ({fstype}) that other hosts may change unseen"
+    return ""
+
+
+def _handler(fd: int, interesting: Callable[[str], bool] | None) -> "FileSystemEventHandler":
+    from watchdog.events import FileSystemEventHandler
+
+    class Hint(FileSystemEventHandler):
+        def dispatch(self, event: "FileSystemEvent") -> None:
+            # A move has a destination; a creation, and a move from elsewhere, only a source.
+            name = os.path.basename(os.fsdecode(event.dest_path or event.src_path))
+            if interesting is None or interesting(name):
+                os.eventfd_write(fd, 1)
+
+    return Hint()
+
+
+@contextmanager
+def _no_grouping() -> Iterator[None]:
+    """Without watchdog's wait for the other half of a move, during which no event gets through.
+
+    A file that is moved out of the directory has no other half, and would block all hints for half
+    a second. Watches take the delay over when they are made; it is put back for those of the user.
+    """
+    from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
+
+    before = InotifyMoveEventGrouper.delay
+    InotifyMoveEventGrouper.delay = 0.0
+    try:
+        yield
+    finally:
+        InotifyMoveEventGrouper.delay = before
+
+
+@contextmanager
+def _threads_without_signals() -> Iterator[None]:
+    """A signal that hits one of watchdog's threads would not interrupt a call of the main one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASYNCHRONOUS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _quiet_watchdog() -> None:
+    """Overflows and watches that end are expected here, and not for the driver's stderr.
+
+    Somebody who has set up logging still gets them.
+    """
+    import logging
+
+    logger = logging.getLogger("watchdog")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())

@@ -1,0 +1,119 @@
+"""What a queue's outputs are: written down before the first claim, so recovery needs nothing else.
+
+`.queuedriver/settings.json`; paths in it are relative to the queue, because hosts may mount one
+tree in different places.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+from queuedriver.errors import BadDocid, ConfigError, NotRegular
+from queuedriver.format import names
+from queuedriver.format.decoding import decode
+
+if TYPE_CHECKING:
+    from queuedriver.disk.filesystem import Directory
+
+FILE = "settings.json"
+DEFAULT_PUBLISH = names.DEFAULT_PUBLISH
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the claims of one queue end, the same for all its drivers."""
+
+    outputs: tuple[str, ...] = ()
+    publish: str = DEFAULT_PUBLISH
+    existing: Literal["keep", "replace"] = "keep"
+    retries: int = 1
+    retry_delay: float = 0.0
+    archive: str | None = None
+    durable: bool = False
+
+
+class Publication(NamedTuple):
+    """The names under which outputs become visible."""
+
+    template: str
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether what is published are items, rather than files of an ordinary directory."""
+        return self.template.endswith(".ready")
+
+    def name(self, docid: str) -> str:
+        """The final name of an output, or BadDocid."""
+        if self.template == DEFAULT_PUBLISH:
+            return f"{docid}.ready"
+        final = _FIELD.sub(lambda field: _fields(docid)[field[1]], self.template)
+        names.check_docid(final.removesuffix(".ready"))
+        return final
+
+
+def names_to_try(final: str, token: str) -> Iterator[str]:
+    """Where something goes until a name is found that is not taken: both are kept."""
+    base = final.removesuffix(".ready")
+    for docid in names.docids_to_try(base, token):
+        yield docid + final[len(base) :]
+
+
+def _fields(docid: str) -> dict[str, str]:
+    return {"docid": docid, "stem": os.path.splitext(docid)[0]}
+
+
+def check_publish(template: str) -> str:
+    """The template itself, or ConfigError."""
+    used = set(_FIELD.findall(template))
+    if unknown := used - {"docid", "stem"}:
+        raise ConfigError(
+            f"--publish {template!r}: no field {{{unknown.pop()}}}; it may use {{docid}} "
+            "and {stem}"
+        )
+    if not used:
+        raise ConfigError(f"--publish {template!r} names all outputs alike; put {{docid}} in it")
+    try:
+        Publication(template).name("x")
+    except BadDocid as error:
+        raise ConfigError(
+            f"--publish {template!r} does not give a file name: {error.reason}"
+        ) from None
+    return template
+
+
+def load(private: "Directory", queue: str) -> Settings | None:
+    """The settings of a queue; None before its first driver."""
+    try:
+        return _checked(decode(private.read(FILE), Settings))
+    except FileNotFoundError:
+        return None
+    except (NotRegular, msgspec.DecodeError) as error:
+        why = error.strerror if isinstance(error, NotRegular) else error
+        raise ConfigError(
+            f"{private.path}/{FILE} cannot be read ({why}); if no driver of {queue} runs and "
+            "it has no .working or .written files, delete it"
+        ) from None
+
+
+def _checked(settings: Settings) -> Settings:
+    if any("\0" in path for path in (*settings.outputs, settings.archive or "")):
+        raise msgspec.ValidationError("a path in it has a NUL")
+    return settings
+
+
+def save(private: "Directory", settings: Settings) -> None:
+    """Durable before it returns: a claim made under it may outlive a power cut.
+
+    What is at its default is left out, so that simple drivers need only compare bytes.
+    """
+    usual = Settings()
+    said = {
+        key: value
+        for key in Settings.__struct_fields__
+        if (value := getattr(settings, key)) != getattr(usual, key)
+    }
+    private.write_aside(FILE, msgspec.json.encode(said), durable=True)

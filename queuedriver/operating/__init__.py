@@ -1,0 +1,1 @@
+"""Operating a queue: submitting, looking, and moving documents by hand."""

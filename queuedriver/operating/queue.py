@@ -1,0 +1,306 @@
+"""A queue: a directory, its items, and the control files beside them.
+
+What is here is for whoever submits, looks or operates; drivers hand over through `handoff`.
+"""
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Self
+
+from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
+from queuedriver.claims.picking import Listing, look
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
+from queuedriver.driving.plan import DRAINED_AFTER
+from queuedriver.errors import (
+    BadArgument,
+    CannotUse,
+    NotFound,
+    NotPermitted,
+    QueueClosed,
+    leads_nowhere,
+    trouble,
+)
+from queuedriver.format import names, settings
+from queuedriver.format.records import Report, read_report
+from queuedriver.operating.submission import Content, Submission, Submitted
+
+INCOMING = "incoming"
+JOURNAL = "journal"
+# A claim made for an operator's command, not by a driver.
+OPERATOR = "operator"
+
+
+class Controls(NamedTuple):
+    """Which control files are there."""
+
+    done: bool = False
+    paused: bool = False
+    quit: bool = False
+
+
+class Queue:
+    """One queue directory."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.path = directory.path
+        self.name = os.path.basename(directory.path) or directory.path
+        self._private: Directory | None = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
+        """Open a queue; `create` makes the directory where there is none."""
+        check_path(path)
+        with _explained(os.fspath(path)):
+            return cls(Directory.open(path, create))
+
+    @property
+    def private(self) -> Directory:
+        """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
+        if self._private is None:
+            with _explained(os.path.join(self.path, names.PRIVATE), part=True):
+                self._private = self.directory.subdirectory(names.PRIVATE, create=True)
+        return self._private
+
+    def inside(self, name: str = "") -> Directory | None:
+        """A directory of `.queuedriver/`, or that itself; None where nobody has made it."""
+        return self._open_part(os.path.join(names.PRIVATE, name))
+
+    def _open_part(self, path: str) -> Directory | None:
+        with _explained(os.path.join(self.path, path), part=True):
+            try:
+                return self.directory.subdirectory(path)
+            except FileNotFoundError:
+                return None
+
+    def close(self) -> None:
+        for directory in (self._incoming, self._private, self.directory):
+            if directory is not None:
+                directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Submit
+
+    def submit(
+        self,
+        docid: str,
+        content: Content,
+        *,
+        replace: bool = False,
+        durable: bool = True,
+        reopen: bool = False,
+        due: float | None = None,
+    ) -> Submitted:
+        """Place one document in the queue: written aside, made safe, then renamed in.
+
+        A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
+        """
+        self.check_open(reopen)
+        return Submission(self.directory, self.incoming, replace, durable, due).one(docid, content)
+
+    def submit_many(
+        self,
+        documents: Iterable[tuple[str, Content]],
+        *,
+        replace: bool = False,
+        durable: bool = True,
+        reopen: bool = False,
+        due: float | None = None,
+    ) -> Iterator[Submitted]:
+        """The same for many; made safe together, which is far cheaper. Yields as they enter.
+
+        One that waits already does not keep the others out: AlreadyThere is raised at the end.
+        """
+        self.check_open(reopen)
+        yield from Submission(self.directory, self.incoming, replace, durable, due).many(documents)
+
+    @property
+    def incoming(self) -> Directory:
+        if self._incoming is None:
+            self._incoming = self.private.subdirectory(INCOMING, create=True)
+        return self._incoming
+
+    _incoming: Directory | None = None
+
+    def check_open(self, reopen: bool = False) -> None:
+        """QueueClosed when nothing more was to be submitted here."""
+        if self.directory.present(names.DONE):
+            if not reopen:
+                raise QueueClosed(
+                    f"{self.path} is done: nothing more was to be submitted; use --reopen to go on"
+                )
+            self.set_control(names.DONE, wanted=False)
+
+    # Look
+
+    def listing(self, now: float) -> Listing:
+        """Counts of every state."""
+        return look(self.directory, now)
+
+    def items(self) -> Iterator[tuple[str, names.Item]]:
+        """Every item, as the directory lists them."""
+        for name in self.directory.names():
+            if (item := names.parse(name)) is not None:
+                yield name, item
+
+    def find(self, docid: str) -> list[tuple[str, names.Item]]:
+        """The items of one docid; several when it was submitted again meanwhile."""
+        return [(name, item) for name, item in self.items() if item.docid == docid]
+
+    def discarded(self) -> list[str]:
+        """The docids that were given up."""
+        return sorted(self.each_discarded())
+
+    def each_discarded(self) -> Iterator[str]:
+        """The same as a stream."""
+        directory = self._open_part(names.DISCARDED)
+        if directory is None:
+            return
+        try:
+            for name in directory.names():
+                if name[0] != "." and not name.endswith(names.REPORT):
+                    yield name
+        finally:
+            directory.close()
+
+    def report(self, docid: str) -> Report | None:
+        """Why a document was given up."""
+        directory = None if "/" in docid else self._open_part(names.DISCARDED)
+        if directory is None:
+            return None
+        try:
+            return read_report(directory, docid)
+        finally:
+            directory.close()
+
+    def settings(self) -> settings.Settings | None:
+        """What its drivers agreed on; None before the first of them."""
+        private = self.inside()
+        if private is None:
+            return None
+        try:
+            return settings.load(private, self.path)
+        finally:
+            private.close()
+
+    def registrations(self) -> list[Registration]:
+        """The drivers that registered here, alive or not."""
+        directory = self.inside(DRIVERS)
+        if directory is None:
+            return []
+        try:
+            return read_registrations(directory)
+        finally:
+            directory.close()
+
+    # Control
+
+    def controls(self) -> Controls:
+        present = self.directory.present
+        return Controls(present(names.DONE), present(names.PAUSE), present(names.QUIT))
+
+    def set_control(self, name: str, *, wanted: bool) -> None:
+        """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment."""
+        if name not in names.CONTROLS:
+            raise BadArgument(f"{name!r} is not a control file")
+        if wanted:
+            self.directory.mark(name)
+        else:
+            try:
+                self.directory.remove(name)
+            except IsADirectoryError:
+                path = os.path.join(self.path, name)
+                raise CannotUse(f"{path!r} is a directory; remove it by hand") from None
+        self.directory.sync()
+
+    # Feeds: which queues must be done before this one is
+
+    def add_feed(self, source: str) -> None:
+        """Note that another queue's outputs come here."""
+        directory = self.private.subdirectory(FEEDS, create=True)
+        try:
+            note_feed(directory, self.path, source)
+        finally:
+            directory.close()
+
+    def feeds(self) -> list[str]:
+        """The absolute paths of the queues that feed this one."""
+        return [path for path in self._feeds() if path is not None]
+
+    def _feeds(self) -> list[str | None]:
+        """The same, and None for each note that cannot be read."""
+        directory = self.inside(FEEDS)
+        if directory is None:
+            return []
+        try:
+            return read_feeds(directory, self.path)
+        finally:
+            directory.close()
+
+    def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
+        """Closed, and without any item: by two listings, for one alone may miss what is renamed."""
+        if not self.directory.present(names.DONE):
+            return False
+        before = self.directory.status().mtime_ns
+        if self.listing(now).unfinished:
+            return False
+        pause(DRAINED_AFTER)
+        unfinished = self.listing(now).unfinished
+        return not unfinished and self.directory.status().mtime_ns == before
+
+    def close_if_fed(self, now: float) -> bool:
+        """Create `done` here when every feed is done and drained; whether it is there now."""
+        # A feed we cannot see, or not even read of, may still bring something.
+        for path in self._feeds():
+            if path is None:
+                return False
+            try:
+                feed = Queue.open(path)
+            except (NotFound, NotPermitted, CannotUse):
+                return False
+            with feed:
+                if not feed.drained(now):
+                    return False
+        self.set_control(names.DONE, wanted=True)
+        return True
+
+
+@contextlib.contextmanager
+def _explained(path: str, *, part: bool = False) -> Iterator[None]:
+    """What the operating system says of a queue's directory, in words of ours."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
+    except (NotADirectoryError, FileExistsError):
+        mend = "queuedriver check --repair moves it aside" if part else "so not a queue"
+        raise CannotUse(f"{path!r} is not a directory{'; ' if part else ', '}{mend}") from None
+    except PermissionError as error:
+        raise NotPermitted(
+            f"{error.filename or path!r} may not be used: permission denied; a queue must be "
+            "readable for whoever looks at it, and writable for whoever drives it"
+        ) from None
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise trouble(error, f"cannot use the queue {path!r}") from None
+        if leads_nowhere(error):
+            raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
+        raise
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """CannotUse for what no settings and no registration, which are JSON, could name."""
+    whole = os.path.abspath(path)
+    try:
+        whole.encode()
+    except UnicodeEncodeError:
+        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None

@@ -1,0 +1,723 @@
+"""The check: each rule is broken, named, repaired without losing anything, and then at peace."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from queuedriver.check.check import Repair, check, repair
+from queuedriver.check.facts import Claim, Driver, Facts, Finding, Leftover, Unfinished
+from queuedriver.check.items import Pass
+from queuedriver.check.mend import MEND
+from queuedriver.check.notes import NOTES
+from queuedriver.check.rules import RULES
+from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.liveness import Observer, Registration, host_id
+from queuedriver.claims.outcomes import Failure
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format import names
+from queuedriver.format.records import Attempt, Plan, Report, encode_report, hidden_report
+from queuedriver.format.settings import Settings, save
+from queuedriver.operating.queue import Queue
+from tests.disks import Disk
+
+DAY = 86400.0
+WEEK = 7 * DAY
+SALT = "5a17"
+# What a user would miss.
+PRECIOUS = b"precious "
+
+
+class Place:
+    """A queue that is well, with an output; and ways to break it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.queue = Queue.open(root / "in", create=True)
+        (root / "out").mkdir()
+        save(self.queue.private, Settings(outputs=("../out",)))
+        Handoff(self.queue.directory, self.queue.private, (), Settings()).close()
+        self.later = 0.0
+        self.put("in/waits.ready")
+        self._mint = names.Mint("h-1", SALT)
+
+    def clock(self) -> float:
+        return time.time() + self.later
+
+    def put(self, path: str, data: bytes | None = None) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(PRECIOUS + path.encode() if data is None else data)
+        return file
+
+    def inside(self, path: str) -> str:
+        return f"in/.queuedriver/{path}"
+
+    def token(self) -> str:
+        return self._mint.next(time.time_ns() // 1000)
+
+    def register(self, *, alive: bool = False, beat_ago: float = DAY, **more: object) -> None:
+        """A driver of this host: our own process, or one that is gone."""
+        me = Observer().me
+        usual: dict[str, object] = {
+            "id": "h-1",
+            "salt": SALT,
+            "identity": me if alive else msgspec.structs.replace(me, ticks=1),
+            "started_at": 0.0,
+            "beat_at": time.time() - beat_ago,
+        }
+        registration = Registration(**{**usual, **more})  # type: ignore[arg-type]
+        self.put(self.inside(f"drivers/{registration.id}.json"), msgspec.json.encode(registration))
+
+    def check(self) -> list[Finding]:
+        return check(self.queue, clock=self.clock, pause=0.0)
+
+    def repair(self) -> Repair:
+        return repair(self.queue, clock=self.clock, pause=0.0)
+
+    def broken(self) -> set[str]:
+        return {one.rule for one in self.check() if one.broken}
+
+    def tree(self) -> dict[str, bytes | str]:
+        """Every name, and what is in it."""
+        found: dict[str, bytes | str] = {}
+        for directory, inner, files in os.walk(self.root):
+            for name in inner + files:
+                path = os.path.join(directory, name)
+                relative = os.path.relpath(path, self.root)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    found[relative] = Path(path).read_bytes()
+                else:
+                    found[relative] = "no file"
+        return found
+
+    def treasure(self) -> set[bytes]:
+        kept = self.tree().values()
+        return {one for one in kept if isinstance(one, bytes) and one.startswith(PRECIOUS)}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.queue.close()
+
+
+def report(docid: str) -> bytes:
+    failure = Failure(cause="exception", message="no good")
+    return encode_report(
+        Report(
+            docid=docid,
+            queue="in",
+            discarded_at=1.0,
+            driver="h-1",
+            host="h",
+            failure=failure,
+            attempts=(),
+        )
+    )
+
+
+def attempt(docid: str, token: str) -> bytes:
+    return msgspec.json.encode(
+        Attempt(
+            docid=docid,
+            token=token,
+            attempt=0,
+            driver="h-1",
+            host="h",
+            claimed_at=1.0,
+            ended_at=2.0,
+            counted=True,
+            failure=Failure(cause="exit", message="exit code 3"),
+        )
+    )
+
+
+def process_that_ended() -> int:
+    ran = subprocess.Popen([sys.executable, "-c", ""])
+    ran.wait()
+    return ran.pid
+
+
+# Ways to break each rule that can be repaired
+
+Break = Callable[[Place], None]
+
+
+def file_as_discarded(place: Place) -> None:
+    (place.root / "in/discarded").rmdir()
+    place.put("in/discarded")
+
+
+def file_as_private(place: Place) -> None:
+    (place.root / "in/.queuedriver").rename(place.root / "old")
+    place.put("in/.queuedriver")
+
+
+def file_as_private_part(place: Place) -> None:
+    (place.root / place.inside("attempts")).rmdir()
+    place.put(place.inside("attempts"))
+
+
+def dangling_discarded(place: Place) -> None:
+    (place.root / "in/discarded").rmdir()
+    (place.root / "in/discarded").symlink_to("nowhere")
+
+
+def damaged_settings(place: Place) -> None:
+    place.put(place.inside("settings.json"), b"{")
+
+
+def missing_output(place: Place) -> None:
+    (place.root / "out").rmdir()
+
+
+def missing_archive(place: Place) -> None:
+    save(place.queue.private, Settings(outputs=("../out",), archive="../kept"))
+
+
+def dead_claim(place: Place) -> None:
+    place.register()
+    place.put(f"in/doc.{place.token()}.working")
+
+
+def claim_left_by_a_driver_that_said_goodbye(place: Place) -> None:
+    place.register(last_word="quit")
+    place.put(f"in/doc.{place.token()}.working")
+
+
+def committed_claim(place: Place) -> None:
+    place.register()
+    token = place.token()
+    # Its output is what is precious from now on.
+    place.put(f"in/doc.{token}.written", b"")
+    place.put(f"out/doc.{token}.writing")
+
+
+def committed_claim_with_a_plan(place: Place) -> None:
+    place.register()
+    token = place.token()
+    place.put(f"in/doc.{token}.written", b"")
+    place.put(f"out/part.{token}.writing.xml")
+    plan = Plan(((0, f"part.{token}.writing.xml", "part.ready"),))
+    place.put(place.inside(f"claims/{token}.json"), msgspec.json.encode(plan))
+
+
+def damaged_plan(place: Place) -> None:
+    place.register()
+    token = place.token()
+    place.put(f"in/doc.{token}.written", b"")
+    place.put(f"out/part 1.{token}.writing")
+    place.put(f"out/.queuedriver/orphans/part 2.{token}.writing.xml")
+    place.put(place.inside(f"claims/{token}.json"), b"")
+
+
+def stale_claim(place: Place) -> None:
+    place.put("in/doc.7.working")
+    place.later = 2 * 3600.0
+
+
+def stale_claim_of_a_full_token(place: Place) -> None:
+    place.put(f"in/doc.{place.token()}.working")
+    place.later = 2 * 3600.0
+
+
+def unfinished_output(place: Place) -> None:
+    place.register()
+    place.put(f"out/doc.{place.token()}.writing")
+
+
+def strange_output(place: Place) -> None:
+    place.put(f"in/doc.{place.token()}.writing.xml")
+    place.later = 2 * DAY
+
+
+def leftover_plan(place: Place) -> None:
+    place.register(last_word="drained")
+    plan = msgspec.json.encode(Plan(()))
+    place.put(place.inside(f"claims/{place.token()}.json"), plan)
+
+
+def leftover_plan_of_a_stranger(place: Place) -> None:
+    place.put(place.inside("claims/7.json"), msgspec.json.encode(Plan(())))
+    place.later = 2 * 3600.0
+
+
+def interrupted_discard(place: Place) -> None:
+    place.register()
+    place.put("in/discarded/doc")
+    place.put(f"in/discarded/{hidden_report(place.token())}", report("doc"))
+
+
+def interrupted_discard_of_a_second(place: Place) -> None:
+    place.register()
+    token = place.token()
+    place.put("in/discarded/doc")
+    place.put("in/discarded/doc.report.json", report("doc"))
+    place.put(f"in/discarded/{names.second_docid('doc', token)}")
+    place.put(f"in/discarded/{hidden_report(token)}", report("doc"))
+
+
+def report_of_a_discard_that_was_not(place: Place) -> None:
+    place.register()
+    place.put(f"in/discarded/{hidden_report(place.token())}", report("doc"))
+    place.later = WEEK + 60
+
+
+def damaged_hidden_report(place: Place) -> None:
+    place.register()
+    place.put(f"in/discarded/{hidden_report(place.token())}")
+
+
+def damaged_report(place: Place) -> None:
+    place.put("in/discarded/doc")
+    place.put("in/discarded/doc.report.json")
+
+
+def no_report(place: Place) -> None:
+    place.put("in/discarded/doc")
+
+
+def no_report_but_attempts(place: Place) -> None:
+    place.put("in/discarded/doc")
+    token = place.token()
+    place.put(place.inside(f"attempts/doc.{token}.json"), attempt("doc", token))
+
+
+def lone_report(place: Place) -> None:
+    place.put("in/discarded/doc.report.json", report("doc"))
+
+
+def leftover_attempt(place: Place) -> None:
+    token = place.token()
+    place.put(place.inside(f"attempts/gone.{token}.json"), attempt("gone", token))
+    place.later = 2 * DAY
+
+
+def submitter_that_ended(place: Place) -> None:
+    place.put(place.inside(f"incoming/{host_id()}-{process_that_ended()}-1-0a1b2c3d"))
+    place.later = 120.0
+
+
+def submitter_elsewhere_long_ago(place: Place) -> None:
+    place.put(place.inside("incoming/elsewhere-1-1-0a1b2c3d"))
+    place.later = 2 * DAY
+
+
+def scrap_of_a_record(place: Place) -> None:
+    place.put(place.inside("drivers/.aside-1-0-0a1b2c3d"), b"")
+    place.later = 2 * 3600.0
+
+
+def scraps_of_probes(place: Place) -> None:
+    for where in ("in", "in/.queuedriver", "out"):
+        place.put(f"{where}/.probe-1", b"")
+    place.later = 2 * 3600.0
+
+
+def old_orphan(place: Place) -> None:
+    place.put(place.inside(f"orphans/doc.{place.token()}.writing"), b"")
+    place.later = WEEK + 60
+
+
+def damaged_registration(place: Place) -> None:
+    place.put(place.inside("drivers/h-2.json"), b"{}")
+
+
+def registration_of_another(place: Place) -> None:
+    place.register(id="h-3", last_word="quit", beat_ago=1.0)
+    os.rename(
+        place.root / place.inside("drivers/h-3.json"), place.root / place.inside("drivers/x.json")
+    )
+
+
+def old_registration(place: Place) -> None:
+    place.register(beat_ago=WEEK + 60)
+
+
+def damaged_feed(place: Place) -> None:
+    place.put(place.inside("feeds/00000000.json"), b"[")
+
+
+def missing_feed(place: Place) -> None:
+    place.queue.add_feed(str(place.root / "before"))
+
+
+def symlink_as_item(place: Place) -> None:
+    (place.root / "in/link.ready").symlink_to("/etc/hostname")
+
+
+def directory_as_item(place: Place) -> None:
+    place.put("in/dir.failed/inner")
+
+
+def fifo_as_item(place: Place) -> None:
+    os.mkfifo(place.root / "in/fifo.1.later")
+
+
+REPAIRED: list[tuple[str, Break]] = [
+    ("wrong-type", file_as_discarded),
+    ("wrong-type", file_as_private),
+    ("wrong-type", file_as_private_part),
+    ("wrong-type", dangling_discarded),
+    ("settings", damaged_settings),
+    ("missing-directory", missing_output),
+    ("missing-directory", missing_archive),
+    ("damaged-registration", damaged_registration),
+    ("damaged-registration", registration_of_another),
+    ("damaged-plan", damaged_plan),
+    ("dead-claim", dead_claim),
+    ("dead-claim", claim_left_by_a_driver_that_said_goodbye),
+    ("dead-claim", committed_claim),
+    ("dead-claim", committed_claim_with_a_plan),
+    ("stale-claim", stale_claim),
+    ("stale-claim", stale_claim_of_a_full_token),
+    ("unfinished-output", unfinished_output),
+    ("strange-output", strange_output),
+    ("leftover-plan", leftover_plan),
+    ("leftover-plan", leftover_plan_of_a_stranger),
+    ("hidden-report", interrupted_discard),
+    ("hidden-report", interrupted_discard_of_a_second),
+    ("hidden-report", report_of_a_discard_that_was_not),
+    ("hidden-report", damaged_hidden_report),
+    ("damaged-report", damaged_report),
+    ("no-report", no_report),
+    ("no-report", no_report_but_attempts),
+    ("lone-report", lone_report),
+    ("leftover-attempt", leftover_attempt),
+    ("leftover-incoming", submitter_that_ended),
+    ("leftover-incoming", submitter_elsewhere_long_ago),
+    ("scrap", scrap_of_a_record),
+    ("scrap", scraps_of_probes),
+    ("old-orphan", old_orphan),
+    ("old-registration", old_registration),
+    ("damaged-feed", damaged_feed),
+    ("missing-feed", missing_feed),
+    ("not-a-file", symlink_as_item),
+    ("not-a-file", directory_as_item),
+    ("not-a-file", fifo_as_item),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "break_it"), [pytest.param(*case, id=case[1].__name__) for case in REPAIRED]
+)
+def test_broken_rule_is_named_repaired_without_loss_and_then_at_peace(
+    place: Place, rule: str, break_it: Break
+) -> None:
+    break_it(place)
+    before = place.tree()
+    treasure = place.treasure()
+
+    assert rule in place.broken()
+    assert place.tree() == before, "a check changes nothing"
+
+    mended, left = place.repair()
+    assert rule in {one.rule for one in mended}
+    assert not [one for one in left if one.broken]
+    assert not place.broken()
+    assert place.treasure() == treasure, "whatever was precious is still somewhere"
+
+
+def test_every_rule_that_can_be_repaired_is_among_these_cases() -> None:
+    assert {rule for rule, _ in REPAIRED} == MEND.keys()
+    assert MEND.keys() < RULES.keys()
+
+
+def test_queue_that_is_well_has_no_findings(place: Place) -> None:
+    place.register(alive=True, beat_ago=1.0)
+    token = place.token()
+    place.put(f"in/doc.failed.{token}.working")
+    place.put(f"out/doc.{token}.writing")
+    place.put(place.inside(f"claims/{token}.json"), msgspec.json.encode(Plan(())))
+    place.put(place.inside(f"attempts/doc.{token}.json"), attempt("doc", token))
+    place.put("in/discarded/bad")
+    place.put("in/discarded/bad.report.json", report("bad"))
+    place.put(f"in/discarded/{hidden_report(token)}", report("doc"))
+    place.put(place.inside(f"incoming/{host_id()}-{os.getpid()}-1-0a1b2c3d"))
+    place.put(place.inside("incoming/elsewhere-1-1-0a1b2c3d"))
+    place.put(place.inside(f"orphans/x.{token}.writing"))
+    place.put("in/young.7.working")
+    assert place.check() == []
+
+
+def test_empty_directory_is_a_queue_that_is_well_and_stays_as_it_is(tmp_path: Path) -> None:
+    with Queue.open(tmp_path) as queue:
+        assert check(queue) == []
+    assert os.listdir(tmp_path) == []
+
+
+# What becomes of what is repaired
+
+
+def test_dead_claim_is_charged_and_its_unfinished_output_kept_aside(place: Place) -> None:
+    place.register()
+    token = place.token()
+    place.put(f"in/doc.{token}.working")
+    place.put(f"out/doc.{token}.writing")
+    place.repair()
+    tree = place.tree()
+    assert "in/doc.failed" in tree
+    assert f"out/.queuedriver/orphans/doc.{token}.writing" in tree
+
+
+def test_committed_claim_is_published_and_finished(place: Place) -> None:
+    committed_claim(place)
+    place.repair()
+    assert sorted(os.listdir(place.root / "out")) == ["doc.ready"]
+    assert not [name for name in os.listdir(place.root / "in") if name.startswith("doc")]
+
+
+def test_outputs_of_a_damaged_plan_are_all_published(place: Place) -> None:
+    damaged_plan(place)
+    place.repair()
+    published = [name for name in os.listdir(place.root / "out") if name[0] != "."]
+    assert sorted(published) == ["part 1.ready", "part 2.ready"]
+    assert os.listdir(place.root / place.inside("claims")) == []
+
+
+def test_hidden_report_gets_the_name_of_its_document(place: Place) -> None:
+    interrupted_discard_of_a_second(place)
+    place.repair()
+    found = [name for name in os.listdir(place.root / "in/discarded") if "~" in name]
+    assert len(found) == 2
+    assert max(found).endswith(".report.json")
+
+
+def test_hidden_report_whose_document_is_not_seen_is_no_more_than_noted_for_a_week(
+    place: Place,
+) -> None:
+    report_of_a_discard_that_was_not(place)
+    place.later = WEEK - 2 * DAY
+    assert [(one.rule, one.broken) for one in place.check()] == [("hidden-report", False)]
+    before = place.tree()
+    place.repair()
+    assert place.tree() == before
+
+
+def test_report_that_a_check_writes_tells_what_the_attempts_tell(place: Place) -> None:
+    no_report_but_attempts(place)
+    place.repair()
+    found = place.queue.report("doc")
+    assert found is not None
+    assert found.failure == Failure(cause="exit", message="exit code 3")
+    assert len(found.attempts) == 1
+
+
+def test_item_that_is_no_file_is_discarded_with_a_report(place: Place) -> None:
+    symlink_as_item(place)
+    place.repair()
+    assert os.readlink(place.root / "in/discarded/link") == "/etc/hostname"
+    found = place.queue.report("link")
+    assert found is not None
+    assert found.failure.cause == "not-a-file"
+
+
+def test_orphan_that_a_feed_has_still_to_publish_is_kept_however_old(place: Place) -> None:
+    token = place.token()
+    with Queue.open(place.root / "before", create=True) as feed:
+        place.queue.add_feed(feed.path)
+    place.put(f"before/doc.{token}.written")
+    place.put(place.inside(f"orphans/doc.{token}.writing"))
+    place.later = 2 * WEEK
+    assert place.broken() == set()
+
+
+def test_two_orphans_of_one_name_are_both_kept(place: Place) -> None:
+    place.put(place.inside("orphans/doc.report.json"), b"older")
+    lone_report(place)
+    place.repair()
+    assert len(os.listdir(place.root / place.inside("orphans"))) == 2
+
+
+# What is left to people
+
+
+def test_nothing_is_recovered_while_an_output_is_missing(place: Place) -> None:
+    committed_claim(place)
+    os.rename(place.root / "out", place.root / "unmounted")
+    before = place.tree()
+    mended, left = place.repair()
+    assert not mended
+    assert {one.rule for one in left if one.broken} == {"missing-directory", "dead-claim"}
+    assert place.tree().keys() >= before.keys()
+    assert not (place.root / "out").exists()
+
+    os.rename(place.root / "unmounted", place.root / "out")
+    assert not [one for one in place.repair().left if one.broken]
+    assert sorted(os.listdir(place.root / "out")) == ["doc.ready"]
+
+
+def test_settings_that_claims_need_are_not_set_aside(place: Place) -> None:
+    dead_claim(place)
+    damaged_settings(place)
+    mended, left = place.repair()
+    assert not mended
+    assert {one.rule for one in left if one.broken} == {"settings", "dead-claim"}
+    assert (place.root / place.inside("settings.json")).read_bytes() == b"{"
+
+
+def test_committed_claim_whose_settings_are_lost_is_left_as_it_is(place: Place) -> None:
+    committed_claim(place)
+    settings = place.root / place.inside("settings.json")
+    kept = settings.read_bytes()
+    settings.unlink()
+    treasure = place.treasure()
+    mended, left = place.repair()
+    assert not mended
+    assert {one.rule for one in left if one.broken} == {"settings", "dead-claim"}
+    assert place.treasure() == treasure
+
+    settings.write_bytes(kept)
+    assert not [one for one in place.repair().left if one.broken]
+    assert sorted(os.listdir(place.root / "out")) == ["doc.ready"]
+
+
+@pytest.mark.parametrize("name", ["d" * 161 + ".ready", "done.failed", "x.report.json.ready"])
+def test_name_that_looks_like_an_item_and_is_none_is_for_people(place: Place, name: str) -> None:
+    place.put(f"in/{name}")
+    assert place.broken() == {"impossible-name"}
+    assert not place.repair().mended
+    os.rename(place.root / "in" / name, place.root / "in/shorter.ready")
+    assert not place.broken()
+
+
+def test_discarded_on_another_file_system_is_named(place: Place) -> None:
+    (place.root / "in/discarded").rmdir()
+    disk = Disk(place.root / "in/discarded", "size=100k")
+    try:
+        with Queue.open(disk.path.parent) as queue:
+            assert [one.rule for one in check(queue, pause=0.0)] == ["other-file-system"]
+    finally:
+        disk.close()
+
+
+# Rules whose facts cannot be had on every machine, and those that depend on who is alive
+
+DEAD = Driver("h-1", "dead", "h", beats_ago=5.0)
+LONG_DEAD = DEAD._replace(beats_ago=61.0)
+ALIVE = Driver("h-2", "alive", "h", beats_ago=1.0)
+
+
+def found(facts: Facts) -> list[tuple[str, bool]]:
+    every = [one for rule in (*RULES.values(), *NOTES.values()) for one in rule(facts)]
+    return [(one.rule, one.broken) for one in every]
+
+
+def claimed_by(driver: Driver, verdict: str = "dead") -> tuple[Claim, ...]:
+    return (Claim(f"d.{driver.id}.working", "working", driver.id, driver, verdict, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("facts", "findings"),
+    [
+        pytest.param(Facts(), [], id="nothing"),
+        pytest.param(
+            Facts(drivers=(DEAD, ALIVE), claims=claimed_by(DEAD)),
+            [("dead-claim", False)],
+            id="a living driver is about to recover it",
+        ),
+        pytest.param(
+            Facts(drivers=(LONG_DEAD, ALIVE), claims=claimed_by(LONG_DEAD)),
+            [("dead-claim", True)],
+            id="a living driver should have recovered it",
+        ),
+        pytest.param(
+            Facts(drivers=(DEAD,), claims=claimed_by(DEAD)),
+            [("dead-claim", True)],
+            id="nobody alive will recover it",
+        ),
+        pytest.param(
+            Facts(drivers=(ALIVE,), claims=claimed_by(ALIVE, "lost")),
+            [("dead-claim", True)],
+            id="an earlier life",
+        ),
+        pytest.param(Facts(drivers=(ALIVE,), claims=claimed_by(ALIVE, "alive")), [], id="at work"),
+        pytest.param(
+            Facts(drivers=(DEAD, ALIVE), unfinished=(Unfinished("../out", "x", DEAD),)),
+            [("unfinished-output", False)],
+            id="a living driver is about to move it aside",
+        ),
+        pytest.param(
+            Facts(drivers=(DEAD,), unfinished=(Unfinished("../out", "x", DEAD),)),
+            [("unfinished-output", True)],
+            id="nobody alive will move it aside",
+        ),
+        pytest.param(
+            Facts(strange_outputs=(Leftover("x", 60.0),)),
+            [("strange-output", False)],
+            id="a stranger may still be writing it",
+        ),
+        pytest.param(Facts(unreadable=("x.ready",)), [("not-readable", True)], id="permissions"),
+        pytest.param(
+            Facts(too_long=("x.ready",)), [("name-too-long", True)], id="a small file system"
+        ),
+        pytest.param(
+            Facts(drivers=(ALIVE._replace(silent=True),)), [("silent-driver", False)], id="silent"
+        ),
+        pytest.param(
+            Facts(overdue=2, next_due=1), [("due-without-driver", False)], id="due, nobody alive"
+        ),
+        pytest.param(Facts(overdue=2, next_due=1, drivers=(ALIVE,)), [], id="due, and alive"),
+        pytest.param(Facts(controls=("PAUSE",)), [("control", False)], id="paused"),
+    ],
+)
+def test_what_follows_from_the_facts(facts: Facts, findings: list[tuple[str, bool]]) -> None:
+    assert found(facts) == findings
+
+
+def test_notes_break_nothing(place: Place) -> None:
+    place.put("in/scan.pdf")
+    place.put("in/twice.ready")
+    place.put("in/twice.failed")
+    place.put("in/also.failed")
+    place.put("in/also.1.later")
+    place.put("in/lost.failed_twice", b"")
+    place.put("in/QUIT", b"")
+    found = place.check()
+    assert {(one.rule, one.subject) for one in found} == {
+        ("foreign-file", "scan.pdf"),
+        ("same-docid", "twice"),
+        ("same-docid", "also"),
+        ("due-without-driver", ".later"),
+        ("failed-twice", ".failed_twice"),
+        ("control", "QUIT"),
+    }
+    assert not any(one.broken for one in found)
+
+
+def test_item_whose_claim_would_not_fit_a_file_system_of_short_names(place: Place) -> None:
+    class Short(Directory):
+        def longest_name(self) -> int:
+            return 143
+
+    place.put(f"in/{'d' * 80}.ready")
+    directory = Short.open(place.queue.path)
+    try:
+        assert Pass(directory, 0.0, ()).run().too_long == [f"{'d' * 80}.ready"]
+    finally:
+        directory.close()
+
+
+def test_only_what_two_looks_see_is_broken(place: Place) -> None:
+    """A driver that discards a document between the two looks of a check breaks no rule."""
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            place.put("in/discarded/doc")
+        else:
+            place.put("in/discarded/doc.report.json", report("doc"))
+            place.put("in/discarded/next")
+        return time.time()
+
+    assert [one for one in check(place.queue, clock=clock, pause=0.0) if one.broken] == []
+    assert looks == 2

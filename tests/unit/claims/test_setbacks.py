@@ -1,0 +1,259 @@
+"""What an attempt that did not work costs a document, and what it is told when it was the last."""
+
+import json
+import math
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuedriver.claims.handoff import Claim, Handoff
+from queuedriver.claims.outcomes import MAX_LATER, Failure
+from queuedriver.claims.setbacks import UNCOUNTED_STRIKES, Fate, Setbacks, _due
+from queuedriver.disk.journal import Journal
+from queuedriver.format import names
+from queuedriver.format.records import Report
+from queuedriver.format.settings import Settings
+from queuedriver.operating.chronicle import read_history
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+NOW = 1_700_000_060.0
+BAD = Failure(cause="exception", message="ValueError: bad")
+LOST = Failure(cause="lost", message="it showed no life")
+
+
+class Desk:
+    """A hand-off and what is decided about it."""
+
+    def __init__(self, bench: "Bench", settings: Settings) -> None:
+        self.bench = bench
+        self.handoff: Handoff = bench.handoff(settings=settings)
+        self.journal = Journal(str(bench.root / "journal"), "d", "alpha", interval=0.0)
+        self.setbacks = Setbacks(self.handoff, "in", "alpha", self.journal)
+
+    def claim(self, attempt: int = 0) -> Claim:
+        return self.bench.claim(self.handoff, attempt=attempt)
+
+    def report(self) -> Report:
+        found = self.bench.queue().report("doc")
+        assert found is not None
+        return found
+
+
+def claimed_at(claim: Claim) -> float:
+    return names.parse_token(claim.token).claimed_at
+
+
+# Retries
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_document_is_tried_as_often_as_was_said_and_then_set_aside(
+    bench: "Bench", retries: int
+) -> None:
+    desk = Desk(bench, Settings(retries=retries))
+    claims = []
+    for attempt in range(retries):
+        claims.append(claim := desk.claim(attempt))
+        failure = Failure(cause="exit", message=f"bad {attempt}", exit_code=attempt)
+        assert desk.setbacks.charge(claim, failure, claimed_at(claim), NOW) == "failed"
+        assert bench.ls() == [names.waiting_name("doc", attempt + 1)]
+    claims.append(claim := desk.claim(retries))
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW) == "discarded"
+    assert bench.ls() == bench.ls("in/.queuedriver/attempts") == []
+    assert bench.read("in/discarded/doc") == b"content of doc"
+    report = desk.report()
+    assert (report.docid, report.queue, report.host, report.driver) == ("doc", "in", "alpha", "d")
+    assert report.failure == BAD
+    # Each attempt, in its order, with its times.
+    assert [one.token for one in report.attempts] == [one.token for one in claims]
+    assert [one.attempt for one in report.attempts] == list(range(retries + 1))
+    assert [one.claimed_at for one in report.attempts] == [claimed_at(one) for one in claims]
+    assert [one.failure.exit_code for one in report.attempts[:-1]] == list(range(retries))
+    assert all(one.counted and one.ended_at == NOW for one in report.attempts)
+
+
+def test_a_report_is_json_that_a_person_can_read(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=0))
+    claim = desk.claim()
+    failure = Failure(
+        cause="exit", message="ended with exit code 3", exit_code=3, stderr_tail="é\n"
+    )
+    desk.setbacks.charge(claim, failure, claimed_at(claim), NOW)
+    text = bench.read("in/discarded/doc.report.json").decode()
+    assert text.startswith('{\n  "')
+    report = json.loads(text)
+    assert report["failure"]["exit_code"] == 3
+    assert report["attempts"][0]["failure"]["stderr_tail"] == "é\n"
+    # What is not known is not there.
+    assert "signal" not in report["failure"]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_permanent_failure_is_the_last(bench: "Bench", attempt: int) -> None:
+    desk = Desk(bench, Settings(retries=3))
+    claim = desk.claim(attempt)
+    failure = Failure(cause="permanent", message="encrypted", permanent=True)
+    assert desk.setbacks.charge(claim, failure, claimed_at(claim), NOW) == "discarded"
+    assert desk.report().failure == failure
+
+
+def test_fewer_retries_than_a_document_has_had_are_none(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1))
+    claim = desk.claim(5)
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW) == "discarded"
+
+
+def test_no_document_is_given_an_attempt_that_its_name_cannot_tell(bench: "Bench") -> None:
+    # Settings are a file that others may have written.
+    desk = Desk(bench, Settings(retries=10**6))
+    claim = desk.claim(98)
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW) == "failed"
+    assert bench.ls() == ["doc.failed99"]
+    claim = desk.claim(99)
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW) == "discarded"
+
+
+def test_a_document_that_was_recovered_half_way_has_each_attempt_once_in_its_report(
+    bench: "Bench",
+) -> None:
+    desk = Desk(bench, Settings(retries=0))
+    claim = desk.claim()
+    # Whoever recovered it first noted the attempt, and died before its rename.
+    noted = desk.setbacks._record(claim, LOST, claimed_at(claim), NOW - 5, None, counted=True)
+    desk.handoff.attempts.write(noted, durable=False)
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW) == "discarded"
+    assert [one.token for one in desk.report().attempts] == [claim.token]
+
+
+# Delays
+
+
+def test_the_next_try_waits_for_its_delay_and_not_less(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1, retry_delay=0.5))
+    claim = desk.claim()
+    assert desk.setbacks.charge(claim, BAD, claimed_at(claim), NOW + 0.4) == "failed"
+    assert bench.ls() == [f"doc.failed.{int(NOW) + 1:x}.later"]
+
+
+@given(st.floats(0, 1e11), st.floats(allow_nan=False))
+def test_nothing_is_due_before_its_time_nor_later_than_a_year_and_a_day(
+    now: float, after: float
+) -> None:
+    due = _due(now, after)
+    assert due >= now
+    assert due >= now + min(after, MAX_LATER)
+    assert due <= math.ceil(now + MAX_LATER)
+    assert names.parse(names.later_name("doc", 0, due)) is not None
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_postponed_document_is_not_charged(bench: "Bench", attempt: int) -> None:
+    desk = Desk(bench, Settings(retries=0))
+    claim = desk.claim(attempt)
+    assert desk.setbacks.postpone(claim, 30.0, "printer busy", NOW) == "later"
+    assert bench.ls() == [names.later_name("doc", attempt, int(NOW) + 30)]
+    assert bench.ls("in/.queuedriver/attempts") == []
+
+
+# Uncounted strikes
+
+
+def test_a_release_is_not_charged_and_not_remembered(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=0))
+    for _ in range(UNCOUNTED_STRIKES + 2):
+        claim = desk.claim()
+        assert desk.setbacks.release(claim, "the driver was asked to leave") == "released"
+        assert bench.ls() == ["doc.ready"]
+    assert bench.ls("in/.queuedriver/attempts") == []
+
+
+def test_the_third_time_that_nobody_is_at_fault_the_document_is_charged(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1))
+    fates: list[Fate] = []
+    attempt = 0
+    while bench.ls() or not fates:
+        claim = desk.claim(attempt)
+        fates.append(desk.setbacks.take_back(claim, LOST, claimed_at(claim), NOW))
+        attempt = 1 if bench.ls() == ["doc.failed"] else attempt
+    assert fates[:3] == ["released", "released", "failed"]
+    # It ends, too.
+    assert fates[-1] == "discarded"
+    assert len(fates) <= 2 * UNCOUNTED_STRIKES
+    report = desk.report()
+    assert len(report.attempts) == len(fates)
+    assert [one.counted for one in report.attempts[:3]] == [False, False, True]
+    assert report.attempts[-1].counted
+
+
+def test_one_strike_is_noted_once_however_many_recover_it(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1))
+    for _ in range(UNCOUNTED_STRIKES - 1):
+        claim = desk.claim()
+        for died_before_its_rename in (True, True, False):
+            if died_before_its_rename:
+                noted = desk.setbacks._record(claim, LOST, 0.0, NOW, None, counted=False)
+                desk.handoff.attempts.write(noted, durable=False)
+            else:
+                fate = desk.setbacks.take_back(claim, LOST, claimed_at(claim), NOW)
+        assert fate == "released"
+        assert desk.setbacks.take_back(claim, LOST, claimed_at(claim), NOW) == "revoked"
+
+
+def test_strikes_of_another_document_do_not_count(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1))
+    for docid in ("a", "a.b", "b"):
+        claim = bench.claim(desk.handoff, docid)
+        assert desk.setbacks.take_back(claim, LOST, claimed_at(claim), NOW) == "released"
+
+
+# Taken back
+
+
+@pytest.mark.parametrize("step", ["charge", "discard", "take_back", "release", "postpone"])
+def test_what_somebody_else_took_back_is_left_as_it_is(bench: "Bench", step: str) -> None:
+    desk = Desk(bench, Settings(retries=0 if step == "discard" else 1))
+    claim = desk.claim()
+    os.rename(bench.root / "in" / claim.name, bench.root / "in/doc.ready")
+    match step:
+        case "take_back":
+            fate = desk.setbacks.take_back(claim, LOST, 0.0, NOW)
+        case "release":
+            fate = desk.setbacks.release(claim, "leaving")
+        case "postpone":
+            fate = desk.setbacks.postpone(claim, 1.0, "later", NOW)
+        case _:
+            fate = desk.setbacks.charge(claim, BAD, 0.0, NOW)
+    assert fate == "revoked"
+    assert bench.ls() == ["doc.ready"]
+    # A hidden report may stay: that its document is not seen there proves nothing.
+    assert [name for name in os.listdir(bench.root / "in/discarded") if name[0] != "."] == []
+
+
+# The journal
+
+
+def test_each_fate_is_noted_with_what_it_was_about(bench: "Bench") -> None:
+    desk = Desk(bench, Settings(retries=1))
+    first, second = desk.claim(), desk.claim()
+    bench.put("in/doc.failed", b"another")
+    desk.setbacks.charge(first, BAD, claimed_at(first), NOW)
+    desk.setbacks.release(second, "leaving")
+    third = desk.claim(1)
+    desk.setbacks.charge(third, BAD, claimed_at(third), NOW)
+    # Taken back by now: whoever was faster has noted it.
+    desk.setbacks.release(second, "leaving")
+    desk.journal.close()
+    events = read_history(str(bench.root / "journal"), "doc").events
+    assert [(one.event, one.token, one.attempt) for one in events] == [
+        ("failed", first.token, 0),
+        ("released", second.token, 0),
+        ("discarded", third.token, 1),
+    ]
+    assert events[0].message == "ValueError: bad"
+    assert events[0].renamed == names.second_docid("doc", first.token)
+    assert events[0].seconds == pytest.approx(NOW - claimed_at(first))

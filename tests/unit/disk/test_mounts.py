@@ -1,0 +1,99 @@
+"""Which file systems only this host can change."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuedriver.disk.mounts import choose, filesystem_type, is_network, parse_mounts
+
+TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
+30 27 0:40 / /home rw shared:3 master:1 - nfs4 server:/home rw,vers=4.2
+31 30 0:41 / /home/us/fast rw - tmpfs tmpfs rw
+32 27 0:42 /@data /data rw - btrfs /dev/vdb rw
+33 27 0:43 / /mnt/my\040disk\134x rw - fuse.sshfs me@there:/ rw
+34 27 0:44 / /srv rw - ext4 /dev/vdc rw
+35 34 0:45 / /srv rw - xfs /dev/vdd rw
+a line that makes no sense
+36 27 0:46 / /short
+37 27 x:y / /odd rw - ext4 /dev/vde rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "device", "fstype"),
+    [
+        ("/", (254, 0), "ext4"),
+        ("/work/queue", (254, 0), "ext4"),
+        ("/home", (0, 40), "nfs4"),
+        ("/home/us/queue", (0, 40), "nfs4"),
+        ("/home/us/fast/queue", (0, 41), "tmpfs"),
+        ("/home/us/faster", (0, 40), "nfs4"),
+        ("/mnt/my disk\\x/queue", (0, 43), "fuse.sshfs"),
+    ],
+)
+def test_the_longest_mount_point_above_a_path_decides(
+    path: str, device: tuple[int, int], fstype: str
+) -> None:
+    assert choose(parse_mounts(TABLE), path, device) == fstype
+
+
+def test_a_subvolume_whose_device_is_in_no_line_is_found_by_its_path() -> None:
+    assert choose(parse_mounts(TABLE), "/data/queue", (0, 99)) == "btrfs"
+
+
+def test_of_two_mounts_on_one_point_the_device_decides_and_else_the_later() -> None:
+    assert choose(parse_mounts(TABLE), "/srv/queue", (0, 44)) == "ext4"
+    assert choose(parse_mounts(TABLE), "/srv/queue", (0, 45)) == "xfs"
+    assert choose(parse_mounts(TABLE), "/srv/queue", (0, 99)) == "xfs"
+
+
+def test_a_path_above_every_mount_is_of_unknown_type() -> None:
+    assert (
+        choose(parse_mounts("31 30 0:41 / /home rw - tmpfs tmpfs rw"), "/srv", (0, 41)) == "unknown"
+    )
+    assert choose([], "/", (0, 0)) == "unknown"
+
+
+@given(st.text())
+def test_any_table_is_read_without_complaint(text: str) -> None:
+    for mount in parse_mounts(text):
+        choose([mount], "/x", mount.device)
+
+
+@pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs", "tmpfs", "zfs", "overlay"])
+def test_a_local_file_system_is_no_network(fstype: str) -> None:
+    assert not is_network(fstype)
+
+
+@pytest.mark.parametrize(
+    "fstype",
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "ocfs2"),
+        *(
+            "gfs2",
+            "fuse",
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "virtiofs",
+            "vboxsf",
+            "unknown",
+            "",
+            "new",
+        ),
+    ],
+)
+def test_a_network_and_whatever_we_do_not_know_counts_as_one(fstype: str) -> None:
+    assert is_network(fstype)
+
+
+def test_this_machine_agrees_with_its_own_stat(tmp_path: Path) -> None:
+    assert filesystem_type("/proc/self") == "proc"
+    link = tmp_path / "link"
+    link.symlink_to("/proc")
+    assert filesystem_type(os.fspath(link)) == "proc"
+    assert filesystem_type(os.fspath(tmp_path)) != "unknown"
+    assert filesystem_type(os.fspath(tmp_path / "nowhere")) == "unknown"

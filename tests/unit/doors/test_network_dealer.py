@@ -1,0 +1,715 @@
+"""What a session wants is carried out on the queues once, whatever the file system says to it."""
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Tally
+from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
+from queuedriver.format import names
+from queuedriver.format.settings import Settings
+from queuedriver.network.dealer import Dealer, Desk
+from queuedriver.network.line import Line
+from queuedriver.network.requests import Requests
+from queuedriver.network.transport import AROUND, Arrival, Gone, Message
+from queuedriver.operating.queue import Queue
+from queuedriver.protocols.dealing import (
+    Answered,
+    Asked,
+    Done,
+    Effects,
+    Lost,
+    Request,
+    Result,
+    Say,
+    Send,
+    SetBack,
+    Work,
+    undelivered,
+)
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+MOST = 1000
+ASKED = Request(b"client/1", (b"ask",))
+BROKEN = Failed(Failure(cause="exit", message="no good"))
+
+
+class Ailing(Directory):
+    """A directory whose renames, and new files, fail when told to."""
+
+    fails: tuple[str, ...] = ()
+
+    def rename(self, old: str, new: str) -> None:
+        self._fail(new)
+        super().rename(old, new)
+
+    def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
+        self._fail(new)
+        super().rename_new(old, new, to)
+
+    def rename_over(self, old: str, new: str, to: Directory | None = None) -> None:
+        self._fail(new)
+        super().rename_over(old, new, to)
+
+    def unlink(self, name: str) -> None:
+        self._fail(name)
+        super().unlink(name)
+
+    def _fail(self, name: str) -> None:
+        if self.fails and name.endswith(self.fails):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class Script:
+    """A session that says what a test has put into its mouth."""
+
+    def __init__(self) -> None:
+        # What comes of the next messages, in their order.
+        self.effects: list[Effects | Exception] = []
+        self.dealt: list[Work] = []
+        self.lost: list[bytes] = []
+        self.is_ready = True
+
+    def joined(self, peer: bytes, now: float) -> Effects:
+        return []
+
+    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        said = self.effects.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
+        self.lost.append(peer)
+        return [undelivered(unsent)] if unsent else []
+
+    def ready(self, service: str = "", alone: bool = False) -> bool:
+        return self.is_ready
+
+    def spare(self, service: str, wanted: bool) -> None:
+        pass
+
+    def deal(self, work: Work, now: float) -> Effects:
+        self.dealt.append(work)
+        return [Send(b"worker", (work.payload,), work.claim)]
+
+    def leave(self, now: float) -> Effects:
+        return [Send(b"worker", (b"EXIT",))]
+
+    def tick(self, now: float) -> Effects:
+        return []
+
+    def next_tick_at(self) -> float | None:
+        return None
+
+
+class Wires:
+    """A transport that ends in lists."""
+
+    def __init__(self) -> None:
+        self.coming: list[Arrival] = []
+        self.sent: list[tuple[bytes, tuple[bytes, ...]]] = []
+        self.away: set[bytes] = set()
+
+    def arrivals(self) -> Iterator[Arrival]:
+        while self.coming:
+            yield self.coming.pop(0)
+
+    def pending(self) -> bool:
+        return bool(self.coming)
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        if peer in self.away:
+            return False
+        self.sent.append((peer, frames))
+        return True
+
+    def drop(self, peer: bytes) -> None:
+        self.away.add(peer)
+
+    def fds(self) -> list[int]:
+        return []
+
+    def next_tick_at(self) -> float | None:
+        return None
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Office:
+    """A dealer at one desk."""
+
+    def __init__(self, bench: "Bench", salt: str = "5a17") -> None:
+        self.bench = bench
+        self.inside = Ailing.open(bench.directory("in").path)
+        self.session, self.transport = Script(), Wires()
+        self.limits, self.tally = Limits(), Tally()
+        self.held: set[str] = set()
+        owner = Owner("b", salt, "alpha", self.held)
+        settings = Settings(retries=1)
+        self.lane = Lane(Queue(self.inside), (bench.target(),), settings, owner, Observer())
+        mint = names.Mint("b", salt)
+        self.requests = Requests(self.lane.queue, mint, durable=False)
+        self.requests.load(time.monotonic())
+        self.line = Line(self.lane)
+        self.desk = Desk("", self.lane, self.line, self.requests)
+        hands = Hands(mint, self.held, self.tally)
+        self.dealer = Dealer(self.session, self.transport, [self.desk], hands, self.limits, MOST)
+
+    def close(self) -> None:
+        self.requests.close()
+        self.lane.close()
+        self.limits.close()
+
+    def hear(self, *effects: Effects | Exception, peer: bytes = b"worker") -> None:
+        """A message for each; what comes of them waits for `settle`."""
+        self.session.effects += effects
+        self.transport.coming += [Message(peer, [b""]) for _ in effects]
+        self.dealer.converse(time.monotonic())
+
+    def settle(self) -> None:
+        self.dealer.settle(time.monotonic())
+
+    def deal(self) -> Work | None:
+        """The next item that waits, to whoever is ready."""
+        before = len(self.session.dealt)
+        candidate = self.dealer.choose(self.desk, time.monotonic())
+        if candidate is not None:
+            self.dealer.work(self.lane, candidate)
+        self.line.wake()
+        return self.session.dealt[-1] if len(self.session.dealt) > before else None
+
+    def mend(self) -> None:
+        """As the loop does when the file system is well again."""
+        self.inside.fails = ()
+        self.lane.reopen()
+        self.dealer.clean()
+
+    def put(self, *docids: str) -> None:
+        for docid in docids:
+            self.bench.put(f"in/{docid}.ready", docid.encode())
+
+    def dealt(self, docid: str = "doc") -> Work:
+        self.put(docid)
+        work = self.deal()
+        assert work is not None
+        return work
+
+    def ask(self, request: Request = ASKED) -> Work:
+        """A request that came, and is with a worker."""
+        self.hear([Asked(request)], peer=b"client")
+        self.settle()
+        work = self.deal()
+        assert work is not None
+        return work
+
+    @property
+    def items(self) -> list[str]:
+        """What waits or is claimed, without the N of claims."""
+        found = (names.parse(name) for name in self.bench.ls())
+        return [f"{item.docid}:{item.state}" for item in found if item is not None]
+
+    def outputs(self) -> dict[str, bytes]:
+        return {name: self.bench.read(f"out/{name}") for name in self.bench.ls("out")}
+
+    def replies(self) -> list[str]:
+        return os.listdir(self.bench.root / "in/.queuedriver/replies")
+
+    def discarded(self) -> dict[str, str]:
+        queue = self.lane.queue
+        reports = {docid: queue.report(docid) for docid in queue.discarded()}
+        return {docid: one.failure.cause for docid, one in reports.items() if one is not None}
+
+
+@pytest.fixture
+def offices(bench: "Bench") -> Iterator[list[Office]]:
+    opened: list[Office] = []
+    yield opened
+    for office in opened:
+        office.close()
+
+
+@pytest.fixture
+def office(bench: "Bench", offices: list[Office]) -> Office:
+    offices.append(office := Office(bench))
+    return office
+
+
+def restarted(office: Office, offices: list[Office]) -> Office:
+    """Killed, and started again; what it had claimed was taken back."""
+    offices.remove(office)
+    office.close()
+    for path in (office.bench.root / "in").glob("*.working"):
+        item = names.parse(path.name)
+        assert item is not None
+        path.rename(path.with_name(names.waiting_name(item.docid, item.attempt)))
+    offices.append(another := Office(office.bench, "5a18"))
+    return another
+
+
+def answer(work: Work, peer: bytes = b"client") -> Answered:
+    return Answered(work.claim, peer, (b"answer",))
+
+
+# Documents
+
+
+def test_document_is_dealt_and_its_result_published(office: Office) -> None:
+    work = office.dealt()
+    assert (work.docid, work.attempt, work.payload, work.request) == ("doc", 0, b"doc", None)
+    assert office.dealer.at_hand == 1
+    office.hear([Done(work.claim, (Result(b"result"),))])
+    assert office.items == ["doc:working"]
+    office.settle()
+    assert (office.items, office.outputs()) == ([], {"doc.ready": b"result"})
+    assert (office.dealer.at_hand, office.dealer.published, office.held) == (0, 1, set())
+
+
+def test_several_outputs_are_published_together(office: Office) -> None:
+    work = office.dealt()
+    office.hear([Done(work.claim, (Result(b"1", "one"), Result(b"2", "two"), Result(b"3")))])
+    office.settle()
+    assert office.outputs() == {"doc.ready": b"3", "one.ready": b"1", "two.ready": b"2"}
+
+
+@pytest.mark.parametrize("name", ["../up", "", ".hidden", "a/b", "x" * 300, "a\0b", "PAUSE"])
+def test_output_that_cannot_have_its_name_costs_an_attempt_and_writes_nothing(
+    office: Office, name: str
+) -> None:
+    work = office.dealt()
+    office.hear([Done(work.claim, (Result(b"1", "one"), Result(b"2", name)))])
+    office.settle()
+    assert office.items == ["doc:failed"]
+    assert office.outputs() == {}
+    assert not list(office.bench.root.rglob("*hidden*"))
+
+
+def test_result_that_comes_twice_or_too_late_is_dropped(office: Office) -> None:
+    work = office.dealt()
+    done = Done(work.claim, (Result(b"result"),))
+    office.hear([SetBack(work.claim, Released("given back"))], [done], [done])
+    office.settle()
+    assert (office.items, office.outputs()) == (["doc:ready"], {})
+
+
+def test_lost_worker_charges_each_of_its_documents_once(office: Office) -> None:
+    works = [office.dealt(docid) for docid in ("a", "b")]
+    office.hear([Lost(b"worker", tuple(one.claim for one in works), "silent")])
+    office.settle()
+    assert office.items == ["a:failed", "b:failed"]
+    works = [work for work in (office.deal(), office.deal()) if work]
+    assert [work.attempt for work in works] == [1, 1]
+    office.hear([Lost(b"worker", tuple(one.claim for one in works), "silent")])
+    office.settle()
+    assert office.discarded() == {"a": "worker-lost", "b": "worker-lost"}
+
+
+def test_documents_of_which_any_may_have_ended_their_worker_are_charged_the_third_time(
+    office: Office,
+) -> None:
+    office.put("a", "b")
+    for fate, alone in (("ready", False), ("ready", True), ("failed", True)):
+        works = [work for work in (office.deal(), office.deal()) if work]
+        assert [work.alone for work in works] == [alone, alone]
+        office.hear([Lost(b"worker", tuple(one.claim for one in works), "silent", doubted=True)])
+        office.settle()
+        assert office.items == [f"a:{fate}", f"b:{fate}"]
+
+
+def test_document_that_was_taken_back_is_alone_with_the_next_broker_and_its_successor_is_not(
+    office: Office, offices: list[Office]
+) -> None:
+    work = office.dealt()
+    office.hear([Lost(b"worker", (work.claim,), "silent", doubted=True)])
+    office.settle()
+    later = restarted(office, offices)
+    later.line.load()
+    again = later.deal()
+    assert again is not None
+    assert again.alone
+    later.hear([Done(again.claim, (Result(b"result"),))])
+    later.settle()
+    assert not later.dealt().alone
+
+
+def test_document_that_is_larger_than_a_message_is_discarded_unread(office: Office) -> None:
+    path = office.bench.put("in/doc.ready", b"")
+    os.truncate(path, 1 << 40)
+    assert office.deal() is None
+    assert office.discarded() == {"doc": "too-large"}
+    assert (office.dealer.at_hand, office.held) == (0, set())
+
+
+def test_document_of_just_the_size_of_a_message_is_dealt(office: Office) -> None:
+    office.bench.put("in/doc.ready", b"x" * MOST)
+    assert office.deal() is not None
+    office.bench.put("in/more.ready", b"x" * (MOST + 1))
+    assert office.deal() is None
+
+
+def test_what_is_no_file_is_discarded(office: Office) -> None:
+    (office.bench.root / "in/doc.ready").symlink_to("/etc/passwd")
+    assert office.deal() is None
+    assert office.discarded() == {"doc": "not-a-file"}
+
+
+class Unreadable(Ailing):
+    """Another user's documents."""
+
+    def open_read(self, name: str) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+
+
+def test_document_that_may_not_be_read_stops_no_broker(
+    bench: "Bench", offices: list[Office]
+) -> None:
+    offices.append(office := Office(bench))
+    office.inside.__class__ = Unreadable
+    office.put("doc")
+    assert office.deal() is None
+    assert office.items == ["doc:failed"]
+    assert office.held == set()
+
+
+def test_document_that_is_taken_away_amid_its_claim_stops_no_broker(office: Office) -> None:
+    class Fleeting(Ailing):
+        def open_read(self, name: str) -> int:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+    office.inside.__class__ = Fleeting
+    office.put("doc")
+    assert office.deal() is None
+    assert office.items == ["doc:ready"]
+
+
+def test_item_waits_where_it_is_when_nobody_is_ready_any_more(office: Office) -> None:
+    office.put("doc")
+    office.session.is_ready = False
+    assert office.deal() is None
+    assert office.items == ["doc:ready"]
+    assert len(office.line) == 1
+    office.session.is_ready = True
+    assert office.deal() is not None
+
+
+def test_worker_that_cannot_be_reached_is_gone(office: Office) -> None:
+    office.transport.away.add(b"worker")
+    office.dealt()
+    assert office.session.lost == [b"worker"]
+    office.settle()
+    assert office.items == ["doc:ready"]
+
+
+def test_nonsense_of_one_peer_is_dropped_and_the_rest_heard(office: Office) -> None:
+    work = office.dealt()
+    office.hear(RemoteProtocolError("what?"), [Done(work.claim, (Result(b"result"),))])
+    office.settle()
+    assert office.outputs() == {"doc.ready": b"result"}
+    # It may be much: nobody is told unless they ask.
+    assert not office.dealer.said
+
+
+def test_what_was_said_is_shown_from_its_level_on(office: Office) -> None:
+    office.hear([Say(0, "for all"), Say(5, "for some")])
+    assert list(office.dealer.said) == ["for all"]
+
+
+def test_connection_that_ended_is_told_to_the_session(office: Office) -> None:
+    office.transport.coming.append(Gone(b"worker", "reset"))
+    office.dealer.converse(time.monotonic())
+    assert office.session.lost == [b"worker"]
+
+
+# Trouble with the file system
+
+
+@pytest.mark.parametrize("fails", [".working", ".written", ".ready"])
+def test_trouble_amid_one_result_loses_no_other_and_charges_nobody(
+    office: Office, fails: str
+) -> None:
+    first, second = office.dealt("a"), office.dealt("b")
+    office.hear(
+        [Done(first.claim, (Result(b"1"),)), Done(second.claim, (Result(b"2"),))],
+    )
+    office.inside.fails = (".written", fails)
+    with pytest.raises(OSError, match="error"):
+        office.settle()
+    office.mend()
+    office.settle()
+    assert office.outputs()["b.ready"] == b"2"
+    # The first is given back, and done again.
+    work = office.deal()
+    if work is not None:
+        assert (work.docid, work.attempt) == ("a", 0)
+        office.hear([Done(work.claim, (Result(b"1"),))])
+        office.settle()
+    assert office.outputs() == {"a.ready": b"1", "b.ready": b"2"}
+    assert (office.items, office.held) == ([], set())
+
+
+def test_output_directory_that_is_gone_charges_nobody(office: Office) -> None:
+    work = office.dealt()
+    office.hear([Done(work.claim, (Result(b"result"),))])
+    out = office.bench.root / "out"
+    out.rmdir()
+    with pytest.raises((FileSystemTrouble, FileNotFoundError)):
+        office.settle()
+    out.mkdir()
+    office.mend()
+    assert office.items == ["doc:ready"]
+
+
+def test_failure_that_cannot_be_noted_is_not_one(office: Office) -> None:
+    work = office.dealt()
+    office.hear([SetBack(work.claim, BROKEN)])
+    office.inside.fails = (".failed", ".ready")
+    with pytest.raises(OSError, match="error"):
+        office.settle()
+    office.mend()
+    assert office.items == ["doc:ready"]
+    assert office.held == set()
+
+
+def test_all_that_workers_have_is_given_back_though_one_claim_cannot_be(office: Office) -> None:
+    office.dealt("a")
+    office.dealt("b")
+    office.inside.fails = ("a.ready",)
+    office.dealer.give_back("leaving")
+    assert office.items == ["a:working", "b:ready"]
+    assert office.dealer.at_hand == 0
+
+
+# Requests that are answered
+
+
+def test_request_is_on_disk_before_anything_else_happens_to_it(office: Office) -> None:
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    (item,) = office.items
+    assert item.startswith("request-")
+    assert office.transport.sent == []
+    work = office.deal()
+    assert work is not None
+    assert work.request == ASKED
+
+
+def test_answer_goes_to_its_client_and_nothing_is_left(office: Office) -> None:
+    work = office.ask()
+    office.hear([answer(work)])
+    office.settle()
+    assert office.transport.sent[-1] == (b"client", (b"answer",))
+    assert (office.items, office.outputs(), office.replies()) == ([], {}, [])
+    assert office.dealer.at_hand == 0
+
+
+def test_request_that_is_repeated_before_during_and_after_is_done_once(office: Office) -> None:
+    office.hear([Asked(ASKED)], [Asked(ASKED)], peer=b"client")
+    office.settle()
+    work = office.deal()
+    assert work is not None
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    assert office.deal() is None
+    office.hear([answer(work)])
+    office.settle()
+    before = len(office.transport.sent)
+    # It was lost on its way: the same answer again.
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    assert office.transport.sent[before:] == [(b"client", (b"answer",))]
+    assert office.deal() is None
+
+
+def test_answer_waits_for_a_client_that_is_away_and_is_sent_once(office: Office) -> None:
+    work = office.ask()
+    office.transport.away.add(b"client")
+    office.hear([answer(work)])
+    office.settle()
+    assert office.items == []
+    assert len(office.replies()) == 1
+    office.transport.away.clear()
+    # Somebody else says something; then the client repeats itself.
+    office.hear([], peer=b"another")
+    office.settle()
+    before = len(office.transport.sent)
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    assert office.transport.sent[before:] == [(b"client", (b"answer",))]
+    assert (office.items, office.replies()) == ([], [])
+
+
+def test_trouble_when_a_client_comes_back_loses_nothing_that_was_heard_with_it(
+    office: Office,
+) -> None:
+    work = office.ask()
+    office.transport.away.add(b"client")
+    office.hear([answer(work)])
+    office.settle()
+    office.transport.away.clear()
+    other = office.dealt()
+    replies = office.bench.root / "in/.queuedriver/replies"
+    replies.rename(replies.with_name("elsewhere"))
+    office.requests._replies.close()
+    # In the same message: its sender is both.
+    office.hear([Done(other.claim, (Result(b"result"),))], peer=b"client")
+    with pytest.raises(OSError, match="descriptor"):
+        office.settle()
+    replies.with_name("elsewhere").rename(replies)
+    office.requests._replies = office.lane.queue.private.subdirectory("replies")
+    office.mend()
+    office.settle()
+    assert office.outputs() == {"doc.ready": b"result"}
+    assert office.transport.sent[-1] == (b"client", (b"answer",))
+
+
+def test_answer_that_cannot_be_kept_is_kept_later_and_not_sent_before(office: Office) -> None:
+    work = office.ask()
+    office.hear([answer(work)])
+    office.requests._replies.__class__ = Ailing
+    office.requests._replies.fails = (work.docid,)  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="error"):
+        office.settle()
+    assert office.transport.sent[-1][0] == b"worker"
+    office.requests._replies.fails = ()  # type: ignore[attr-defined]
+    office.mend()
+    office.settle()
+    assert office.transport.sent[-1] == (b"client", (b"answer",))
+    assert (office.items, office.replies()) == ([], [])
+
+
+def test_request_that_is_answered_and_cannot_be_finished_is_not_done_again(
+    office: Office,
+) -> None:
+    work = office.ask()
+    office.hear([answer(work)])
+    office.inside.fails = (".working", ".ready")
+    with pytest.raises(OSError, match="error"):
+        office.settle()
+    # The client need not wait for our disk.
+    assert office.transport.sent[-1] == (b"client", (b"answer",))
+    office.mend()
+    assert office.items == [f"{work.docid}:ready"]
+    assert office.deal() is None
+    assert (office.items, office.replies()) == ([], [])
+
+
+def test_request_too_much_is_not_promised_and_its_client_repeats_it(office: Office) -> None:
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.lane.queue.incoming.close()
+    with pytest.raises(OSError, match="descriptor"):
+        office.settle()
+    office.lane.queue._incoming = None
+    office.mend()
+    office.settle()
+    assert office.items == []
+    assert office.ask().request == ASKED
+
+
+def test_request_to_a_closed_queue_is_not_taken(office: Office) -> None:
+    office.bench.put("in/done")
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    assert office.items == []
+    assert "done" in office.dealer.said[-1]
+
+
+def test_request_as_large_as_a_message_can_go_as_one(office: Office) -> None:
+    large = Request(b"k" * 100, (b"x" * MOST, b"y" * 100))
+    assert office.ask(large).request == large
+    forged = Request(b"k", (b"x" * (MOST + AROUND),))
+    office.hear([Asked(forged)], peer=b"client")
+    office.settle()
+    assert office.deal() is None
+    assert set(office.discarded().values()) == {"too-large"}
+
+
+# Its crash points
+
+
+def test_request_that_was_claimed_is_done_again_by_the_next_broker(
+    office: Office, offices: list[Office]
+) -> None:
+    office.ask()
+    office = restarted(office, offices)
+    # Nor does its client's repetition make two of it.
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    work = office.deal()
+    assert work is not None
+    assert work.request == ASKED
+    assert office.deal() is None
+
+
+def test_request_that_was_answered_and_not_finished_is_finished_by_the_next_broker(
+    office: Office, offices: list[Office]
+) -> None:
+    work = office.ask()
+    office.hear([answer(work)])
+    # Killed after the answer was kept: nothing else can be done any more.
+    office.inside.fails = (".working", ".ready")
+    office.transport.away.add(b"client")
+    with pytest.raises(OSError, match="error"):
+        office.settle()
+    office = restarted(office, offices)
+    office.hear([], peer=b"client")
+    office.settle()
+    assert office.transport.sent == [(b"client", (b"answer",))]
+    assert office.deal() is None
+    assert (office.items, office.replies()) == ([], [])
+
+
+def test_answer_that_was_not_sent_is_sent_by_the_next_broker_and_not_made_again(
+    office: Office, offices: list[Office]
+) -> None:
+    work = office.ask()
+    office.transport.away.add(b"client")
+    office.hear([answer(work)])
+    office.settle()
+    office = restarted(office, offices)
+    office.hear([Asked(ASKED)], peer=b"client")
+    office.settle()
+    assert office.transport.sent == [(b"client", (b"answer",))]
+    assert (office.items, office.replies()) == ([], [])
+
+
+# Requests that nobody waits for
+
+
+def test_request_without_an_answer_is_finished_before_it_is_sent(office: Office) -> None:
+    work = office.ask(Request(b"client/2", (b"do",), answered=False))
+    assert office.items == []
+    assert office.dealer.at_hand == 0
+    assert office.transport.sent == [(b"worker", (work.payload,))]
+
+
+def test_request_without_an_answer_that_is_taken_back_meanwhile_is_not_sent(
+    office: Office,
+) -> None:
+    """Somebody thinks that we are dead: to do it at most once is up to them now."""
+
+    class TakenBack(Ailing):
+        def unlink(self, name: str) -> None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+    office.hear([Asked(Request(b"client/2", (b"do",), answered=False))], peer=b"client")
+    office.settle()
+    office.inside.__class__ = TakenBack
+    assert office.deal() is None
+    assert office.transport.sent == []
+    assert office.held == set()

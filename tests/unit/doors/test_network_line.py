@@ -1,0 +1,154 @@
+"""What waits for a broker: requests and documents as they came, whatever their number."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer, Registration
+from queuedriver.format.settings import Settings
+from queuedriver.network.broker import OtherBrokers
+from queuedriver.network.line import Line
+from queuedriver.operating.queue import Queue
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+
+@pytest.fixture
+def lane(bench: "Bench") -> Iterator[Lane]:
+    owner = Owner("b", "5a17", "alpha", set())
+    queue = Queue.open(bench.directory("in").path)
+    lane = Lane(queue, (bench.target(),), Settings(), owner, Observer())
+    yield lane
+    lane.close()
+
+
+def drain(bench: "Bench", line: Line, most: int = 1000) -> list[str]:
+    """Claim whatever is given, up to so many; an old listing may have what is no more."""
+    found: list[str] = []
+    while len(found) < most and line.fill(time.monotonic()):
+        candidate = line.next()
+        assert candidate is not None
+        path = bench.root / "in" / candidate.name
+        if path.exists():
+            path.unlink()
+            found.append(candidate.docid)
+    return found
+
+
+def submit(bench: "Bench", *docids: str) -> None:
+    for docid in docids:
+        bench.put(f"in/{docid}.ready")
+
+
+def test_each_document_is_given_once_however_many_wait(bench: "Bench", lane: Lane) -> None:
+    docids = [f"d{number:03}" for number in range(300)]
+    submit(bench, *docids)
+    line = Line(lane)
+    assert sorted(drain(bench, line)) == docids
+    assert line.next() is None
+
+
+def test_only_a_few_are_listed_ahead(bench: "Bench", lane: Lane) -> None:
+    submit(bench, *(f"d{number:03}" for number in range(300)))
+    line = Line(lane)
+    line.fill(time.monotonic())
+    assert len(line) < 100
+
+
+def test_requests_are_behind_what_was_there_before_them_and_in_their_order(
+    bench: "Bench", lane: Lane
+) -> None:
+    submit(bench, "before")
+    line = Line(lane)
+    line.fill(time.monotonic())
+    for docid in ("request-1", "request-2"):
+        submit(bench, docid)
+        line.join(docid)
+    submit(bench, "after")
+    assert drain(bench, line) == ["before", "request-1", "request-2", "after"]
+
+
+def test_queue_of_nothing_but_requests_that_wait_is_gone_through_once(
+    bench: "Bench", lane: Lane
+) -> None:
+    line = Line(lane)
+    for number in range(100):
+        submit(bench, f"request-{number:03}")
+        line.join(f"request-{number:03}")
+    assert line.fill(time.monotonic())
+    assert len(line) == 100
+    assert drain(bench, line) == [f"request-{number:03}" for number in range(100)]
+
+
+def test_documents_are_listed_though_requests_never_cease(bench: "Bench", lane: Lane) -> None:
+    line = Line(lane)
+    submit(bench, "doc")
+    seen: list[str] = []
+    for number in range(20):
+        submit(bench, f"request-{number}")
+        line.join(f"request-{number}")
+        seen += drain(bench, line, most=1)
+    assert "doc" in seen
+
+
+def test_item_that_is_put_back_is_first_again_and_not_listed_twice(
+    bench: "Bench", lane: Lane
+) -> None:
+    submit(bench, "one", "two")
+    line = Line(lane)
+    line.fill(time.monotonic())
+    first = line.next()
+    assert first is not None
+    line.put_back(first)
+    assert sorted(drain(bench, line)) == ["one", "two"]
+    line.restart()
+    submit(bench, "one")
+    line.fill(time.monotonic())
+    again = line.next()
+    assert again is not None
+    line.put_back(again)
+    line.wake()
+    assert line.fill(time.monotonic())
+    assert drain(bench, line) == ["one"]
+
+
+def test_empty_queue_is_not_listed_again_at_once_unless_something_may_have_come(
+    bench: "Bench", lane: Lane
+) -> None:
+    line = Line(lane)
+    now = time.monotonic()
+    assert not line.fill(now)
+    submit(bench, "doc")
+    assert not line.fill(now)
+    line.wake()
+    assert line.fill(now)
+    line.restart()
+    assert len(line) == 0
+    # And in any case after a while.
+    take_none = Line(lane)
+    (bench.root / "in/doc.ready").unlink()
+    assert not take_none.fill(now)
+    submit(bench, "doc")
+    assert take_none.fill(now + 2)
+
+
+def test_request_is_left_to_the_broker_its_client_is_with_while_that_lives(
+    bench: "Bench", lane: Lane
+) -> None:
+    other = Registration(
+        id="other", salt="1111", identity=Observer().me, started_at=0.0, beat=1, broker=True
+    )
+    lane.drivers.write_aside("other.json", msgspec.json.encode(other))
+    theirs = "request-other-00066093b041f96b61"
+    ours = "request-b-00066093b041f96b61"
+    of_one_that_died = "request-gone-00066093b041f96b61"
+    submit(bench, theirs, ours, of_one_that_died, "doc")
+    line = Line(lane, OtherBrokers(lane, "b").have)
+    assert sorted(drain(bench, line)) == sorted([ours, of_one_that_died, "doc"])
+    lane.drivers.remove("other.json")
+    assert drain(bench, Line(lane, OtherBrokers(lane, "b").have)) == [theirs]

@@ -1,0 +1,310 @@
+"""Clients' requests on disk: not done again once answered, and known when they are repeated."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from queuedriver.format import names
+from queuedriver.network import requests as module
+from queuedriver.network.requests import HELD_FOR, KNOWN_FOR, Reply, Requests
+from queuedriver.protocols.dealing import Request
+from tests.conftest import NOON
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+ASKED = Request(b"client/1", (b"ask", b"\x00what"))
+
+Life = Callable[[], Requests]
+
+
+@pytest.fixture
+def life(bench: "Bench") -> Iterator[Life]:
+    """Another life of the broker, with the queue as the one before left it."""
+    lives: list[Requests] = []
+    salts = itertools.count()
+
+    def begin() -> Requests:
+        if lives:
+            lives.pop().close()
+        mint = names.Mint("b", f"{next(salts):04x}")
+        requests = Requests(bench.queue(), mint, durable=False)
+        requests.load(0.0)
+        lives.append(requests)
+        return requests
+
+    yield begin
+    for one in lives:
+        one.close()
+
+
+def kept(requests: Requests, request: Request = ASKED, now: float = 0.0) -> str:
+    docid = requests.keep(request, NOON, now)
+    assert isinstance(docid, str)
+    return docid
+
+
+def reply_to(docid: str, request: Request = ASKED) -> Reply:
+    return Reply(docid, request.key, b"client", (b"", b"answer"))
+
+
+def finish(bench: "Bench", docid: str) -> None:
+    """As the hand-off does."""
+    (bench.root / "in" / f"{docid}.ready").unlink()
+
+
+def replies(bench: "Bench") -> list[str]:
+    return sorted(os.listdir(bench.root / "in/.queuedriver/replies"))
+
+
+# A request comes
+
+
+def test_request_is_an_item_of_the_queue_that_any_broker_recognizes(
+    bench: "Bench", life: Life
+) -> None:
+    docid = kept(life())
+    assert bench.ls() == [f"{docid}.ready"]
+    content = bench.read(f"in/{docid}.ready")
+    assert life().recognize(docid, content) == ASKED
+
+
+def test_name_of_a_request_is_never_too_long(bench: "Bench") -> None:
+    mint = names.Mint("x" * names.MAX_DRIVER_ID, "5a17")
+    requests = Requests(bench.queue(), mint, durable=False)
+    docid = kept(requests)
+    requests.close()
+    assert names.objection(docid) is None
+    assert len(names.working_name(docid, names.MAX_RETRIES, mint.next(NOON))) <= 255
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"a document of somebody's",
+        b"queuedriver request 1\n",
+        b"queuedriver request 1\n\xff",
+        # A map that has a key of ours in it, which is no UTF-8; and one without end.
+        b"queuedriver request 1\n\x81\xa7service\xa2\xff\xff",
+        b"queuedriver request 1\n\x82\xa3key\xc4\x00\xa1x" + b"\x91" * 100_000,
+    ],
+)
+def test_document_that_is_called_like_a_request_is_a_document(life: Life, content: bytes) -> None:
+    assert life().recognize("request-1", content) is None
+    assert life().recognize("letter-1", content) is None
+
+
+def test_same_request_again_is_no_second_one(bench: "Bench", life: Life) -> None:
+    requests = life()
+    docid = kept(requests)
+    assert requests.keep(ASKED, NOON, 1.0) is None
+    assert bench.ls() == [f"{docid}.ready"]
+
+
+def test_same_id_of_another_client_is_another_request(bench: "Bench", life: Life) -> None:
+    requests = life()
+    first = kept(requests)
+    second = kept(requests, Request(b"another/1", ASKED.frames))
+    assert bench.ls() == sorted([f"{first}.ready", f"{second}.ready"])
+
+
+def test_request_that_is_repeated_after_a_restart_is_known(bench: "Bench", life: Life) -> None:
+    docid = kept(life())
+    assert life().keep(ASKED, NOON, 1.0) is None
+    # Also while it is claimed.
+    working = names.working_name(docid, 0, bench.token())
+    os.rename(bench.root / f"in/{docid}.ready", bench.root / "in" / working)
+    assert life().keep(ASKED, NOON, 1.0) is None
+
+
+def test_request_is_known_for_as_long_as_it_is_repeated(life: Life) -> None:
+    requests = life()
+    kept(requests)
+    for number in range(1, 20):
+        assert requests.keep(ASKED, NOON, number * KNOWN_FOR / 2) is None
+    assert isinstance(requests.keep(ASKED, NOON, 11 * KNOWN_FOR), str)
+
+
+# Its answer
+
+
+def test_answer_is_sent_again_to_whoever_repeats_the_request(bench: "Bench", life: Life) -> None:
+    requests = life()
+    docid = kept(requests)
+    reply = reply_to(docid)
+    requests.write(reply)
+    finish(bench, docid)
+    requests.finished(docid, 1.0)
+    requests.sent(reply, 1.0)
+    assert requests.keep(ASKED, NOON, 2.0) == reply
+    assert requests.keep(ASKED, NOON, 3.0) == reply
+    assert replies(bench) == []
+
+
+def test_answer_that_is_too_much_to_remember_is_made_again_when_it_is_asked_for_again(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_REMEMBERED", 5)
+    requests = life()
+    docid = kept(requests)
+    requests.write(reply_to(docid))
+    requests.finished(docid, 1.0)
+    requests.sent(reply_to(docid), 1.0)
+    assert isinstance(requests.keep(ASKED, NOON, 2.0), str)
+
+
+def test_memory_of_answers_is_given_back_when_they_are_forgotten(life: Life) -> None:
+    requests = life()
+    for number in range(20):
+        request = Request(b"%d" % number, ())
+        docid = kept(requests, request, now=float(number))
+        for _ in range(2):
+            requests.sent(reply_to(docid, request), float(number))
+    assert requests._remembered == 20 * len(b"answer")
+    kept(requests, Request(b"last", ()), now=KNOWN_FOR + 100)
+    assert requests._remembered == 0
+
+
+# Crashes: before the answer is kept; before the request is finished; before the answer is sent
+
+
+def test_request_of_a_broker_that_died_before_the_answer_is_done_again(life: Life) -> None:
+    docid = kept(life())
+    requests = life()
+    assert not requests.answered(docid)
+    assert not requests.holds(b"client")
+
+
+def test_request_that_is_answered_and_not_finished_is_not_done_again(
+    bench: "Bench", life: Life
+) -> None:
+    requests = life()
+    docid = kept(requests)
+    requests.write(reply_to(docid))
+    requests = life()
+    assert requests.answered(docid)
+    assert requests.keep(ASKED, NOON, 1.0) == reply_to(docid)
+
+
+def test_answer_stays_until_its_request_is_finished_though_the_client_has_it(
+    bench: "Bench", life: Life
+) -> None:
+    requests = life()
+    docid = kept(requests)
+    requests.write(reply_to(docid))
+    for _ in range(2):
+        # The client comes back before any worker: the request has not been claimed yet.
+        requests = life()
+        for reply in requests.held(b"client"):
+            requests.sent(reply, 1.0)
+        assert requests.answered(docid)
+    requests.expire(HELD_FOR + 1)
+    assert requests.answered(docid)
+    finish(bench, docid)
+    requests.finished(docid, 2.0)
+    assert replies(bench) == []
+
+
+def test_answer_stays_until_it_is_sent_though_its_request_is_finished(
+    bench: "Bench", life: Life
+) -> None:
+    requests = life()
+    docid = kept(requests)
+    requests.write(reply_to(docid))
+    finish(bench, docid)
+    requests.finished(docid, 0.0)
+    requests.hold(reply_to(docid), 0.0)
+    assert replies(bench) == [docid]
+    requests = life()
+    # What is asked again meanwhile is not done again.
+    assert requests.keep(ASKED, NOON, 1.0) == reply_to(docid)
+    assert bench.ls() == []
+    (reply,) = requests.held(b"client")
+    requests.sent(reply, 1.0)
+    assert replies(bench) == []
+
+
+def test_answer_of_a_broker_that_is_no_more_is_held_by_who_finishes_its_request(
+    bench: "Bench", life: Life
+) -> None:
+    requests = life()
+    docid = kept(requests)
+    other = Requests(bench.queue(), names.Mint("c", "5a18"), durable=False)
+    other.write(reply_to(docid))
+    other.close()
+    assert requests.answered(docid)
+    finish(bench, docid)
+    requests.finished(docid, 1.0)
+    assert requests.held(b"client") == [reply_to(docid)]
+
+
+# A client that is away
+
+
+@pytest.mark.parametrize(("away", "found"), [(HELD_FOR - 1, True), (HELD_FOR + 1, False)])
+def test_answer_is_held_for_a_minute(bench: "Bench", life: Life, away: float, found: bool) -> None:
+    requests = life()
+    docid = kept(requests)
+    requests.write(reply_to(docid))
+    requests.finished(docid, 0.0)
+    requests.hold(reply_to(docid), 0.0)
+    requests.expire(away)
+    assert requests.holds(b"client") is found
+    assert replies(bench) == ([docid] if found else [])
+    assert [one.docid for one in requests.held(b"client")] == ([docid] if found else [])
+    assert requests.held(b"client") == []
+
+
+# Trouble
+
+
+@pytest.mark.parametrize("kind", ["garbage", "symlink", "directory", "unreadable"])
+def test_what_is_in_the_place_of_an_answer_keeps_no_broker_from_starting(
+    bench: "Bench", life: Life, kind: str
+) -> None:
+    life()
+    for place in ("in/.queuedriver/replies/request-1", "in/request-1.ready"):
+        path = bench.root / place
+        if kind == "garbage":
+            path.write_bytes(b"\x91" * 100_000)
+        elif kind == "symlink":
+            path.symlink_to("/etc/passwd")
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.write_bytes(msgspec.msgpack.encode(reply_to("request-1")))
+            path.chmod(0)
+    requests = life()
+    if kind != "unreadable" or os.geteuid():
+        assert not requests.holds(b"client")
+
+
+def test_request_that_could_not_be_written_down_may_be_brought_again(life: Life) -> None:
+    requests = life()
+    kept(requests, Request(b"first", ()))
+    requests._queue.incoming.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        requests.keep(ASKED, NOON, 1.0)
+    requests._queue._incoming = None
+    assert isinstance(requests.keep(ASKED, NOON, 1.0), str)
+
+
+def test_after_trouble_directories_that_were_made_anew_are_used(bench: "Bench", life: Life) -> None:
+    """A file system that was unmounted, and came back: what is open leads nowhere."""
+    requests = life()
+    docid = kept(requests)
+    private = bench.root / "in/.queuedriver"
+    for name in ("replies", "incoming"):
+        (private / name).rename(private / f"{name}-gone")
+    requests.reopen()
+    requests.write(reply_to(docid))
+    assert replies(bench) == [docid]
+    kept(requests, Request(b"another", ()))
+    assert Path(private / "incoming").is_dir()
+    assert os.listdir(private / "incoming-gone") == []

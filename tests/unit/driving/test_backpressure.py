@@ -1,0 +1,110 @@
+"""How often outputs are counted, and what that lets through."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.outputs import Target
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.backpressure import BackPressure
+from queuedriver.format.names import Mint
+from queuedriver.format.settings import DEFAULT_PUBLISH, Publication
+from queuedriver.options import Options
+
+
+class Output:
+    """An output queue, and what fills it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.directory = Directory.open(str(path))
+        self.target = Target("out", self.directory, Publication(DEFAULT_PUBLISH))
+
+    def hold(self, *names: str) -> None:
+        for path in self.path.iterdir():
+            path.unlink()
+        for name in names:
+            (self.path / name).touch()
+
+    def hold_ready(self, count: int) -> None:
+        self.hold(*(f"d{number}.ready" for number in range(count)))
+
+    def pressure(
+        self, sharers: int = 1, *, items: int | None = None, size: int | None = None
+    ) -> BackPressure:
+        options = Options(max_output_items=items, max_output_bytes=size)
+        return BackPressure(options, [self.target], Observer(), lambda: sharers)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Iterator[Output]:
+    output = Output(tmp_path)
+    yield output
+    output.directory.close()
+
+
+def test_without_a_limit_there_is_always_room(output: Output) -> None:
+    assert output.pressure().has_room(10**9)
+
+
+@pytest.mark.parametrize(("sharers", "room"), [(1, 400), (2, 200), (8, 50)])
+def test_each_of_several_drivers_takes_its_part_of_the_room_before_it_looks_again(
+    output: Output, sharers: int, room: int
+) -> None:
+    output.hold_ready(100)
+    pressure = output.pressure(sharers, items=500)
+    assert not pressure.has_room(7)
+    assert pressure.full(7) == ""
+    assert pressure.has_room(7 + room - 1)
+    assert not pressure.has_room(7 + room)
+
+
+def test_more_drivers_than_room_look_each_time(output: Output) -> None:
+    output.hold_ready(100)
+    pressure = output.pressure(401, items=500)
+    assert pressure.full(7) == ""
+    assert not pressure.has_room(7)
+
+
+@pytest.mark.parametrize(("items", "size"), [(63, None), (500, 10**6), (None, 10**6)])
+def test_few_items_and_bytes_are_looked_at_each_time(
+    output: Output, items: int | None, size: int | None
+) -> None:
+    pressure = output.pressure(items=items, size=size)
+    assert pressure.full(0) == ""
+    assert not pressure.has_room(0)
+
+
+def test_what_was_full_is_so_until_a_quarter_of_it_is_free(output: Output) -> None:
+    pressure = output.pressure(items=100)
+    output.hold_ready(100)
+    assert pressure.full(0) == "out holds 100 items or more"
+    output.hold_ready(75)
+    assert pressure.full(0) == "out holds 75 items or more"
+    output.hold_ready(74)
+    assert pressure.full(0) == ""
+    assert pressure.has_room(25)
+
+
+def test_few_items_are_room_again_as_soon_as_one_is_gone(output: Output) -> None:
+    pressure = output.pressure(items=2)
+    output.hold_ready(2)
+    assert pressure.full(0)
+    output.hold_ready(1)
+    assert not pressure.full(0)
+
+
+def test_what_counts_is_what_waits_and_what_is_being_written(output: Output) -> None:
+    token = Mint("1", "beef").next(10**15)
+    output.hold(
+        "a.ready",
+        "b.failed",
+        f"c.{token}.writing.xml",
+        f"d.{token}.working",
+        "note.txt",
+        ".aside.ready",
+    )
+    assert output.pressure(items=3).full(0)
+    assert not output.pressure(items=4).full(0)

@@ -1,0 +1,119 @@
+"""The board: what a driver says of itself to whoever watches it, without a system call."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from queuedriver import Driver, Options
+from queuedriver.driving.live_status import SIZE, Board
+from queuedriver.errors import ConfigError
+from queuedriver.format.names import MAX_DOCID
+from tests.drivers import FORKS, PATIENCE
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "rose-parse-1.board")
+
+
+def test_board_is_blank_until_its_driver_signs_it(path: str) -> None:
+    glimpse = Board.create(path).read()
+    assert (glimpse.pid, glimpse.state, glimpse.word, glimpse.began_at) == (0, "starting", "", 0.0)
+
+
+def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
+    driver, watchdog = Board.create(path), Board.open(path)
+    driver.sign(7, 70)
+    driver.ready(3.5)
+    driver.began("a\udcff", 12.5, 32)
+    glimpse = watchdog.read()
+    assert (glimpse.pid, glimpse.ticks, glimpse.ready_at) == (7, 70, 3.5)
+    assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("busy", "a\udcff", 12.5)
+    assert glimpse.claimed == 32
+    driver.ended((1, 2, 3, 4, 5), 6, 7)
+    glimpse = watchdog.read()
+    assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("ready", "", 0.0)
+    assert (glimpse.work, glimpse.wait, glimpse.block, glimpse.overhead) == (1, 2, 3, 4)
+    assert (glimpse.documents, glimpse.failed, glimpse.discarded) == (5, 6, 7)
+    driver.show("waiting-fs", "no space left")
+    assert watchdog.read()[2:4] == ("waiting-fs", "no space left")
+    driver.stacks_go_to("x.stacks")
+    driver.left("recycled", "it has reached its age", 0)
+    glimpse = watchdog.read()
+    assert (glimpse.word, glimpse.why, glimpse.exit_code) == (
+        "recycled",
+        "it has reached its age",
+        0,
+    )
+    assert glimpse.dump == "x.stacks"
+
+
+def test_longest_docid_fits_and_longer_words_are_cut(path: str) -> None:
+    board = Board.create(path)
+    board.began("d" * MAX_DOCID, 1.0, 1)
+    board.show("state " * 50, "why " * 500)
+    board.left("word " * 50, "why " * 500, 70)
+    assert board.read().docid == "d" * MAX_DOCID
+    assert board.read().why.startswith("why why")
+
+
+def test_new_board_does_not_disturb_whoever_reads_the_old_one(path: str) -> None:
+    old = Board.create(path)
+    old.left("done", "", 0)
+    new = Board.create(path)
+    assert (old.read().word, new.read().word) == ("done", "")
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * SIZE, b"qdboard1"])
+def test_file_that_is_no_board_is_refused(path: str, content: bytes) -> None:
+    Path(path).write_bytes(content)
+    with pytest.raises(ConfigError, match="no board"):
+        Board.open(path)
+
+
+def test_board_tells_how_a_driver_left_and_what_it_did(tmp_path: Path, path: str) -> None:
+    (tmp_path / "in").mkdir()
+    for docid in "abc":
+        (tmp_path / "in" / f"{docid}.ready").write_text("text")
+    board = Board.create(path)
+    options = Options(drain=True)
+    Driver(
+        tmp_path / "in", lambda one: one.read(), tmp_path / "out", options=options, board=board
+    ).run()
+    glimpse = board.read()
+    assert (glimpse.word, glimpse.documents, glimpse.claimed, glimpse.state) == (
+        "drained",
+        3,
+        3,
+        "stopped",
+    )
+    assert glimpse.ready_at
+
+
+def _hang(root: Path, path: str) -> None:
+    def hang(document: object) -> None:
+        time.sleep(PATIENCE)
+
+    Driver(root / "in", hang, root / "out", board=Board.open(path)).run()
+
+
+def test_board_shows_the_document_at_hand_of_a_driver_that_was_killed(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.ready").write_text("text")
+    board = Board.create(path)
+    driver = FORKS.Process(target=_hang, args=(tmp_path, path))
+    driver.start()
+    ends_at = time.monotonic() + PATIENCE
+    while not board.read().began_at:
+        assert time.monotonic() < ends_at
+        time.sleep(0.01)
+    os.kill(driver.pid or 0, signal.SIGKILL)
+    driver.join()
+    glimpse = board.read()
+    assert (glimpse.docid, glimpse.word) == ("a", "")
+    assert 0 < glimpse.began_at <= time.monotonic()

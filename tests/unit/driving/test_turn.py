@@ -1,0 +1,357 @@
+"""A turn of work ends one way or another, whatever a processor or a file system comes up with."""
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuedriver.claims.document import Document
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
+from queuedriver.claims.outputs import Output
+from queuedriver.claims.picking import Candidate
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.driver import Driver, Left
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Tally
+from queuedriver.driving.turn import Turn
+from queuedriver.errors import NotFound, PermanentError, TryLater
+from queuedriver.format import names
+from queuedriver.format.settings import Settings
+from queuedriver.operating.queue import Queue
+from queuedriver.options import Options
+from queuedriver.processors.call import CallProcessor
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+
+class Ailing(Directory):
+    """A directory on a network file system that loses its replies, or fails, when told to."""
+
+    # A rename to a name that ends so fails; or it is done, and said to have failed.
+    fails: tuple[str, ...] = ()
+    lies: tuple[str, ...] = ()
+
+    def rename(self, old: str, new: str) -> None:
+        if new.endswith(self.fails):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().rename(old, new)
+        if new.endswith(self.lies):
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
+        if new.endswith(self.fails):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().rename_new(old, new, to)
+
+
+class Bank:
+    """A lane and the turns of a driver on it."""
+
+    def __init__(self, bench: "Bench", function: Callable[..., Any], batch: int = 1) -> None:
+        self.directory = Ailing.open(bench.directory("in").path)
+        queue = Queue(self.directory)
+        observer = Observer()
+        owner = Owner("d", "5a17", "alpha", set())
+        self.lane = Lane(queue, (bench.target(),), Settings(), owner, observer)
+        registration = Registration(id="d", salt="5a17", identity=observer.me, started_at=0.0)
+        beats = Beats(registration, [self.lane.drivers], lambda: ("busy", "", Counters()))
+        self.limits = Limits()
+        self.tally = Tally()
+        mint = names.Mint("d", "5a17")
+        processor = CallProcessor(function)
+        hands = Hands(mint, owner.held, self.tally)
+        self.turn = Turn(processor, self.limits, hands, beats, batch)
+        self.held = owner.held
+
+    def work(self, docid: str = "doc") -> None:
+        self.turn.work(self.lane, Candidate(f"{docid}.ready", docid, 0))
+
+    def close(self) -> None:
+        self.lane.close()
+        self.limits.close()
+
+
+@pytest.fixture
+def banks() -> Iterator[list[Bank]]:
+    opened: list[Bank] = []
+    yield opened
+    for bank in opened:
+        bank.close()
+
+
+def bank_for(
+    bench: "Bench", banks: list[Bank], function: Callable[..., Any], batch: int = 1
+) -> Bank:
+    bench.put("in/doc.ready", b"content")
+    banks.append(bank := Bank(bench, function, batch))
+    return bank
+
+
+def drain(bench: "Bench", function: Callable[..., Any], **options: Any) -> Left:
+    """A driver over all there is."""
+    bench.directory("out")
+    asked = Options(drain=True, poll=True, **options)
+    return Driver(bench.directory("in").path, function, bench.root / "out", options=asked).run()
+
+
+# A file system in trouble
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_commit_that_happened_though_it_was_said_to_fail_loses_nothing(
+    bench: "Bench", banks: list[Bank], batch: int
+) -> None:
+    def function(documents: Any) -> Any:
+        return [b"result" for _ in documents] if batch > 1 else b"result"
+
+    bank = bank_for(bench, banks, function, batch)
+    bank.directory.lies = (".written",)
+    with pytest.raises(OSError, match="timed out"):
+        bank.work()
+    assert bank.held == set()
+    bank.directory.lies = ()
+    bank.turn.clean()
+    bank.lane.recoverer.recover()
+    assert bench.ls() == []
+    assert bench.ls("out") == ["doc.ready"]
+    assert bench.read("out/doc.ready") == b"result"
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_commit_that_failed_gives_the_document_back(
+    bench: "Bench", banks: list[Bank], batch: int
+) -> None:
+    def function(documents: Any) -> Any:
+        return [b"result" for _ in documents] if batch > 1 else b"result"
+
+    bank = bank_for(bench, banks, function, batch)
+    bank.directory.fails = (".written",)
+    with pytest.raises(OSError, match="Input/output"):
+        bank.work()
+    assert bench.ls() == ["doc.ready"]
+    assert bench.ls("out") == []
+    bank.directory.fails = ()
+    bank.work()
+    assert bench.ls("out") == ["doc.ready"]
+    assert bank.tally.failed == 0
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_could_not_be_given_back_is_when_all_is_well_again(
+    bench: "Bench", banks: list[Bank], committed: bool
+) -> None:
+    bank = bank_for(bench, banks, lambda document: b"result")
+    # Neither the commit nor the release is said to work; the commit may have.
+    bank.directory.lies = (".written",) if committed else ()
+    bank.directory.fails = (".ready",) if committed else (".written", ".ready")
+    with pytest.raises(OSError, match=r"timed out|Input/output"):
+        bank.work()
+    assert len(bench.ls("out")) == 1
+    bank.directory.lies = bank.directory.fails = ()
+    bank.turn.clean()
+    bank.lane.recoverer.recover()
+    assert (bench.ls(), bench.ls("out")) == (
+        ([], ["doc.ready"]) if committed else (["doc.ready"], [])
+    )
+
+
+def test_an_error_of_the_documents_own_is_charged_though_it_is_an_os_error(
+    bench: "Bench", banks: list[Bank]
+) -> None:
+    def function(document: Document) -> bytes:
+        raise OSError(errno.EIO, "a scanner, and not the queue")
+
+    bank = bank_for(bench, banks, function)
+    bank.work()
+    assert bench.ls() == ["doc.failed"]
+
+
+def test_an_output_directory_that_was_exchanged_charges_no_document(bench: "Bench") -> None:
+    out = bench.root / "out"
+    seen = []
+
+    def function(document: Document) -> bytes:
+        seen.append(document.docid)
+        if len(seen) == 1:
+            # Another inode under the same name; what the driver holds open is deleted.
+            shutil.copytree(out, bench.root / "copy")
+            shutil.rmtree(out)
+            os.rename(bench.root / "copy", out)
+        return b"result"
+
+    for docid in ("a", "b"):
+        bench.put(f"in/{docid}.ready")
+    left = drain(bench, function)
+    assert (left.word, left.exit_code, left.counters.failed) == ("drained", 0, 0)
+    assert bench.ls("out") == ["a.ready", "b.ready"]
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("removed", ["in/discarded", "in/.queuedriver/attempts"])
+def test_a_directory_of_the_queue_that_was_removed_by_hand_is_made_again(
+    bench: "Bench", removed: str
+) -> None:
+    def function(document: Document) -> bytes:
+        once = bench.root / "once"
+        if not once.exists():
+            once.touch()
+            shutil.rmtree(bench.root / removed)
+        raise PermanentError("bad") if document.docid == "a" else ValueError("bad")
+
+    for docid in ("a", "b"):
+        bench.put(f"in/{docid}.ready")
+    left = drain(bench, function)
+    assert (left.word, left.exit_code) == ("drained", 1)
+    assert bench.queue().discarded() == ["a", "b"]
+    assert all(bench.queue().report(docid) for docid in ("a", "b"))
+
+
+def test_a_queue_that_is_taken_away_ends_its_driver(bench: "Bench") -> None:
+    path = bench.directory("in").path
+    driver = Driver(path, lambda document: None, options=Options(poll=True))
+    caught: list[BaseException] = []
+
+    def drive() -> None:
+        try:
+            driver.run()
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            caught.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    while driver.progress().state != "ready":
+        time.sleep(0.001)
+    os.rename(path, bench.root / "away")
+    os.mkdir(path)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert isinstance(caught[0], NotFound)
+    assert caught[0].exit_code == 66
+
+
+# A processor's ideas
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unprintable(),
+        TryLater(1e300, "milliseconds"),
+        TryLater(float("nan"), "never"),
+        ValueError(10_000_000 * "x"),
+        ValueError("caf\udce9"),
+        SystemExit(0),
+        MemoryError(),
+    ],
+)
+def test_whatever_a_processor_raises_ends_its_document_and_not_the_driver(
+    bench: "Bench", error: BaseException
+) -> None:
+    def function(document: Document) -> bytes:
+        if document.docid == "bad":
+            raise error
+        return b"good"
+
+    for docid in ("bad", "good"):
+        bench.put(f"in/{docid}.ready", b"content")
+    left = drain(bench, function)
+    assert (left.word, left.exit_code) == ("drained", 1)
+    assert bench.ls("out") == ["good.ready"]
+    report = bench.queue().report("bad")
+    assert report is not None
+    assert len(report.attempts) == 2
+
+
+class OurBug(BaseException):
+    """What nobody expects."""
+
+
+def test_a_document_that_brings_its_driver_down_is_tried_once_more_and_set_aside(
+    bench: "Bench",
+) -> None:
+    def function(document: Document) -> bytes:
+        if document.docid == "bad":
+            raise OurBug
+        return b"good"
+
+    for docid in ("bad", "good"):
+        bench.put(f"in/{docid}.ready", b"content")
+    crashes = 0
+    for _ in range(4):
+        try:
+            left = drain(bench, function)
+            break
+        except OurBug:
+            crashes += 1
+            (gone,) = bench.queue().registrations()
+            assert gone.last_word == CRASHED
+    assert crashes == 2
+    assert left.word == "drained"
+    assert bench.ls("out") == ["good.ready"]
+    assert bench.queue().discarded() == ["bad"]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("kind", ["directory", "symlink", "fifo"])
+def test_what_is_no_file_is_set_aside_though_its_processor_never_looks(
+    bench: "Bench", kind: str, batch: int
+) -> None:
+    bench.directory("in")
+    path = bench.root / "in/a.ready"
+    match kind:
+        case "directory":
+            (path / "deep").mkdir(parents=True)
+        case "symlink":
+            path.symlink_to(bench.put("secret"))
+        case _:
+            os.mkfifo(path)
+    bench.put("in/b.ready")
+
+    def function(documents: Any) -> Any:
+        return [b"x" for _ in documents] if batch > 1 else b"x"
+
+    left = drain(bench, function, batch=batch)
+    assert (left.word, left.exit_code) == ("drained", 1)
+    assert bench.ls("out") == ["b.ready"]
+    report = bench.queue().report("a")
+    assert report is not None
+    assert report.failure.cause == "not-a-file"
+
+
+def test_the_other_documents_of_a_batch_do_not_pay_for_one(bench: "Bench") -> None:
+    def function(documents: list[Document]) -> list[Any]:
+        if any(document.docid == "bad" for document in documents):
+            raise ValueError("one of them is bad")
+        return [Output(document.read()) for document in documents]
+
+    for docid in ("a", "b", "bad", "c"):
+        bench.put(f"in/{docid}.ready", docid.encode())
+    left = drain(bench, function, batch=8)
+    assert left.counters.discarded == 1
+    assert bench.ls("out") == ["a.ready", "b.ready", "c.ready"]
+    assert bench.queue().discarded() == ["bad"]
+
+
+# Draining
+
+
+def test_what_became_due_while_draining_is_done_and_not_left_for_later(bench: "Bench") -> None:
+    bench.put(f"in/a.{int(time.time()) - 5:x}.later")
+    bench.put(f"in/b.failed.{int(time.time()) - 5:x}.later")
+    left = drain(bench, lambda document: b"x")
+    assert (left.word, left.exit_code) == ("drained", 0)
+    assert bench.ls("out") == ["a.ready", "b.ready"]

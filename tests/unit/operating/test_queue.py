@@ -1,0 +1,385 @@
+"""What is submitted is in the queue, whole and once; what waits there is never clobbered."""
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuedriver.cli.put import check_file
+from queuedriver.errors import (
+    AlreadyThere,
+    BadArgument,
+    BadDocid,
+    CannotUse,
+    NotFound,
+    QueueClosed,
+)
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
+from queuedriver.operating.submission import Submitted
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+TOKEN = "d-0605d3a1f2b0c05a17"
+
+
+def aside(bench: "Bench", queue: str = "in") -> list[str]:
+    """What is left in the place where documents wait to be let in."""
+    path = bench.root / queue / ".queuedriver/incoming"
+    return sorted(os.listdir(path)) if path.exists() else []
+
+
+# Open
+
+
+def test_a_queue_is_a_directory_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no queue .* mkdir it"):
+        Queue.open(tmp_path / "in")
+    with Queue.open(tmp_path / "in", create=True) as queue:
+        assert queue.name == "in"
+    (tmp_path / "file").touch()
+    for create in (False, True):
+        with pytest.raises(CannotUse, match="not a directory"):
+            Queue.open(tmp_path / "file", create)
+
+
+def test_a_path_that_is_not_utf8_cannot_be_a_queue(tmp_path: Path) -> None:
+    # Settings and registrations are JSON, and name it.
+    path = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(path)
+    with pytest.raises(CannotUse, match="UTF-8"):
+        Queue.open(os.fsdecode(path))
+
+
+def test_to_look_changes_nothing(bench: "Bench") -> None:
+    with Queue.open(bench.directory("in").path) as queue:
+        assert queue.listing(0.0).unfinished == 0
+        assert [*queue.items(), *queue.find("a"), *queue.discarded()] == []
+        assert queue.report("a") is None
+        assert queue.settings() is None
+        assert queue.registrations() == []
+        assert queue.feeds() == []
+        assert queue.controls() == (False, False, False)
+        assert not queue.drained(0.0)
+    assert os.listdir(bench.root / "in") == []
+
+
+def test_a_closed_queue_has_given_its_descriptors_back(bench: "Bench") -> None:
+    directory = bench.directory("in")
+    before = len(os.listdir("/proc/self/fd"))
+    with Queue.open(directory.path) as queue:
+        queue.submit("a", b"1")
+        queue.add_feed("/elsewhere")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# Submit
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_submitted_waits_with_its_contents(bench: "Bench", durable: bool) -> None:
+    queue = bench.queue()
+    source = bench.put("source", b"from a path")
+    contents: dict[str, bytes | str | Path | io.BytesIO] = {
+        "bytes": b"from bytes",
+        "path": source,
+        "name": str(source),
+        "stream": io.BytesIO(b"from a stream"),
+        "empty": b"",
+    }
+    for docid, content in contents.items():
+        submitted = queue.submit(docid, content, durable=durable)
+        assert submitted == (docid, f"{docid}.ready")
+    assert bench.ls() == [f"{one}.ready" for one in ("bytes", "empty", "name", "path", "stream")]
+    assert bench.read("in/bytes.ready") == b"from bytes"
+    assert bench.read("in/path.ready") == bench.read("in/name.ready") == b"from a path"
+    assert bench.read("in/stream.ready") == b"from a stream"
+    assert bench.read("in/empty.ready") == b""
+    assert source.exists()
+    assert aside(bench) == []
+
+
+def test_what_waits_is_not_clobbered_unless_it_is_to_be_replaced(bench: "Bench") -> None:
+    queue = bench.queue()
+    queue.submit("a", b"first")
+    with pytest.raises(AlreadyThere, match=r"'a' waits .* --replace") as caught:
+        queue.submit("a", b"second")
+    assert caught.value.exit_code == 73
+    assert bench.read("in/a.ready") == b"first"
+    assert aside(bench) == []
+    queue.submit("a", b"third", replace=True)
+    assert bench.read("in/a.ready") == b"third"
+    assert aside(bench) == []
+
+
+@pytest.mark.parametrize("name", [f"a.{TOKEN}.working", f"a.{TOKEN}.written", "a.failed"])
+def test_a_document_may_be_submitted_again_while_it_is_worked_on(bench: "Bench", name: str) -> None:
+    bench.put(f"in/{name}", b"first")
+    bench.queue().submit("a", b"second", replace=True)
+    assert bench.read(f"in/{name}") == b"first"
+    assert bench.read("in/a.ready") == b"second"
+
+
+@pytest.mark.parametrize("docid", ["", ".a", "a/b", "../a", "a\0", "a.ready", "done", 161 * "x"])
+def test_a_bad_docid_gets_nothing_in(bench: "Bench", docid: str) -> None:
+    queue = bench.queue()
+    with pytest.raises(BadDocid):
+        queue.submit(docid, b"1")
+    with pytest.raises(BadDocid):
+        list(queue.submit_many([(docid, b"1")]))
+    assert bench.ls() == []
+    assert aside(bench) == []
+
+
+def test_a_source_that_cannot_be_read_leaves_nothing(bench: "Bench") -> None:
+    queue = bench.queue()
+
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise OSError(5, "broken")
+
+    with pytest.raises(FileNotFoundError):
+        queue.submit("a", bench.root / "nowhere")
+    with pytest.raises(OSError, match="broken"):
+        queue.submit("a", Broken())
+    assert bench.ls() == []
+    assert aside(bench) == []
+
+
+def test_a_document_for_later_waits_until_it_is_due(bench: "Bench") -> None:
+    queue = bench.queue()
+    assert queue.submit("a", b"1", due=255.0) == ("a", "a.ff.later")
+    # Never before: what is not a whole second is rounded up.
+    assert queue.submit("b", b"1", due=255.1).name == "b.100.later"
+    assert queue.submit("c", b"1", due=0.0).name == "c.0.later"
+
+
+@pytest.mark.parametrize("due", [-1.0, float("nan"), float("inf"), 1e20])
+def test_an_instant_that_no_name_can_tell_gets_nothing_in(bench: "Bench", due: float) -> None:
+    queue = bench.queue()
+    with pytest.raises(BadArgument, match="no instant"):
+        queue.submit("a", b"1", due=due)
+    with pytest.raises(BadArgument, match="no instant"):
+        list(queue.submit_many([("a", b"1")], due=due))
+    assert bench.ls() == []
+    assert aside(bench) == []
+
+
+# Submit many
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_many_documents_enter_in_their_order(bench: "Bench", durable: bool) -> None:
+    queue = bench.queue()
+    documents = [(f"{number:04}", b"%d" % number) for number in range(600)]
+    submitted = list(queue.submit_many(documents, durable=durable))
+    assert [one.docid for one in submitted] == [docid for docid, _ in documents]
+    assert bench.ls() == [f"{docid}.ready" for docid, _ in documents]
+    assert bench.read("in/0599.ready") == b"599"
+    assert aside(bench) == []
+
+
+def test_one_that_waits_already_keeps_no_other_out_and_is_named_at_the_end(
+    bench: "Bench",
+) -> None:
+    queue = bench.queue()
+    queue.submit("b", b"first")
+    entered: list[Submitted] = []
+    with pytest.raises(AlreadyThere, match="'b' among them"):
+        entered.extend(queue.submit_many([("a", b"2"), ("b", b"2"), ("c", b"2"), ("c", b"3")]))
+    assert [one.docid for one in entered] == ["a", "c"]
+    assert bench.read("in/b.ready") == b"first"
+    assert bench.read("in/c.ready") == b"2"
+    assert aside(bench) == []
+
+
+def test_a_source_that_fails_half_way_leaves_what_entered_and_no_more(bench: "Bench") -> None:
+    queue = bench.queue()
+
+    def documents() -> Iterator[tuple[str, bytes]]:
+        for number in range(300):
+            yield f"{number:04}", b"1"
+        raise RuntimeError("no more")
+
+    entered: list[Submitted] = []
+    with pytest.raises(RuntimeError, match="no more"):
+        # As far as it gets.
+        entered.extend(queue.submit_many(documents()))
+    assert bench.ls() == [one.name for one in entered]
+    assert len(entered) == 256
+    assert aside(bench) == []
+
+
+def test_a_reader_that_stops_half_way_leaves_nothing_aside(bench: "Bench") -> None:
+    queue = bench.queue()
+    submitting = queue.submit_many((f"{number}", b"1") for number in range(1000))
+    next(submitting)
+    submitting.close()  # type: ignore[attr-defined]
+    assert aside(bench) == []
+
+
+# Closed
+
+
+def test_nothing_enters_a_queue_that_is_done_unless_it_is_opened_again(bench: "Bench") -> None:
+    queue = bench.queue()
+    queue.set_control(names.DONE, wanted=True)
+    with pytest.raises(QueueClosed, match="--reopen"):
+        queue.submit("a", b"1")
+    with pytest.raises(QueueClosed):
+        list(queue.submit_many([("a", b"1")]))
+    assert bench.ls() == ["done"]
+    queue.submit("a", b"1", reopen=True)
+    assert bench.ls() == ["a.ready"]
+
+
+# Control
+
+
+@pytest.mark.parametrize("name", sorted(names.CONTROLS))
+def test_controls_are_files_that_come_and_go(bench: "Bench", name: str) -> None:
+    queue = bench.queue()
+    for _ in range(2):
+        queue.set_control(name, wanted=True)
+        assert bench.ls() == [name]
+        assert sum(queue.controls()) == 1
+    for _ in range(2):
+        queue.set_control(name, wanted=False)
+        assert queue.controls() == (False, False, False)
+    assert bench.ls() == []
+
+
+def test_controls_are_told_apart(bench: "Bench") -> None:
+    queue = bench.queue()
+    bench.put("in/PAUSE")
+    controls = queue.controls()
+    assert (controls.done, controls.paused, controls.quit) == (False, True, False)
+
+
+def test_what_is_no_control_file_is_not_made(bench: "Bench") -> None:
+    with pytest.raises(BadArgument):
+        bench.queue().set_control("a.ready", wanted=True)
+    assert bench.ls() == []
+
+
+# Look
+
+
+def test_a_document_is_found_in_whatever_state(bench: "Bench") -> None:
+    queue = bench.queue()
+    listed = ["a.ready", "a.failed2", f"a.{TOKEN}.working", "a.ff.later", f"a.{TOKEN}.writing.x"]
+    for name in [*listed, "a.b.ready", "a"]:
+        bench.put(f"in/{name}")
+    assert sorted(name for name, _ in queue.find("a")) == sorted(listed)
+    assert len(list(queue.items())) == 6
+
+
+def test_discarded_documents_are_listed_without_their_reports(bench: "Bench") -> None:
+    queue = bench.queue()
+    for name in ("b", "b.report.json", "a c", f".{TOKEN}.report", ".aside-1", "lone.report.json"):
+        bench.put(f"in/discarded/{name}", b"{}")
+    assert queue.discarded() == ["a c", "b"]
+    assert queue.report("b") is None
+    assert queue.report("../discarded/b") is None
+
+
+# Feeds
+
+
+def feeding(bench: "Bench", *feeds: str) -> Queue:
+    output = bench.queue("out")
+    for name in feeds:
+        output.add_feed(bench.queue(name).path)
+    return output
+
+
+def test_feeds_are_remembered_by_their_way_from_here(bench: "Bench") -> None:
+    output = feeding(bench, "a", "é b", "a")
+    assert sorted(output.feeds()) == [str(bench.root / "a"), str(bench.root / "é b")]
+    # The whole tree may be mounted elsewhere.
+    os.rename(bench.root, bench.root.with_name("elsewhere"))
+    with Queue.open(bench.root.with_name("elsewhere") / "out") as moved:
+        assert str(bench.root.with_name("elsewhere") / "a") in moved.feeds()
+
+
+def test_a_queue_is_done_when_all_that_feed_it_are_done_and_drained(bench: "Bench") -> None:
+    output = feeding(bench, "a", "b")
+    now = time.time()
+    assert not output.close_if_fed(now)
+    bench.put("a/done")
+    assert not output.close_if_fed(now)
+    bench.put("b/done")
+    waiting = bench.put("b/x.ready")
+    assert not output.close_if_fed(now)
+    waiting.rename(bench.root / f"b/x.{TOKEN}.written")
+    assert not output.close_if_fed(now)
+    assert bench.ls("out") == []
+    (bench.root / f"b/x.{TOKEN}.written").unlink()
+    bench.put("b/scan.pdf")
+    bench.put("b/discarded/x")
+    bench.put("b/y.failed_twice")
+    assert output.close_if_fed(now)
+    assert bench.ls("out") == ["done"]
+    assert output.close_if_fed(now)
+
+
+def test_a_feed_that_cannot_be_seen_keeps_a_queue_open(bench: "Bench") -> None:
+    output = feeding(bench, "a", "b")
+    bench.put("a/done")
+    os.rename(bench.root / "b", bench.root / "away")
+    assert not output.close_if_fed(time.time())
+
+
+@pytest.mark.parametrize("kind", ["torn", "symlink"])
+def test_a_note_of_a_feed_that_cannot_be_read_keeps_a_queue_open(bench: "Bench", kind: str) -> None:
+    output = feeding(bench, "a")
+    bench.put("a/done")
+    note = bench.root / "out/.queuedriver/feeds/00000000.json"
+    if kind == "torn":
+        note.write_bytes(b'{"pa')
+    else:
+        note.symlink_to("nowhere")
+    assert not output.close_if_fed(time.time())
+
+
+def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> None:
+    queue = bench.queue()
+    bench.put("in/done")
+    late = []
+
+    def pause(seconds: float) -> None:
+        # What the first listing missed, as it was being renamed.
+        assert seconds >= 0.05
+        late.append(bench.put("in/x.ready"))
+
+    assert not queue.drained(0.0, pause)
+    late[0].unlink()
+    assert queue.drained(0.0, lambda seconds: None)
+
+    def come_and_go(seconds: float) -> None:
+        bench.put("in/x.ready").unlink()
+
+    os.utime(bench.root / "in", ns=(0, 0))
+    assert not queue.drained(0.0, come_and_go)
+
+
+# Files to submit
+
+
+def test_what_cannot_be_submitted_is_said_before_anything_is(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "fifo")
+    check_file(tmp_path / "file")
+    check_file(tmp_path / "link")
+    with pytest.raises(NotFound, match="no file"):
+        check_file(tmp_path / "nowhere")
+    with pytest.raises(BadArgument, match="is a directory"):
+        check_file(tmp_path)
+    with pytest.raises(BadArgument, match="--stdin"):
+        check_file(tmp_path / "fifo")

@@ -1,0 +1,84 @@
+"""The page about the pipeline file has every key, and its true default."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuedriver.pipeline.keys import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS
+from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
+from queuedriver.pipeline.reading import parse
+from queuedriver.pipeline.resolve import ROOT
+from queuedriver.pipeline.values import Reader
+
+PAGE = (Path(__file__).parents[3] / "docs" / "pipeline-file.rst").read_text()
+SECTIONS = re.split(r"\n(?=\S.*\n-{3,}\n)", PAGE)
+_COLUMN = re.compile(r"=+ *")
+
+
+def rows(section: str) -> dict[str, tuple[bool, str]]:
+    """The keys of a section's tables: whether they are shared, and their default."""
+    (text,) = (one for one in SECTIONS if one.startswith(f"{section}\n---"))
+    found = {}
+    columns: list[slice] = []
+    for line in text.splitlines():
+        if line.startswith("==="):
+            columns = [slice(*match.span()) for match in _COLUMN.finditer(line)]
+        elif line.startswith("``"):
+            key, *marks, default, _ = (line[column].strip() for column in columns)
+            found[key.strip("`")] = ("●" in marks, default)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("section", "keys"),
+    [
+        ("[pipeline]", PIPELINE_KEYS.keys() - SHARED_KEYS.keys()),
+        ("[[stage]]", STAGE_KEYS.keys()),
+        ("[host]", HOST_KEYS.keys()),
+    ],
+)
+def test_every_key_has_its_row(section: str, keys: set[str]) -> None:
+    assert rows(section).keys() == keys
+
+
+def test_what_may_stand_below_pipeline_is_marked() -> None:
+    shared = {key for key, (marked, _) in rows("[[stage]]").items() if marked}
+    assert shared == SHARED_KEYS.keys()
+
+
+STAGE = Stage(name="", inputs=(), outputs=(), drivers=Drivers(1, 1), kind="call", work="")
+PIPELINE = Pipeline(name="", file="", root=ROOT, stages=())
+
+
+@pytest.mark.parametrize(
+    ("section", "keys", "usual"),
+    [
+        ("[pipeline]", PIPELINE_KEYS, PIPELINE),
+        ("[[stage]]", STAGE_KEYS, STAGE),
+        ("[host]", HOST_KEYS, Host()),
+    ],
+)
+def test_every_default_is_as_the_page_says(
+    section: str, keys: Mapping[str, Reader], usual: Any
+) -> None:
+    said = {
+        key: default.strip("`")
+        for key, (_, default) in rows(section).items()
+        if default.startswith("``")
+    }
+    assert len(said) >= 2
+    for key, default in said.items():
+        value = keys[key](tomllib.loads(f"key = {default}")["key"])
+        assert value == getattr(usual, key), key
+
+
+def test_the_examples_of_the_page_are_pipelines() -> None:
+    blocks = re.findall(r"^\.\. code-block:: toml\n(?:   :.*\n)?\n((?:   .*\n|\n)+)", PAGE, re.M)
+    whole = re.sub("^   ", "", blocks[0], flags=re.M)
+    hosts = re.sub("^   ", "", blocks[1], flags=re.M)
+    parse(whole + hosts, "p.toml", "/p.toml", "rose")
+    assert len(blocks) == 3

@@ -1,0 +1,289 @@
+"""Files steer a pipeline; what they say is understood, or a note says what would be right."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import BadArgument, NotFound
+from watchdogd import control
+from watchdogd.control import parse_quit, parse_request, request_name
+from watchdogd.snapshot import Controls, Request
+
+SERIAL = "0605d3a1f2b0c05a17"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "queues"
+    (path / ".watchdogd/hosts").mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def directory(root: Path) -> Iterator[Directory]:
+    with closing(Directory.open(root / ".watchdogd")) as opened:
+        yield opened
+
+
+# What the files say
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "noted"),
+    [("", "drain", 0), ("now", "now", 0), (" now\n", "now", 0), ("NOW!", "drain", 1)],
+)
+def test_quit_says_how_to_leave(text: str, how: str, noted: int) -> None:
+    found, notes = parse_quit(text)
+    assert (found, len(notes)) == (how, noted)
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "host"),
+    [
+        (f"restart-parse-{SERIAL}", Request("restart", "parse", SERIAL), ""),
+        (f"restart-parse-2-{SERIAL}", Request("restart", "parse-2", SERIAL), ""),
+        (f"restart-parse-2@rose-{SERIAL}", Request("restart", "parse-2", SERIAL), "rose"),
+        (f"restart-parse@a-b.c.org-{SERIAL}", Request("restart", "parse", SERIAL), "a-b.c.org"),
+        (f"reload-{SERIAL}", Request("reload", "", SERIAL), ""),
+        # What `date +%s` and `date +%s%N` print.
+        ("restart-parse-1731942000", Request("restart", "parse", "1731942000"), ""),
+        ("reload-1731942000123456789", Request("reload", "", "1731942000123456789"), ""),
+    ],
+)
+def test_request_is_what_its_files_name_says(name: str, request_: Request, host: str) -> None:
+    assert parse_request(name) == (request_, host)
+    assert request_name(request_, host) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "restart-parse",
+        "restart-parse-2",
+        f"restart-{SERIAL}",
+        f"reload-parse-{SERIAL}",
+        "reload",
+        "reload-",
+        f"restarted-parse-{SERIAL}",
+        f"restart-a\nb-{SERIAL}",
+        f"restart-\udcff-{SERIAL}",
+        "PAUSE",
+        "",
+    ],
+)
+def test_what_asks_for_nothing_is_no_request(name: str) -> None:
+    assert parse_request(name) is None
+
+
+# Targets and hosts as they may be: stages and drivers have no '@', and a name ends in no serial.
+_TARGETS = st.from_regex(r"[a-z][a-z0-9_]{0,9}(-[0-9]{1,4})?", fullmatch=True)
+_HOSTS = st.just("") | st.from_regex(r"[a-z][a-z0-9.-]{0,20}[a-z]", fullmatch=True)
+
+
+@given(_TARGETS, _HOSTS, st.from_regex(r"[0-9a-f]{18}", fullmatch=True))
+def test_request_is_found_again_in_the_name_it_is_given(
+    target: str, host: str, serial: str
+) -> None:
+    asked = Request("restart", target, serial)
+    assert parse_request(request_name(asked, host)) == (asked, host)
+
+
+@given(st.text(min_size=1))
+def test_hosts_file_is_a_plain_file_name(host: str) -> None:
+    name = control.host_file(host)
+    assert 0 < len(name) <= 100
+    assert name[0] != "."
+    assert "/" not in name
+    assert name.isascii()
+
+
+# Reading the directory
+
+
+def test_empty_directory_says_nothing(directory: Directory) -> None:
+    assert control.read(directory, "rose") == Controls()
+
+
+def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> None:
+    here = root / ".watchdogd"
+    (here / "PAUSE").touch()
+    (here / "QUIT").write_text("now\n")
+    (here / "scale").write_text("parse=3\nscan=9@lily\nstore=2\n")
+    (here / "scale-scan").write_text("1")
+    (here / "scale-store@rose").write_text("5  # for today\n")
+    (here / "scale-store@lily").write_text("7\n")
+    (here / f"restart-parse-{SERIAL}").touch()
+    (here / f"restart-scan@lily-{SERIAL}").touch()
+    (here / f"restart-scan@rose-{SERIAL}").touch()
+    (here / "reload-1731942000").touch()
+    (here / ".aside-1-2-3").touch()
+    (here / "landmark").touch()
+    assert control.read(directory, "rose") == Controls(
+        paused=True,
+        quit="now",
+        scale={"parse": 3, "scan": 1, "store": 5},
+        requests=(
+            Request("reload", "", "1731942000"),
+            Request("restart", "parse", SERIAL),
+            Request("restart", "scan", SERIAL),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("restart-parse-2", "touch .watchdogd/restart-parse-2-$(date +%s)"),
+        ("reload", "touch .watchdogd/reload-$(date +%s)"),
+        ("pause", "no control file"),
+        ("PAUSE.txt", "no control file"),
+        ("\udcff\x1b[2J", "\\udcff\\x1b[2J is no control file"),
+    ],
+)
+def test_file_that_says_nothing_is_noted_with_what_would_be_right(
+    root: Path, directory: Directory, name: str, hint: str
+) -> None:
+    (root / ".watchdogd" / name).touch()
+    (root / ".watchdogd/PAUSE").touch()
+    found = control.read(directory, "rose")
+    assert found.paused
+    (note,) = found.notes
+    assert hint in note
+    assert note.isprintable()
+
+
+@pytest.mark.parametrize("name", ["QUIT", "scale", "scale-parse"])
+@pytest.mark.parametrize("dressed", ["symlink", "fifo", "socket", "directory", "huge", "binary"])
+def test_nothing_that_is_put_there_can_stop_the_eyes(
+    root: Path, directory: Directory, name: str, dressed: str
+) -> None:
+    path = root / ".watchdogd" / name
+    match dressed:
+        case "symlink":
+            path.symlink_to("/etc/passwd")
+        case "fifo":
+            os.mkfifo(path)
+        case "socket":
+            os.mknod(path, 0o140644)
+        case "directory":
+            path.mkdir()
+        case "huge":
+            with open(path, "wb") as file:
+                file.truncate(1 << 40)
+        case "binary":
+            path.write_bytes(b"\xff\0" * 1000)
+    (root / ".watchdogd/PAUSE").touch()
+    found = control.read(directory, "rose")
+    assert found.paused
+    assert not found.scale
+    if dressed in ("symlink", "socket", "directory"):
+        (note,) = found.notes
+        assert f"{name} cannot be read" in note
+        assert found.quit == ""
+
+
+def test_directory_full_of_rubbish_is_not_read_to_its_end(root: Path, directory: Directory) -> None:
+    for number in range(1200):
+        (root / f".watchdogd/rubbish-{number}").touch()
+    found = control.read(directory, "rose")
+    assert len(found.notes) == 10
+    assert "more than 1000" in found.notes[0]
+
+
+# The moves
+
+
+def test_what_the_moves_write_is_what_is_read(root: Path, directory: Directory) -> None:
+    path = str(root)
+    control.pause(path)
+    control.scale(path, {"parse": 4, "scan": 2})
+    control.scale(path, {"parse": 1}, host="rose")
+    control.stop(path)
+    asked = [
+        control.restart(path, "parse-2", 1_700_000_000_000_000),
+        control.restart(path, "scan", 1_700_000_000_000_001, host="rose"),
+        control.reload(path, 1_700_000_000_000_002),
+    ]
+    control.restart(path, "scan", 1_700_000_000_000_003, host="lily")
+    found = control.read(directory, "rose")
+    assert (found.paused, found.quit) == (True, "drain")
+    assert found.scale == {"parse": 1, "scan": 2}
+    assert set(found.requests) == set(asked)
+    assert not found.notes
+    control.resume(path)
+    control.stop(path, now=True)
+    control.scale(path, {"scan": None})
+    found = control.read(directory, "rose")
+    assert (found.paused, found.quit) == (False, "now")
+    assert found.scale == {"parse": 1}
+
+
+def test_two_who_change_two_numbers_at_one_moment_do_not_undo_each_other(
+    root: Path, directory: Directory
+) -> None:
+    # Whoever is between his look and his change writes nothing of what the other says.
+    before = control.read(directory, "rose").scale
+    control.scale(str(root), {"parse": 4})
+    control.scale(str(root), {**before, "scan": 2}, host="rose")
+    control.scale(str(root), {"parse": 3}, host="lily")
+    assert control.read(directory, "rose").scale == {"parse": 4, "scan": 2}
+    assert control.read(directory, "lily").scale == {"parse": 3}
+
+
+def test_what_the_lines_of_scale_say_is_undone_by_the_move_too(
+    root: Path, directory: Directory
+) -> None:
+    (root / ".watchdogd/scale").write_text("parse=4\nscan=2\n")
+    control.scale(str(root), {"parse": None})
+    assert control.read(directory, "rose").scale == {"parse": None, "scan": 2}
+    # Nobody's lines are written anew.
+    assert (root / ".watchdogd/scale").read_text() == "parse=4\nscan=2\n"
+
+
+def test_number_for_a_stage_that_there_is_not_is_noted(root: Path, directory: Directory) -> None:
+    (root / ".watchdogd/scale").write_text("prase=4\nscan=2\n")
+    (root / ".watchdogd/scale-sacn").write_text("1\n")
+    # Another host's file may have other stages.
+    (root / ".watchdogd/scale-other@lily").write_text("1\n")
+    found = control.read(directory, "rose", ["parse", "scan"])
+    assert found.notes == (
+        ".watchdogd/scale: no stage is called prase; there are: parse, scan",
+        ".watchdogd/scale: no stage is called sacn; there are: parse, scan",
+    )
+    assert not control.read(directory, "rose").notes
+
+
+def test_stage_is_paused_where_it_takes_from(root: Path) -> None:
+    for name in ("urgent", "normal"):
+        (root / name).mkdir()
+    control.pause(str(root), ["urgent", "normal"])
+    assert os.listdir(root / "urgent") == os.listdir(root / "normal") == ["PAUSE"]
+    control.resume(str(root), ["urgent", "normal"])
+    assert os.listdir(root / "urgent") == []
+
+
+def test_two_requests_at_one_moment_are_two(root: Path) -> None:
+    asked = {control.restart(str(root), "parse", 1_700_000_000_000_000) for _ in range(8)}
+    # The salt has four digits, so that two may be alike; not all.
+    assert len(asked) > 4
+
+
+def test_move_without_a_root_says_so_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="mounted"):
+        control.pause(str(tmp_path / "queues"))
+    with pytest.raises(NotFound, match="no directory"):
+        control.pause(str(tmp_path), ["unknown"])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [-1, 10_000])
+def test_number_that_cannot_be_meant_is_refused(root: Path, number: int) -> None:
+    with pytest.raises(BadArgument, match="drivers"):
+        control.scale(str(root), {"parse": number})
+    assert os.listdir(root / ".watchdogd") == ["hosts"]

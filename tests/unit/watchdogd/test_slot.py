@@ -1,0 +1,316 @@
+"""One driver's place: the facts it gathers, what it asks, and what it remembers. The processes are
+real, and do nothing; the tests write their boards."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuedriver.disk.runtime import read_ending, stacks_file
+from queuedriver.driving.live_status import Board
+from tests.watchdogs import until
+from watchdogd.past import HUNG, LATE, MEMORY, Past, Policy
+from watchdogd.policy import Ask
+from watchdogd.process import Exit, Process, spawn
+from watchdogd.slot import Slot
+
+POLICY = Policy()
+IDLE = ("/bin/sleep", "3600")
+# Has begun to ignore it once it says so.
+DEAF = ("/bin/sh", "-c", "trap '' TERM; : > \"$1\"; while :; do sleep 0.05; done", "sh")
+LATER = 1_000_000.0
+
+
+class Place:
+    """A slot, the board of its driver as that driver has it, and what was told."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / "rose-one-1.board")
+        self.told: list[tuple[str, str]] = []
+        self.slot = Slot("one", 1, "rose-one-1", "one-1", self._tell)
+        self.slot.wanted = True
+        self.theirs = Board.create(self.path)
+        self.processes: list[Process] = []
+
+    def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
+        assert slot is self.slot
+        self.told.append((kind, message))
+
+    def live(self, *argv: str, now: float = 100.0) -> None:
+        """A driver begins here."""
+        process = spawn(argv or IDLE, os.environ)
+        self.processes.append(process)
+        self.theirs = Board.create(self.path)
+        self.slot.born(process, Board.open(self.path), now)
+
+    def ended(self) -> Exit:
+        process = self.slot.process
+        assert process is not None
+        found = until(process.reap)
+        assert found is not None
+        self.processes.remove(process)
+        return found
+
+    def die(self, now: float = 200.0) -> None:
+        self.slot.died(self.ended(), POLICY, now)
+
+    def look(self, now: float, elapsed: float = 1.0, *, fs_ok: bool = True) -> float | None:
+        return self.slot.look(now, elapsed, fs_ok)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    for process in place.processes:
+        process.signal_group(signal.SIGKILL)
+        until(process.reap)
+        with contextlib.suppress(OSError):
+            process.close()
+
+
+# Lives
+
+
+def test_driver_that_is_ready_says_how_long_that_took_once(place: Place) -> None:
+    place.live(now=100.0)
+    assert place.look(101.0) is None
+    place.theirs.ready(102.5)
+    assert place.look(103.0) == 2.5
+    assert place.look(104.0) is None
+    assert [kind for kind, _ in place.told] == ["started", "ready"]
+
+
+def test_totals_go_on_from_life_to_life(place: Place) -> None:
+    for _ in range(2):
+        place.live()
+        place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+        place.look(101.0)
+        os.kill(place.processes[0].pid, signal.SIGKILL)
+        place.die()
+    totals = place.slot.totals
+    assert (totals.documents, totals.failed, totals.discarded) == (10, 12, 14)
+    assert (totals.work, totals.overhead) == (2, 8)
+    assert [kind for kind, _ in place.told] == ["started", "exited", "restarted", "exited"]
+
+
+def test_start_that_comes_to_nothing_is_told_and_remembered(place: Place) -> None:
+    place.slot.coming = True
+    place.slot.not_born("the module does not import", 78, POLICY, 100.0)
+    assert place.slot.hopeless
+    assert not place.slot.coming
+    assert place.told[0] == ("exited", "it did not start: the module does not import")
+    assert place.told[1][0] == "crash-looped"
+    place.slot.forget()
+    assert place.slot.past == Past()
+
+
+def test_leftovers_wait_until_somebody_was_ready_who_looks_for_them(place: Place) -> None:
+    place.live()
+    os.kill(place.processes[0].pid, signal.SIGKILL)
+    place.die()
+    assert place.slot.leftovers
+    place.live()
+    place.theirs.left("failed", "no module", 78)
+    os.kill(place.processes[0].pid, signal.SIGKILL)
+    place.die()
+    assert place.slot.leftovers
+    place.live()
+    place.theirs.ready(100.5)
+    place.theirs.left("quit", "", 0)
+    os.kill(place.processes[0].pid, signal.SIGKILL)
+    place.die()
+    assert not place.slot.leftovers
+
+
+# Whom a life is held against: what was asked last, whether it is wanted again, and what it was that
+# made it end → whether the next start waits.
+
+
+def asked(step: str, why: str) -> Callable[[Place], None]:
+    return lambda place: place.slot.ask(Ask(step, why), 150.0)  # type: ignore[arg-type]
+
+
+def unwanted(why: str) -> Callable[[Place], None]:
+    def unwanted(place: Place) -> None:
+        place.slot.wanted, place.slot.unwanted_for = False, why
+
+    return unwanted
+
+
+def restarting(place: Place) -> None:
+    place.slot.restarting = True
+
+
+@pytest.mark.parametrize(
+    ("before", "unhealthy"),
+    [
+        ([], 1),
+        ([asked("kill", HUNG)], 1),
+        ([asked("kill", MEMORY)], 1),
+        ([asked("kill", LATE)], 1),
+        ([asked("kill", MEMORY), unwanted("scale")], 1),
+        ([unwanted("scale"), asked("leave", "not wanted")], 0),
+        ([unwanted("stop"), asked("leave", "not wanted")], 0),
+        ([unwanted("stop"), asked("kill", LATE)], 0),
+        ([unwanted("stop"), asked("hurry", "stop")], 0),
+        # Scaled down, and up again before it has left.
+        ([asked("leave", "not wanted")], 0),
+        ([restarting, asked("leave", "not wanted")], 0),
+        ([restarting, asked("kill", LATE)], 0),
+    ],
+)
+def test_only_who_ended_by_fault_of_its_own_is_unhealthy(
+    place: Place, before: list[Callable[[Place], None]], unhealthy: int
+) -> None:
+    place.live()
+    for step in before:
+        step(place)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(place.processes[0].pid, signal.SIGKILL)
+    place.die()
+    assert place.slot.past.unhealthy == unhealthy
+    assert not place.slot.restarting
+
+
+# Facts
+
+
+def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> None:
+    place.live(now=100.0)
+    place.look(100.0)
+    # Loading, too.
+    place.look(110.0, 10.0, fs_ok=False)
+    assert place.slot.seen(fs_ok=False, work=True).started_at == 110.0
+    place.theirs.ready(111.0)
+    place.theirs.began("a", 112.0, 1)
+    place.look(113.0)
+    place.look(118.0, 5.0, fs_ok=False)
+    place.look(121.0, 3.0, fs_ok=False)
+    assert place.slot.seen(fs_ok=True, work=True).began_at == 120.0
+    # The next document has a clock of its own.
+    place.theirs.began("b", 130.0, 2)
+    place.look(131.0)
+    assert place.slot.seen(fs_ok=True, work=True).began_at == 130.0
+
+
+def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
+    place.live()
+    place.theirs.ready(101.0)
+    place.theirs.began("a", 102.0, 1)
+    place.look(103.0)
+    place.look(3703.0, 3600.0)
+    assert place.slot.seen(fs_ok=True, work=True).began_at == 3702.0
+
+
+def test_memory_is_what_it_has_more_than_at_its_fork(place: Place) -> None:
+    place.live()
+    place.look(101.0)
+    assert place.slot.memory > 0
+    # More than it will ever have: it still grows, just started.
+    place.slot.born(place.processes[0], Board.open(place.path), 104.0, memory_before=1 << 40)
+    place.look(105.0)
+    assert place.slot.memory == 0
+
+
+# Asked
+
+
+def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Place) -> None:
+    place.live()
+    # Not before the policy has asked it to leave.
+    assert place.slot.hurry(150.0) == float("inf")
+    asked("leave", "not wanted")(place)
+    again = place.slot.hurry(150.1)
+    assert 150.1 < again < 151.0
+    place.slot.hurry(again)
+    seen = place.slot.seen(fs_ok=True, work=True).asked
+    assert seen is not None
+    assert (seen.step, seen.at) == ("hurry", again)
+    # Once.
+    assert place.slot.hurry(again + 1) == float("inf")
+
+
+def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with stacks_file() as dump:
+        name = os.path.basename(str(dump.name))
+        # Stacks are asked for by a signal that ends whoever has not prepared for it.
+        place.live(
+            "/bin/sh",
+            "-c",
+            'trap : USR2; : > "$0"; while :; do sleep 0.05; done',
+            place.path + ".up",
+        )
+        until(Path(place.path + ".up").exists)
+        place.theirs.stacks_go_to(name)
+        place.theirs.ready(101.0)
+        place.theirs.began("a", 102.0, 1)
+        place.look(140.0)
+        asked("stacks", HUNG)(place)
+        assert ("hung", f"{HUNG} with 'a' at hand") in place.told
+        ending = read_ending(name)
+        assert ending is not None
+        assert ending.cause == "hung"
+        place.theirs.began("b", 151.0, 2)
+        place.look(152.0)
+        assert place.slot.seen(fs_ok=True, work=True).asked is None
+        assert read_ending(name) is None
+
+
+def test_full_runtime_directory_keeps_nobody_from_being_ended(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    place.live()
+    place.theirs.stacks_go_to("x.stacks")
+    place.look(101.0)
+    asked("kill", MEMORY)(place)
+    assert place.ended() == Exit(signal=signal.SIGKILL)
+    place.slot.died(Exit(signal=signal.SIGKILL), POLICY, 200.0)
+
+
+# Adoption
+
+
+@pytest.mark.parametrize("parent", [0, 4711])
+def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
+    place: Place, tmp_path: Path, parent: int
+) -> None:
+    up = tmp_path / "up"
+    process = spawn((*DEAF, str(up)), os.environ)
+    place.processes.append(process)
+    until(up.exists)
+    place.theirs.ordered(parent, 123, "as it was told")
+    place.theirs.ready(50.0)
+    place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+    place.slot.adopted(process, Board.open(place.path), 100.0)
+    assert place.slot.totals.documents == 0
+    place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
+    place.look(101.0)
+    assert place.slot.totals.documents == 3
+    seen = place.slot.seen(fs_ok=True, work=True)
+    assert seen.ready_at == 50.0
+    # The kernel has told one that was to end with its watchdog.
+    assert (seen.asked.step if seen.asked else None) == ("leave" if parent else None)
+    assert place.slot.started_at == 50.0
+
+
+def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
+    process = spawn(IDLE, os.environ)
+    place.processes.append(process)
+    place.slot.adopted(process, Board.open(place.path), 100.0)
+    place.theirs.left("failed", "its queue is gone", 66)
+    process.kill()
+    until(process.reap)
+    place.processes.remove(process)
+    life = place.slot.died(Exit(), POLICY, time.monotonic())
+    assert (life.word, life.exit_code, life.signal) == ("failed", 66, None)

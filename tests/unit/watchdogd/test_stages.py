@@ -1,0 +1,339 @@
+"""How many drivers the stages get, and what is told of them. No driver runs here."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuedriver.driving.live_status import Board
+from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
+from tests.watchdogs import until
+from watchdogd import places
+from watchdogd.past import HUNG
+from watchdogd.policy import Ask, Policy
+from watchdogd.process import spawn
+from watchdogd.slot import Slot
+from watchdogd.snapshot import QueueSeen, Snapshot
+from watchdogd.stages import Stages
+
+MB = 10**6
+POLICY = Policy()
+
+
+class House:
+    """The stages of one host, and what was told of them."""
+
+    def __init__(self, directory: Path, *stages: Stage, **host: Any) -> None:
+        self.directory = directory
+        (directory / "boards").mkdir(exist_ok=True)
+        self.told: list[tuple[str, str, str]] = []
+        self.stages = Stages("rose", str(directory), self._say)
+        self.host = host
+        self.man(*stages)
+
+    def _say(
+        self, kind: str, message: str = "", *, stage: str = "", driver: str = "", **_: object
+    ) -> None:
+        self.told.append((kind, driver or stage, message))
+
+    def man(self, *stages: Stage) -> None:
+        self.stages.man(
+            Pipeline(
+                name="p",
+                file=str(self.directory / "p.toml"),
+                root=str(self.directory / "queues"),
+                stages=stages,
+                host=Host(**self.host),
+            ),
+            100.0,
+        )
+
+    def see(self, **queues: QueueSeen) -> None:
+        self.stages.learn(Snapshot(queues=queues), 100.0)
+
+    def turn(self) -> None:
+        """Nothing is started while the file system is not well."""
+        self.stages.turn(101.0, 1.0, fs_ok=False)
+
+    def live(self, name: str, now: float) -> tuple[Slot, Board]:
+        """A process that does nothing but be there, and its board."""
+        slot = next(slot for slot in self.stages.slots if slot.name == name)
+        path = str(self.directory / "boards" / f"{slot.driver}.board")
+        theirs = Board.create(path)
+        slot.born(spawn(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        theirs.ready(now)
+        return slot, theirs
+
+    def kill_in_vain(self, name: str) -> None:
+        """A driver that is there, though it was killed long ago: until it is reaped, nobody can
+        tell a process that has ended from one that cannot."""
+        slot, _ = self.live(name, 50.0)
+        slot.ask(Ask("kill", HUNG), 60.0)
+        self.turn()
+        assert slot.rest.state == "unkillable"
+        # What stood in its place already counts from the next turn on.
+        self.turn()
+
+    def reap_all(self) -> None:
+        until(lambda: self.stages.reap(102.0) or not self.stages.pids)
+        self.turn()
+
+    @property
+    def here(self) -> list[str]:
+        """The drivers that are to be there."""
+        return [slot.name for slot in self.stages.slots if slot.wanted]
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        return {name: one.wanted for name, one in self.stages.keepers.items()}
+
+    def kinds(self) -> list[tuple[str, str]]:
+        found = [(kind, about) for kind, about, _ in self.told]
+        self.told.clear()
+        return found
+
+
+def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
+    least, most = (drivers, drivers) if isinstance(drivers, int) else drivers
+    said = {"inputs": (f"to_{name}",), "outputs": (f"from_{name}",), **facts}
+    return Stage(name=name, drivers=Drivers(least, most), kind="call", work="m:f", **said)
+
+
+# How many
+
+
+def test_stages_get_what_the_file_says_and_those_that_may_choose_the_least(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2), stage("two", (1, 4)), stage("three", 0))
+    house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
+    house.stages.begin()
+    assert house.wanted == {"one": 2, "two": 1, "three": 0}
+
+
+def test_operators_outdo_the_file_until_they_say_auto(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2), stage("two", (1, 4)))
+    house.stages.begin()
+    house.stages.scale({"one": 3, "two": 0})
+    assert house.wanted == {"one": 3, "two": 0}
+    assert [slot.name for slot in house.stages.slots if slot.wanted] == ["one-1", "one-2", "one-3"]
+    assert house.kinds() == [("scaled", "two"), ("scaled", "one")]
+    house.stages.scale({"one": 3, "two": 0})
+    assert house.kinds() == []
+    house.stages.scale({"two": None})
+    assert house.wanted == {"one": 2, "two": 1}
+
+
+@pytest.mark.parametrize(
+    ("scale", "wanted"),
+    [
+        ({"one": 50}, {"one": 8, "two": 2}),
+        # What one gives up, another may have, whatever their order.
+        ({"one": 50, "two": 0}, {"one": 10, "two": 0}),
+        ({"one": 0, "two": 50}, {"one": 0, "two": 10}),
+        # What is asked for and cannot be is one at least: the file was admitted with that.
+        ({"one": 1}, {"one": 1, "two": 2}),
+    ],
+)
+def test_no_stage_is_scaled_beyond_the_room_there_is(
+    tmp_path: Path, scale: dict[str, int], wanted: dict[str, int]
+) -> None:
+    stages = (stage("one", 1, memory=100 * MB), stage("two", 2, memory=100 * MB))
+    house = House(tmp_path, *stages, memory=1000 * MB)
+    house.stages.begin()
+    house.stages.scale(scale)
+    assert house.wanted == wanted
+    words = " ".join(message for kind, _, message in house.told if kind == "scaled")
+    assert ("there is no room for 50" in words) == (50 in scale.values())
+
+
+def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"), stage("two"), memory=1000 * MB)
+    house.stages.begin()
+    house.stages.scale({"one": 9999})
+    # A driver that is not there takes what any takes at least.
+    assert house.wanted == {"one": 50, "two": 1}
+    (note,) = house.stages.notes
+    assert "no room for 9,999: one takes 20 MB, of 1 GB for all" in note
+    house.stages.slots[0].memory = 100 * MB
+    house.stages.scale({"one": 9998})
+    assert house.wanted == {"one": 10, "two": 1}
+    house.stages.scale({"one": 3})
+    assert (house.wanted, house.stages.notes) == ({"one": 3, "two": 1}, [])
+
+
+def test_number_that_is_asked_for_before_anything_has_begun_is_had(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two", 0), stage("three"), memory=1000 * MB)
+    house.stages.scale({"one": 3, "two": 9999, "three": 0})
+    assert house.wanted == {"one": 3, "two": 50, "three": 0}
+    house.stages.begin()
+    assert house.wanted == {"one": 3, "two": 50, "three": 0}
+
+
+def test_stage_that_the_file_no_longer_has_is_forgotten_once_it_is_empty(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two"))
+    house.stages.begin()
+    house.man(stage("two"))
+    assert house.wanted == {"two": 1}
+    assert [one.stage.name for one in house.stages.everyone] == ["two", "one"]
+    house.turn()
+    assert [one.stage.name for one in house.stages.everyone] == ["two"]
+
+
+# Time limits
+
+
+def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"))
+    house.stages.learn(Snapshot(timeouts={"one": 600.0}), 100.0)
+    house.stages.begin()
+
+    def state_after(seconds: float, docid: str) -> str:
+        """Of a driver that has had this document for so long."""
+        slot, board = house.live("one-1", 100.0)
+        board.began(docid, 200.0, 1)
+        # First its stacks are asked for.
+        for now in (200.0, 200.1):
+            house.stages.turn(now + seconds, 1.0, fs_ok=True)
+        state = slot.rest.state
+        slot.process.kill() if slot.process else None
+        house.reap_all()
+        return state
+
+    assert state_after(599.0, "large") == "busy"
+    assert state_after(601.0, "large") == "hung"
+    assert state_after(5999.0, "large") == "busy"
+    assert state_after(601.0, "small") == "hung"
+    assert state_after(6001.0, "large") == "hung"
+
+
+# Those that not even SIGKILL ends
+
+
+def test_unkillable_driver_is_replaced_by_another_beside_it_until_it_ends(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2), stage("two"))
+    house.see(to_one=QueueSeen(ready=9))
+    house.stages.begin()
+    house.kill_in_vain("one-1")
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    assert house.wanted == {"one": 2, "two": 1}
+    house.reap_all()
+    assert house.here == ["one-1", "one-2", "two-1"]
+
+
+def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2))
+    house.stages.begin()
+    for number in range(1, 5):
+        house.kill_in_vain(f"one-{number}")
+    # As many as there are to be stand in, and no more.
+    assert house.here == ["one-1", "one-2", "one-3", "one-4"]
+    house.stages.scale({"one": 1})
+    assert house.here == ["one-1", "one-2"]
+    while house.stages.pids:
+        house.reap_all()
+
+
+def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
+    stages = (stage("one", 2, memory=300 * MB), stage("two", (1, 8), memory=100 * MB))
+    house = House(tmp_path, *stages, memory=1000 * MB)
+    house.stages.begin()
+    house.kill_in_vain("one-1")
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    house.kill_in_vain("one-2")
+    # For four of them there is no room, and the other stage gets none of it.
+    assert house.here == ["one-1", "one-2", "one-3", "two-1"]
+    house.stages.scale({"two": 8})
+    assert house.wanted == {"one": 2, "two": 1}
+    while house.stages.pids:
+        house.reap_all()
+
+
+# What can never go on
+
+
+def test_pipeline_is_hopeless_when_a_stage_has_no_driver_that_could_live(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2), stage("two"))
+    house.see(to_one=QueueSeen(ready=1))
+    house.stages.begin()
+    first, second, other = house.stages.slots
+    first.not_born("no module", 78, POLICY, 100.0)
+    assert house.stages.hopeless == ""
+    second.not_born("no module", 78, POLICY, 100.0)
+    assert house.stages.hopeless.startswith("stage one: no module")
+    # One that may yet be tried is not.
+    other.not_born("no memory", 75, POLICY, 100.0)
+    assert "two" not in house.stages.hopeless
+
+
+def test_stage_that_is_through_or_scaled_to_none_makes_nothing_hopeless(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"))
+    house.stages.begin()
+    house.stages.slots[0].not_born("no module", 78, POLICY, 100.0)
+    assert house.stages.hopeless
+    house.see(to_one=QueueSeen(done=True, drained=True))
+    assert not house.stages.hopeless
+    assert house.stages.done
+    house.see(to_one=QueueSeen(ready=1))
+    house.stages.scale({"one": 0})
+    assert not house.stages.hopeless
+
+
+def test_queues_with_claims_and_nobody_to_see_to_them_are_abandoned(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two"))
+    house.see(to_one=QueueSeen(working=1), to_two=QueueSeen(ready=5), from_two=QueueSeen(written=1))
+    assert house.stages.abandoned == ["to_one"]
+
+
+# What is told
+
+
+def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", max_unhealthy=1), stage("two"))
+    house.stages.begin()
+    house.see(to_one=QueueSeen(ready=1, paused=True), to_two=QueueSeen())
+    house.turn()
+    assert house.kinds() == [("paused", "one")]
+    house.turn()
+    assert house.kinds() == []
+    house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen())
+    house.turn()
+    assert house.kinds() == [("resumed", "one")]
+    house.stages.slots[0].not_born("it is broken", 78, POLICY, 100.0)
+    house.kinds()
+    house.turn()
+    assert house.kinds() == [("degraded", "one")]
+    house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen(done=True, drained=True))
+    house.turn()
+    assert house.kinds() == [("drained", "two")]
+    house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen(ready=1))
+    house.turn()
+    house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen(done=True, drained=True))
+    house.turn()
+    assert house.kinds() == [("drained", "two")]
+
+
+def test_restart_of_nobody_is_not_known(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2))
+    house.stages.begin()
+    assert [house.stages.restart(one) for one in ("", "one", "one-2")] == [True] * 3
+    assert [house.stages.restart(one) for one in ("two", "one-3", "on")] == [False] * 3
+
+
+# Those that were there before
+
+
+def test_board_of_a_process_that_is_gone_or_is_another_adopts_nobody(tmp_path: Path) -> None:
+    (tmp_path / "boards").mkdir()
+    for number, (pid, ticks) in enumerate([(0, 0), (os.getpid(), 1), (2**22 + 1, 7)], 1):
+        name = f"{places.driver_id('rose', 'one', number)}.board"
+        Board.create(str(tmp_path / "boards" / name)).sign(pid, ticks)
+    (tmp_path / "boards" / "rose-one-4.board").write_text("no board")
+    (tmp_path / "boards" / "rose-gone-1.board.new").write_text("half a board")
+    house = House(tmp_path, stage("one", 4))
+    house.stages.dismiss_strangers(100.0)
+    assert house.told == []
+    assert house.stages.settled
