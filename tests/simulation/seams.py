@@ -225,7 +225,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         return world.identity(world.process)
 
     def open_directory(path: str, create: bool, inside: int) -> int:
-        fd = kernel.walk(path)
+        fd = kernel.walk(path, inside)
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
