@@ -22,6 +22,7 @@ from queuedriver.claims.outcomes import (
     DONE,
     MAX_LATER,
     OF_THE_ITEM,
+    Doubted,
     Ending,
     Failed,
     Failure,
@@ -43,8 +44,9 @@ from queuedriver.format.settings import FILE, Settings
 if TYPE_CHECKING:
     from queuedriver.claims.recovery import Recoverer
 
-# The third time that a host goes down, a lease expires or we kill a driver under one document,
-# the document is charged: one that panics hosts must end too.
+# The third time that a host goes down, a lease expires, we kill a driver under one document, or a
+# worker is lost that had it among others, the document is charged: one that panics hosts must end
+# too.
 UNCOUNTED_STRIKES = 3
 # An empty queue is not listed again sooner while a driver has others to work on; in seconds.
 _REST = 0.05
@@ -434,13 +436,15 @@ class InputQueue:
             claim.outputs.discard()
             self.strike(claim, ending.failure, now)
             raise error
-        if isinstance(ending, Failed):
+        if isinstance(ending, Failed | Doubted):
             # Before what it wrote is removed: that may be what the disk is full of.
             self.blame(claim, ending)
         claim.outputs.discard()
         try:
             if isinstance(ending, Failed):
                 self.charge(claim, ending.failure, now)
+            elif isinstance(ending, Doubted):
+                self.strike(claim, ending.failure, now)
             elif isinstance(ending, Postponed):
                 self.give_back(claim, ending.reason, _due(now, ending.after))
             elif isinstance(ending, Released):
@@ -455,23 +459,24 @@ class InputQueue:
         if claim.fate == "revoked":
             self.note("revoked", claim.docid, token=claim.token, attempt=claim.attempt, outputs=())
 
-    def blame(self, claim: Claim, ending: Failed) -> None:
+    def blame(self, claim: Claim, ending: Failed | Doubted) -> None:
         """Raise where the file systems of the queue, and not the document, are to blame for a
         failure."""
-        if isinstance(ending.error, FileSystemTrouble):
-            raise ending.error
+        error = ending.error if isinstance(ending, Failed) else None
+        if isinstance(error, FileSystemTrouble):
+            raise error
         self.check_paths()
         for target in self.targets:
             room = target.directory.room()
             scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
             full = room.free_bytes < _FULL
-            if not full and room.free_bytes < scarce and says_full(ending):
+            if not full and room.free_bytes < scarce and says_full(ending.failure, error):
                 full = True
                 self._wanted_room = min(scarce, room.free_bytes + _FULL)
             if room.read_only or full:
                 state = "read-only" if room.read_only else "full"
                 raise FileSystemTrouble(f"the file system of {target.directory.path} is {state}")
-        if ending.error is not None and is_trouble(ending.error):
+        if error is not None and is_trouble(error):
             with claim.open() as file:
                 while file.read(1 << 20):
                     pass

@@ -73,7 +73,15 @@ class Released(msgspec.Struct, frozen=True):
 
 
 Setback = Failed | Postponed | Released
-Ending = Done | Setback
+
+
+class Doubted(msgspec.Struct, frozen=True):
+    """Given back uncharged, as others were at hand beside it; charged when it is the third time."""
+
+    failure: Failure
+
+
+Ending = Done | Setback | Doubted
 
 
 def from_exception(error: BaseException) -> Setback:
@@ -95,11 +103,10 @@ def from_exception(error: BaseException) -> Setback:
     return Failed(_failure("exception", error), error if isinstance(error, OSError) else None)
 
 
-def says_full(ending: Failed) -> bool:
+def says_full(failure: Failure, error: OSError | None = None) -> bool:
     """Tell whether a failure speaks of a disk, or a quota, that is full."""
-    if ending.error is not None and ending.error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    failure = ending.failure
     return any(
         text is not None and _FULL.search(text)
         for text in (failure.message, failure.stderr_tail, failure.traceback)

@@ -162,7 +162,9 @@ class Broker:
             requests = Requests(Queue(queue.directory), found.mint, self.options.durable)
             requests.load(time.monotonic())
             elsewhere = OtherBrokers(queue, found.mint.driver)
-            yield Desk(service.name, queue, Line(queue, elsewhere.have), requests)
+            line = Line(queue, elsewhere.have)
+            line.load()
+            yield Desk(service.name, queue, line, requests)
 
     def _drive(
         self,
@@ -301,7 +303,7 @@ class BrokerLoop(Loop):
             return False
         self._desks.remove(desk)
         self._desks.append(desk)
-        if (name := desk.line.next()) is None:
+        if (name := self.dealer.choose(desk, now)) is None:
             return False
         self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
         self.dealer.work(desk, name)
@@ -314,14 +316,9 @@ class BrokerLoop(Loop):
             self.go = False
 
     def _next_desk(self, now: float) -> Desk | None:
-        """The service whose turn it is of those for which a worker is ready."""
-        ready = self.dealer.session.ready
-        found = None
-        for desk in self._desks:
-            # Filled even if nobody would take anything: that is how the end of a queue is noticed.
-            if desk.line.fill(now) and found is None and ready(desk.service):
-                found = desk
-        return found
+        """The service whose turn it is of those of which somebody would take something."""
+        would_take = self.dealer.would_take
+        return next((desk for desk in self._desks if would_take(desk, now)), None)
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -371,7 +368,7 @@ class BrokerLoop(Loop):
     def wait(self, seconds: float) -> Woken:
         """Answer what needs no queue as it comes; wake for what does."""
         end = time.monotonic() + seconds
-        ready = self._readiness()
+        ready = self.dealer.readiness()
         while True:
             now = time.monotonic()
             at = self.dealer.next_tick_at()
@@ -388,7 +385,7 @@ class BrokerLoop(Loop):
                 # Nothing waits for anything: let the heartbeats of many come together.
                 time.sleep(_COALESCE)
             wanted = self.dealer.converse(now)
-            if not self.trouble and (wanted or self._readiness() != ready):
+            if not self.trouble and (wanted or self.dealer.readiness() != ready):
                 return "other"
             if now >= end:
                 for desk in self._desks:
@@ -397,8 +394,3 @@ class BrokerLoop(Loop):
 
     def _lines(self) -> Iterator[Line]:
         return (desk.line for desk in self._desks)
-
-    def _readiness(self) -> list[bool]:
-        """For which services somebody would take what waits."""
-        ready = self.dealer.session.ready
-        return [bool(desk.line) and ready(desk.service) for desk in self._desks]

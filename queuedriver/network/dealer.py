@@ -19,7 +19,15 @@ import msgspec
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import DONE, Ending, Failed, Failure, Released, from_exception
+from queuedriver.claims.outcomes import (
+    DONE,
+    Doubted,
+    Ending,
+    Failed,
+    Failure,
+    Released,
+    from_exception,
+)
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
@@ -161,7 +169,7 @@ class Dealer:
             for effect in effects:
                 if type(effect) is Send:
                     if not self.transport.send(effect.peer, effect.frames):
-                        gone += self.session.gone(effect.peer, now)
+                        gone += self.session.gone(effect.peer, now, effect.claim)
                 elif isinstance(effect, _ON_QUEUES):
                     self._want(effect)
                 elif type(effect) is Close:
@@ -198,18 +206,46 @@ class Dealer:
             else:
                 self._answer(effect, now)
 
+    def choose(self, desk: Desk, now: float) -> str | None:
+        """The next item of a service that somebody would take."""
+        line = desk.line
+        if not self.would_take(desk, now):
+            return None
+        alone = line.suspects_wait and self.session.ready(desk.service, alone=True)
+        return line.next_suspect() if alone else line.next()
+
+    def would_take(self, desk: Desk, now: float) -> bool:
+        """Whether something of a service waits that somebody would take."""
+        line, ready = desk.line, self.session.ready
+        # Filled even if nobody would take anything: that is how the end of a queue is noticed.
+        line.fill(now)
+        self.session.spare(desk.service, line.suspects_wait)
+        if line.suspects_wait and ready(desk.service, alone=True):
+            return True
+        return line.others_wait and ready(desk.service)
+
+    def readiness(self) -> list[bool]:
+        """For which services somebody would take what waits."""
+        ready = self.session.ready
+        return [
+            (desk.line.suspects_wait and ready(desk.service, alone=True))
+            or (desk.line.others_wait and ready(desk.service))
+            for desk in self._desks.values()
+        ]
+
     def work(self, desk: Desk, name: str) -> None:
         """Claim one item and deal it."""
-        if not self.session.ready(desk.service):
+        alone = desk.line.is_suspect(name)
+        if not self.session.ready(desk.service, alone):
             # Whoever was, when this was chosen, is gone.
             desk.line.put_back(name)
             return
         for claim in desk.queue.claim([name]):
-            self._deal(desk, claim)
+            self._deal(desk, claim, alone)
 
-    def _deal(self, desk: Desk, claim: Claim) -> None:
+    def _deal(self, desk: Desk, claim: Claim, alone: bool) -> None:
         try:
-            work = self._work_of(desk, claim)
+            work = self._work_of(desk, claim, alone)
         except (ProcessorFailed, OSError) as error:
             # It cannot be read, or not be sent.
             self._end_claim(claim, from_exception(error))
@@ -229,7 +265,7 @@ class Dealer:
             self._tally.worked(0, 1)
         self._send_all(self.session.deal(work, now), now)
 
-    def _work_of(self, desk: Desk, claim: Claim) -> Work | None:
+    def _work_of(self, desk: Desk, claim: Claim, alone: bool) -> Work | None:
         """What is to be dealt; None of a request that is answered, and only to be finished."""
         requests = desk.requests
         if requests.answered(claim.docid):
@@ -240,7 +276,7 @@ class Dealer:
         if size > self._max_message and (request is None or size > len(payload)):
             message = f"it has {size} bytes; a message may have {self._max_message}"
             raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
-        return Work(claim.token, claim.docid, claim.attempt, payload, desk.service, request)
+        return Work(claim.token, claim.docid, claim.attempt, payload, desk.service, request, alone)
 
     def _finish(self, claim: Claim, work: int = 0) -> bool:
         """Whether it was still ours to finish."""
@@ -283,6 +319,7 @@ class Dealer:
             raise
         del self._dealt[effect.claim]
         try:
+            self._clear(dealt)
             if self._finish(dealt.claim, time.perf_counter_ns() - dealt.began):
                 dealt.desk.requests.finished(reply.docid, now)
         finally:
@@ -313,10 +350,20 @@ class Dealer:
             return
         work = time.perf_counter_ns() - dealt.began
         if isinstance(effect, Done):
+            self._clear(dealt)
             self._end_claim(dealt.claim, self._written(dealt.claim, effect), work)
         else:
+            if isinstance(effect.how, Doubted):
+                dealt.desk.line.suspect(dealt.claim.docid)
             self._end_claim(dealt.claim, effect.how)
             dealt.desk.line.wake()
+
+    def _clear(self, dealt: Dealt) -> None:
+        """It is done. That it was taken back before is nothing its name says, so nobody else would
+        forget it; a crash before it is committed costs it no more than that."""
+        claim, queue = dealt.claim, dealt.claim.of
+        if dealt.desk.line.clear(claim.docid) and not claim.attempt:
+            queue.attempts.forget(claim.docid, queue.inode(claim), 0)
 
     def _written(self, claim: Claim, effect: Done) -> Ending:
         """Write down what came of a document; return how that ended."""
@@ -366,7 +413,8 @@ def _read(claim: Claim, most: int) -> tuple[bytes, int]:
 
 
 def _charged(lost: Lost) -> Iterator[SetBack]:
-    """Each document that a lost worker had has failed once."""
+    """Each document that a lost worker had has failed once; unless that is in doubt."""
     message = f"its worker was lost ({lost.why}) while it had the document"
-    how = Failed(Failure(cause="worker-lost", message=message))
+    failure = Failure(cause="worker-lost", message=message)
+    how = Doubted(failure) if lost.doubted else Failed(failure)
     return (SetBack(claim, how) for claim in lost.claims)

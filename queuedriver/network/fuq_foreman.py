@@ -16,6 +16,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outcomes import (
     DONE,
+    Doubted,
     Ending,
     Failed,
     Failure,
@@ -370,7 +371,7 @@ class Foreman:
         if claim.fate == "revoked":
             one.scan()
 
-    def _set_back(self, claim: str, how: Setback) -> None:
+    def _set_back(self, claim: str, how: Setback | Doubted) -> None:
         dealt = self._dealt.get(claim)
         if dealt is None:
             return

@@ -15,11 +15,12 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import MAX_LATER, Failure
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
 from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
-from queuedriver.processors.children import TAIL, kill_marked
+from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
 
 MARK = f"test-server-{os.getpid()}"
@@ -102,7 +103,7 @@ class Desk:
         self.limits.close()
         for directory in (self.input, *self.queues.values()):
             directory.close()
-        kill_marked(MARK)
+        kill_marked([MARK])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from queuedriver.cli.program import say
+from queuedriver.cli.program import explain, say
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import check_path
@@ -149,14 +149,22 @@ def _watch(
     watchdog.remarks = notes
     if bar is not None:
         watchdog.watch = bar
+    fallen = None
     try:
         watchdog.run()
+    except Exception as error:  # noqa: BLE001 - the top of the command, but `status` is to name it
+        fallen = explain(error)
+        watchdog.crashed(fallen[0])
     finally:
         lookout.close()
         herald.close(_LAST_HOOKS)
         signals.restore()
         if bar is not None:
             bar.clear()
+    if fallen is not None:
+        words, code = fallen
+        say(words)
+        return code
     return _close(watchdog, quiet=quiet)
 
 
