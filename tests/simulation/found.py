@@ -7,7 +7,8 @@ no harm.
 
 from contextlib import suppress
 
-from queuedriver.claims.handoff import Claim, Handoff
+from queuedriver.claims import handoff, recovery
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Outputs
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
@@ -37,20 +38,20 @@ SCHEDULES["registration is not durable"] = schedule("durable", (24, "cut", 6))
 
 
 @mutant(
-    (Handoff, "finish_written"), scenes=("one host",), kinds={"crash": 1, "cut": 1}, among=FOUND
+    (recovery, "finish_written"), scenes=("one host",), kinds={"crash": 1, "cut": 1}, among=FOUND
 )
 def who_recovers_trusts_a_commit_that_is_not_safe(
-    self: Handoff, item: names.Item, name: str
+    queue: InputQueue, item: names.Item, name: str
 ) -> tuple[str, ...]:
     """A driver dies between its commit and the sync of it. Who recovers publishes, durably; then a
     power cut takes the commit back, and the document is done again."""
-    claim = Claim(item.docid, item.attempt, item.token, name)
-    written, planned = self._planned(claim)
-    finals = self._publish_all(item.token, written)
-    for index in {one.queue for one in written}:
-        self.targets[index].directory.sync()
-    self._finish(claim, planned)
-    return finals
+    claim = queue.claim_of(item, name)
+    claim.outputs.written, planned = handoff.planned_outputs(queue, claim)
+    claim.published = handoff._publish_all(queue, item.token, claim.outputs.written)
+    for index in {one.queue for one in claim.outputs.written}:
+        queue.targets[index].directory.sync()
+    handoff.finish(queue, claim, planned=planned)
+    return claim.published
 
 
 SCHEDULES["who recovers trusts a commit that is not safe"] = schedule(
@@ -58,8 +59,8 @@ SCHEDULES["who recovers trusts a commit that is not safe"] = schedule(
 )
 
 
-@mutant((Handoff, "set_aside"), kinds={"lose": 3, "stale": 3}, among=FOUND)
-def outputs_of_a_lost_claim_are_deleted(self: Handoff, outputs: Outputs) -> None:
+@mutant((handoff, "set_aside"), kinds={"lose": 3, "stale": 3}, among=FOUND)
+def outputs_of_a_lost_claim_are_deleted(queue: InputQueue, outputs: Outputs) -> None:
     """The reply to a commit is lost, and then the committed name cannot be seen where it was looked
     for before. The claim seems to have been taken back; it was committed, and its outputs go."""
     outputs.discard()

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from queuedriver.claims import handoff, recovery
-from queuedriver.claims.handoff import Claim, Completion, Handoff
+from queuedriver.claims.handoff import Claim, Fate
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Outputs, Written
-from queuedriver.claims.setbacks import Fate, Setbacks
 from queuedriver.disk import filesystem
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
@@ -78,26 +78,23 @@ def mutant(
     return note
 
 
-@mutant((names.Mint, "next"), kinds=_MISTAKES)
-def plain_driver_ids(self: names.Mint, now_us: int) -> str:
+@mutant((names, "token_form"), kinds=_MISTAKES)
+def plain_driver_ids(driver: str, salt: str) -> Callable[[int], str]:
     """N is the driver's id, and not for one claim alone. Who was given up by mistake then takes the
     claim of somebody else's, or of its next life, for its own."""
-    return f"1-{0:014x}{0:04x}"
+    return lambda serial: f"1-{0:014x}{0:04x}"
 
 
-@mutant((Handoff, "complete"), kinds=_CRASHES)
-def publish_before_commit(self: Handoff, work: Sequence[tuple[Claim, Outputs]]) -> list[Completion]:
+@mutant((handoff, "complete"), kinds=_CRASHES)
+def publish_before_commit(queue: InputQueue, claims: Sequence[Claim]) -> None:
     """Outputs are visible before the claim is committed. Who dies in between, or was given up by
     mistake, has published what somebody else will publish again."""
-    self._sync_outputs(work)
-    completions = []
-    for claim, outputs in work:
-        published = self._publish_all(claim.token, outputs.written)
-        gone = not self._commit(claim, outputs)
-        if not gone and outputs.written:
-            self._finish(claim, planned=False)
-        completions.append(Completion(claim, published, gone))
-    return completions
+    handoff.sync_outputs(queue, claims)
+    for claim in claims:
+        claim.published = handoff._publish_all(queue, claim.token, claim.outputs.written)
+        handoff.commit(queue, claim)
+        if not claim.fate:
+            handoff.finish(queue, claim)
 
 
 @mutant((Directory, "sync_file"), kinds=_CUTS)
@@ -122,37 +119,33 @@ def input_directory_is_not_synced(self: Directory) -> None:
         _sync(self)
 
 
-@mutant((Handoff, "claim"), kinds=_LOST_REPLIES)
+@mutant((InputQueue, "_has"), kinds=_LOST_REPLIES)
 def enoent_believed_at_claim(
-    self: Handoff, name: str, docid: str, attempt: int, token: str
-) -> Claim | None:
+    self: InputQueue, name: str, docid: str, working: str, error: OSError
+) -> bool:
     """A claim whose reply was lost is taken for a lost race, and has to be taken back."""
-    working = names.working_name(docid, attempt, token)
-    try:
-        self.queue.rename(name, working)
-    except FileNotFoundError:
-        return None
-    return Claim(docid, attempt, token, working)
-
-
-@mutant((Handoff, "committed"), (Handoff, "set_aside"), kinds=_LOST_REPLIES)
-def enoent_believed_at_commit(self: Handoff, *work: Outputs) -> bool:
-    """A commit whose reply was lost is taken for a claim that was taken back, and its outputs are
-    removed."""
-    for one in work:
-        if isinstance(one, Outputs):
-            one.discard()
+    if not isinstance(error, FileNotFoundError):
+        raise error
     return False
 
 
-@mutant((Handoff, "_publish"), scenes=("again",), kinds=_CRASHES)
-def publish_replaces(self: Handoff, token: str, one: Written) -> str:
+@mutant((handoff, "committed"), (handoff, "set_aside"), kinds=_LOST_REPLIES)
+def enoent_believed_at_commit(queue: InputQueue, one: Claim | Outputs) -> bool:
+    """A commit whose reply was lost is taken for a claim that was taken back, and its outputs are
+    removed."""
+    if isinstance(one, Outputs):
+        one.discard()
+    return False
+
+
+@mutant((handoff, "_publish"), scenes=("again",), kinds=_CRASHES)
+def publish_replaces(queue: InputQueue, token: str, one: Written, ours: Claim | None = None) -> str:
     """An output takes the place of one with its name that nobody has read yet."""
-    directory = self.targets[one.queue].directory
+    directory = queue.targets[one.queue].directory
     try:
         directory.rename_over(one.writing, one.final)
     except FileNotFoundError:
-        return self._publish_orphan(directory, token, one)
+        handoff._publish_orphan(directory, token, one, replace=True)
     return one.final
 
 
@@ -164,11 +157,11 @@ def sweeper_deletes(output: Directory, name: str) -> None:
     output.remove(name)
 
 
-@mutant((Handoff, "_planned"), kinds=_BAD_SIGHT)
-def publishes_what_a_listing_shows(self: Handoff, claim: Claim) -> tuple[list[Written], bool]:
+@mutant((handoff, "planned_outputs"), kinds=_BAD_SIGHT)
+def publishes_what_a_listing_shows(queue: InputQueue, claim: Claim) -> tuple[list[Written], bool]:
     """Who finishes a commit lists its outputs, and does not miss what the listing misses."""
     found = []
-    for index, target in enumerate(self.targets):
+    for index, target in enumerate(queue.targets):
         for name in target.directory.list():
             item = names.parse(name)
             if item is not None and (item.state, item.token) == (names.WRITING, claim.token):
@@ -199,9 +192,9 @@ def publish_by_link_and_unlink(
     raise FileExistsError(wanted)
 
 
-@mutant((Setbacks, "take_back"), kinds={"crash": 1, "reboot": 1})
+@mutant((InputQueue, "strike"), kinds={"crash": 1, "reboot": 1})
 def lease_counts_as_failure(
-    self: Setbacks, claim: Claim, failure: Any, claimed_at: float, now: float, host: str
+    self: InputQueue, claim: Claim, failure: Any, now: float, host: str | None = None
 ) -> Fate:
     """A driver that was silent for its lease is charged like one that crashed."""
-    return self.charge(claim, failure, claimed_at, now, host)
+    return self.charge(claim, failure, now, host)

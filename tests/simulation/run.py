@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from queuedriver.claims.lane import Lane, Owner
-from queuedriver.driving.startup import Crew
-
 from queuedriver.claims.document import Document
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, draw_salt
 from queuedriver.claims.outputs import Output, Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.journal import Journal
 from queuedriver.driving import driver as driver_module
-from queuedriver.driving import startup
+from queuedriver.driving import setup
 from queuedriver.driving.driver import Driver
+from queuedriver.driving.setup import Opened
 from queuedriver.errors import AlreadyThere, QueueError, TryLater
+from queuedriver.format import names
 from queuedriver.format.settings import Publication
 from queuedriver.operating import operations
-from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from tests.simulation.happenings import Happenings, Interruption
 from tests.simulation.outsiders import Outsiders
@@ -78,7 +79,7 @@ class Run:
 
     def __call__(self) -> None:
         """Play it to the end; a Violation says what was broken."""
-        with installed(self.world), seam(driver_module, "assemble", self._assemble):
+        with installed(self.world), seam(driver_module, "opened", self._opened):
             try:
                 self._begin()
                 self._play()
@@ -252,20 +253,20 @@ class Run:
         self.outsiders.restart()
 
     @contextmanager
-    def _assemble(
+    def _opened(
         self,
         inputs: Sequence[str],
         outputs: Sequence[str],
         driver: str,
         options: Options,
         observer: Observer,
-        held: set[str],
-    ) -> Iterator[Crew]:
+        register: Callable[[Opened], object],
+    ) -> Iterator[Opened]:
         """A driver's start takes most of a short run. Those that are there from the beginning are
         given what it would have come to; those that start later do it all."""
         if self.world.process not in self._ready:
-            with startup.assemble(inputs, outputs, driver, options, observer, held) as crew:
-                yield crew
+            with setup.opened(inputs, outputs, driver, options, observer, register) as found:
+                yield found
             return
         publication = Publication(options.publish)
         with self.world.unseen():
@@ -279,8 +280,14 @@ class Run:
                 for path in outputs
             )
             archive = Directory.open(options.archive) if options.archive else None
-            salt = draw_salt()
-            owner = Owner(driver, salt, observer.me.host, held)
+            mint = names.Mint(driver, draw_salt())
             queue, settings = Queue.open(inputs[0]), settings_of(self.scene)
-            lane = Lane(queue, targets, settings, owner, observer, options.order, archive)
-        yield Crew(driver, salt, (), [lane], targets, observer)
+            journal = Journal(f"{queue.private.path}/{JOURNAL}", driver, observer.me.host)
+            one = InputQueue(
+                queue.directory, queue.private, targets, settings, mint, journal, archive
+            )
+            one.recoverer = setup.Recoverer(one, observer)
+            one.pass_over(options.order, setup.sharing(one, driver))
+        found = Opened([one], targets, mint, observer, (), ())
+        register(found)
+        yield found

@@ -13,9 +13,7 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.liveness import CRASHED, LEASE, Observer, Registration, identify
 from queuedriver.claims.outcomes import Released, from_exception
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import CannotUse, FileSystemTrouble, TakenBack
@@ -74,12 +72,9 @@ def test_an_output_that_an_old_listing_did_not_show_is_moved_aside_a_lease_later
     """A queue that is fed from there is not drained while it is there; and a driver that lives on
     its own host for months is the only one to look."""
     now = NOON
-    handoff, drivers = bench.handoff(), bench.directory("in/.queuedriver/drivers")
-    journal = Journal(str(bench.root / "journal"), "d", "alpha", interval=0.0)
-    setbacks = Setbacks(handoff, "in", "alpha", journal)
-    recoverer = Recoverer(
-        handoff.queue, drivers, handoff, setbacks, journal, Observer(), clock=lambda: now
-    )
+    queue = bench.open()
+    drivers = queue.drivers
+    recoverer = Recoverer(queue, Observer(), clock=lambda: now)
     me = identify(os.getpid())
     dead = Registration(
         id="gone", salt="dead", identity=me, started_at=now, beat_at=now, last_word=CRASHED

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from queuedriver.driving.loop import Loop
-from queuedriver.driving.plan import Seen
 from tests.simulation.campaign import campaign
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.scene import NOT_YET
@@ -81,6 +80,6 @@ def test_a_story_is_shrunk_to_what_matters() -> None:
 
 
 def test_a_run_that_does_not_end_is_broken() -> None:
-    forever = seam(Loop, "_look", lambda self: self._glance(0.0) or Seen())
+    forever = seam(Loop, "rest", lambda self: self.look())
     with forever:
         assert broken(schedule("plain")) == "it does not come to rest"
