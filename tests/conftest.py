@@ -64,6 +64,7 @@ class Bench:
         targets: tuple[Target, ...] | None = None,
         directory: Directory | None = None,
         driver: str = "d",
+        salt: str = "5a17",
     ) -> InputQueue:
         """An input queue as its driver has it open."""
         settings = settings or Settings()
@@ -72,7 +73,7 @@ class Bench:
             targets = tuple(self.target(name, settings.publish) for name in outputs or ("out",))
         aside = None if archive is None else self.directory(archive)
         one = open_queue(
-            opened, targets, settings, archive=aside, directory=directory, driver=driver
+            opened, targets, settings, archive=aside, directory=directory, driver=driver, salt=salt
         )
         self._at_end.callback(one.close)
         self._at_end.callback(one.journal.close)

@@ -221,7 +221,7 @@ def _descriptors_told() -> Iterator[None]:
 def _relative(path: str, queue: str) -> str:
     """Return a path as settings have it: the same for all who name the queue, or what is above
     the directory, through symlinks. If it is one itself, it is kept: it may be turned."""
-    above, name = os.path.split(path)
+    above, name = os.path.dirname(path), os.path.basename(path)
     return os.path.relpath(os.path.join(os.path.realpath(above), name), os.path.realpath(queue))
 
 

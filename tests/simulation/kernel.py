@@ -552,6 +552,8 @@ class Paths:
     basename = staticmethod(posixpath.basename)
     relpath = staticmethod(posixpath.relpath)
     splitext = staticmethod(posixpath.splitext)
+    # What is asked for its real path, a queue and what is above an output, is no symlink here.
+    realpath = normpath
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

@@ -56,13 +56,8 @@ PURE |= {
 # What a driver does, turn by turn.
 LOOPS = {
     "queuedriver.driving.driver",
-    "queuedriver.claims.hands",
     "queuedriver.driving.loop",
-    "queuedriver.driving.presence",
-    "queuedriver.driving.turn",
-    "queuedriver.claims.lane",
-    "queuedriver.driving.startup",
-    "queuedriver.driving.grounds",
+    "queuedriver.driving.setup",
     "queuedriver.driving.backpressure",
 }
 # What the loops are made of.
@@ -72,7 +67,7 @@ PARTS = {
     "queuedriver.disk.upstreams",
     "queuedriver.claims.picking",
     "queuedriver.claims.handoff",
-    "queuedriver.claims.setbacks",
+    "queuedriver.claims.input_queue",
     "queuedriver.claims.recovery",
     "queuedriver.claims.outputs",
     "queuedriver.claims.document",
@@ -221,7 +216,7 @@ def test_no_processor_leads_to_the_driver_or_to_a_queue(module: str) -> None:
         "queuedriver.operating.queue",
         "queuedriver.claims.handoff",
         "queuedriver.claims.recovery",
-        "queuedriver.claims.setbacks",
+        "queuedriver.claims.input_queue",
         "queuedriver.claims.picking",
         "queuedriver.disk.journal",
     }

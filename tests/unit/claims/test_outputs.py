@@ -327,7 +327,7 @@ def test_a_full_disk_is_nobodys_fault_and_what_it_cut_short_is_removed(
             assert bench.ls("full") == []
         outputs.take(b"small", limits)
         outputs.discard()
-        outputs._targets[0].directory.close()
+        outputs.targets[0].directory.close()
     finally:
         os.system(f"umount {disk}")
 

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from queuedriver.claims.hands import Hands
-from queuedriver.claims.lane import Lane, Owner
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.tally import Tally
-from queuedriver.format import names
 from queuedriver.format.settings import Settings
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line
@@ -59,19 +55,14 @@ class Office:
         self.session, self.wires = session(), Wires()
         # By which id each document was dealt last.
         self._ids: dict[str, bytes] = {}
-        held: set[str] = set()
-        self.limits, mint = Limits(), names.Mint("b", "5a17")
-        queue = Queue.open(bench.directory("in").path)
-        owner = Owner("b", "5a17", "alpha", held)
-        self.lane = Lane(queue, (bench.target(),), Settings(retries=1), owner, Observer())
-        self.requests = Requests(queue, mint, durable=False)
-        self.desk = Desk("", self.lane, Line(self.lane), self.requests)
-        hands = Hands(mint, held, Tally())
-        self.dealer = Dealer(self.session, self.wires, [self.desk], hands, self.limits, 1000)
+        self.limits = Limits()
+        self.queue = bench.open(settings=Settings(retries=1), driver="b")
+        self.requests = Requests(Queue(self.queue.directory), self.queue.mint, durable=False)
+        self.desk = Desk("", self.queue, Line(self.queue), self.requests)
+        self.dealer = Dealer(self.session, self.wires, [self.desk], Tally(), self.limits, 1000)
 
     def close(self) -> None:
         self.requests.close()
-        self.lane.close()
         self.limits.close()
 
     def join(self, worker: bytes) -> None:
@@ -92,7 +83,7 @@ class Office:
         """All that can be dealt."""
         self.desk.line.wake()
         while (candidate := self.dealer.choose(self.desk, time.monotonic())) is not None:
-            self.dealer.work(self.lane, candidate)
+            self.dealer.work(self.desk, candidate)
             self.dealer.settle(time.monotonic())
 
     def dealt(self) -> dict[str, bytes]:

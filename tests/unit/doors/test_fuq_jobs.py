@@ -1,24 +1,25 @@
 """Jobs on disk: taken up as a whole or not at all, and told right by whoever looks."""
 
 import errno
+import itertools
 import json
 import os
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.startup import assemble
+from queuedriver.driving.setup import opened
 from queuedriver.driving.tally import Tally
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
@@ -28,6 +29,7 @@ from queuedriver.network.fuq_foreman import Foreman
 from queuedriver.network.fuq_jobfile import JobFile
 from queuedriver.network.fuq_jobs import OpenJob, Record, Unfolding
 from queuedriver.network.fuq_outcomes import Outcome, Outcomes
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.protocols import fuq_wire as wire
 from queuedriver.protocols.dealing import Lost, Send, SetBack
@@ -39,9 +41,9 @@ from tests.conftest import Bench
 class Yard:
     """One foreman over queues in a directory, and clients that are only names."""
 
-    def __init__(self, root: Path, hands: type[Hands] = Hands) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.make_hands = hands
+        self.at_end = ExitStack()
         (root / "in").mkdir(exist_ok=True)
         self.life = 0
         self.begin()
@@ -49,27 +51,24 @@ class Yard:
     def begin(self) -> None:
         """A new life of the broker; what the one before held is nobody's."""
         self.life += 1
-        self.held: set[str] = set()
-        observer = Observer()
-        with assemble(
-            [self.root / "in"], [self.root / "out"], f"b{self.life}", Options(), observer, self.held
-        ) as crew:
-            self.lane: Lane = crew.lanes[0]
-        self.jobs = self.lane.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
-        fuq_jobs.sweep(self.jobs, self.lane.queue.directory, alone=True)
-        owner = Owner(crew.driver, crew.salt, observer.me.host, self.held)
-        hands = self.make_hands(names.Mint(crew.driver, crew.salt), self.held, Tally())
+        inputs, outputs, me = [self.root / "in"], [self.root / "out"], f"b{self.life}"
+        found = self.at_end.enter_context(
+            opened(inputs, outputs, me, Options(), Observer(), lambda found: None)
+        )
+        self.queue = found.queues[0]
+        self.jobs = self.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
+        fuq_jobs.sweep(self.jobs, self.queue.directory, alone=True)
         self.session = Broker()
         self.limits = Limits()
         self.foreman = Foreman(
-            self.lane, self.jobs, owner, observer, hands, self.limits, self.session
+            self.queue, self.jobs, found.observer, Tally(), self.limits, self.session
         )
         self.now = 0.0
 
     def close(self) -> None:
         self.foreman.close()
-        self.lane.close()
         self.jobs.close()
+        self.at_end.close()
         self.limits.close()
 
     def client(self, name: bytes, nproc: int) -> None:
@@ -81,9 +80,9 @@ class Yard:
         (self.root / "in" / f"{docid}.ready").write_bytes(fuq_jobfile.encode(job))
 
     def take_up(self) -> None:
-        candidate = self.lane.next(time.monotonic(), alone=True)
-        assert candidate is not None
-        self.foreman.work(self.lane, candidate)
+        assert self.queue.list_more(time.monotonic(), alone=True)
+        (claim,) = self.queue.claim(self.queue.waiting)
+        self.foreman.work(claim)
 
     def step(self) -> list[tuple[bytes, str, int]]:
         """One turn; what was dealt to whom: client, job, task."""
@@ -326,22 +325,19 @@ def test_half_made_directory_of_a_living_broker_is_left_alone(bench: Bench) -> N
     jobs.close()
 
 
-class Shaky(Hands):
-    """Claims of which the third finds the file system in trouble."""
-
-    claims = 0
-
-    def claim(self, lane: Lane, candidate: Candidate) -> Job | None:
-        self.claims += 1
-        if self.claims == 3:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return super().claim(lane, candidate)
-
-
 def test_task_that_was_dealt_before_a_file_system_failed_is_sent_all_the_same(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    yard = Yard(tmp_path, Shaky)
+    claims = itertools.count(1)
+    claim = InputQueue.claim
+
+    def shaky(self: InputQueue, waiting: list[str], most: int = 1) -> list[Claim]:
+        if next(claims) == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return claim(self, waiting, most)
+
+    monkeypatch.setattr(InputQueue, "claim", shaky)
+    yard = Yard(tmp_path)
     yard.client(b"1", 4)
     yard.submit("job", tasks=3)
     yard.take_up()
@@ -364,7 +360,7 @@ def test_lost_task_is_dealt_again_once_and_then_discarded(yard: Yard) -> None:
         assert yard.step() == [(name, "job", 1)]
         yard.hear(yard.session.gone(name, 0.0))
     yard.step()
-    assert yard.lane.queue.discarded() == ["job.1"]
+    assert Queue(yard.queue.directory).discarded() == ["job.1"]
     assert yard.results()["job"]["lost"] == 1
 
 
@@ -376,7 +372,7 @@ def test_million_tasks_take_some_bytes_each_and_not_an_object(yard: Yard) -> Non
     [one] = yard.foreman.jobs()
     tracemalloc.start()
     try:
-        large = OpenJob(one.lane, record)
+        large = OpenJob(one.queue, record)
         large.begin()
         found, _ = tracemalloc.get_traced_memory()
     finally:
@@ -427,6 +423,6 @@ def test_settings_of_a_job_are_its_queue_s(yard: Yard) -> None:
     yard.take_up()
     yard.step()
     [one] = yard.foreman.jobs()
-    assert one.lane.handoff.settings == yard.lane.handoff.settings
-    assert isinstance(one.lane.handoff.settings, Settings)
-    assert one.lane.handoff.discarded is yard.lane.handoff.discarded
+    assert one.queue.settings == yard.queue.settings
+    assert isinstance(one.queue.settings, Settings)
+    assert one.queue.discarded is yard.queue.discarded

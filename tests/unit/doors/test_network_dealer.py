@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
-from queuedriver.claims.hands import Hands
-from queuedriver.claims.lane import Lane, Owner
 
-from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outcomes import Failed, Failure, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
@@ -63,9 +60,9 @@ class Ailing(Directory):
         self._fail(new)
         super().rename_over(old, new, to)
 
-    def unlink(self, name: str) -> None:
+    def remove(self, name: str) -> bool:
         self._fail(name)
-        super().unlink(name)
+        return super().remove(name)
 
     def _fail(self, name: str) -> None:
         if self.fails and name.endswith(self.fails):
@@ -160,21 +157,25 @@ class Office:
         self.inside = Ailing.open(bench.directory("in").path)
         self.session, self.transport = Script(), Wires()
         self.limits, self.tally = Limits(), Tally()
-        self.held: set[str] = set()
-        owner = Owner("b", salt, "alpha", self.held)
         settings = Settings(retries=1)
-        self.lane = Lane(Queue(self.inside), (bench.target(),), settings, owner, Observer())
-        mint = names.Mint("b", salt)
-        self.requests = Requests(self.lane.queue, mint, durable=False)
+        self.queue = bench.open(directory=self.inside, settings=settings, driver="b", salt=salt)
+        self.whole = Queue(self.inside)
+        self.requests = Requests(self.whole, self.queue.mint, durable=False)
         self.requests.load(time.monotonic())
-        self.line = Line(self.lane)
-        self.desk = Desk("", self.lane, self.line, self.requests)
-        hands = Hands(mint, self.held, self.tally)
-        self.dealer = Dealer(self.session, self.transport, [self.desk], hands, self.limits, MOST)
+        self.line = Line(self.queue)
+        self.desk = Desk("", self.queue, self.line, self.requests)
+        self.dealer = Dealer(
+            self.session, self.transport, [self.desk], self.tally, self.limits, MOST
+        )
+
+    @property
+    def held(self) -> set[str]:
+        """The N of what is at hand."""
+        return set(self.queue.at_hand)
 
     def close(self) -> None:
         self.requests.close()
-        self.lane.close()
+        self.whole.close()
         self.limits.close()
 
     def hear(self, *effects: Effects | Exception, peer: bytes = b"worker") -> None:
@@ -191,14 +192,14 @@ class Office:
         before = len(self.session.dealt)
         candidate = self.dealer.choose(self.desk, time.monotonic())
         if candidate is not None:
-            self.dealer.work(self.lane, candidate)
+            self.dealer.work(self.desk, candidate)
         self.line.wake()
         return self.session.dealt[-1] if len(self.session.dealt) > before else None
 
     def mend(self) -> None:
         """As the loop does when the file system is well again."""
         self.inside.fails = ()
-        self.lane.reopen()
+        self.queue.reopen()
         self.dealer.clean()
 
     def put(self, *docids: str) -> None:
@@ -232,7 +233,7 @@ class Office:
         return os.listdir(self.bench.root / "in/.queuedriver/replies")
 
     def discarded(self) -> dict[str, str]:
-        queue = self.lane.queue
+        queue = self.whole
         reports = {docid: queue.report(docid) for docid in queue.discarded()}
         return {docid: one.failure.cause for docid, one in reports.items() if one is not None}
 
@@ -278,7 +279,7 @@ def test_document_is_dealt_and_its_result_published(office: Office) -> None:
     assert office.items == ["doc:working"]
     office.settle()
     assert (office.items, office.outputs()) == ([], {"doc.ready": b"result"})
-    assert (office.dealer.at_hand, office.dealer.published, office.held) == (0, 1, set())
+    assert (office.dealer.at_hand, office.queue.published, office.held) == (0, 1, set())
 
 
 def test_several_outputs_are_published_together(office: Office) -> None:
@@ -571,7 +572,7 @@ def test_trouble_when_a_client_comes_back_loses_nothing_that_was_heard_with_it(
     with pytest.raises(OSError, match="descriptor"):
         office.settle()
     replies.with_name("elsewhere").rename(replies)
-    office.requests._replies = office.lane.queue.private.subdirectory("replies")
+    office.requests._replies = office.whole.private.subdirectory("replies")
     office.mend()
     office.settle()
     assert office.outputs() == {"doc.ready": b"result"}
@@ -611,10 +612,10 @@ def test_request_that_is_answered_and_cannot_be_finished_is_not_done_again(
 
 def test_request_too_much_is_not_promised_and_its_client_repeats_it(office: Office) -> None:
     office.hear([Asked(ASKED)], peer=b"client")
-    office.lane.queue.incoming.close()
+    office.whole.incoming.close()
     with pytest.raises(OSError, match="descriptor"):
         office.settle()
-    office.lane.queue._incoming = None
+    office.whole._incoming = None
     office.mend()
     office.settle()
     assert office.items == []
@@ -704,8 +705,8 @@ def test_request_without_an_answer_that_is_taken_back_meanwhile_is_not_sent(
     """Somebody thinks that we are dead: to do it at most once is up to them now."""
 
     class TakenBack(Ailing):
-        def unlink(self, name: str) -> None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        def remove(self, name: str) -> bool:
+            return False
 
     office.hear([Asked(Request(b"client/2", (b"do",), answered=False))], peer=b"client")
     office.settle()

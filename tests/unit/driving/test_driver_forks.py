@@ -8,7 +8,7 @@ from queuedriver.format import names
 
 def test_a_fork_of_a_driver_forms_other_names() -> None:
     mint = names.Mint("a", "none")
-    driver._mints.add(mint)
+    driver.mints.add(mint)
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:

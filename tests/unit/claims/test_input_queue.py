@@ -1,0 +1,277 @@
+"""Claims of an open queue: many at once, each ended once, or left until all is well again."""
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuedriver.claims.handoff import Claim, hand_over
+from queuedriver.claims.outcomes import (
+    DONE,
+    Ending,
+    Failed,
+    Failure,
+    Postponed,
+    Released,
+    from_exception,
+)
+from queuedriver.disk.filesystem import Directory, Room
+from queuedriver.driving.limits import Limits
+from queuedriver.errors import FileSystemTrouble, PermanentError, TryLater
+from queuedriver.format import names
+from queuedriver.format.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+
+class Ailing(Directory):
+    """A directory whose renames fail when told to."""
+
+    fails = ""
+    # Says so of this name alone.
+    only = ""
+    number = errno.EIO
+
+    def rename(self, old: str, new: str) -> None:
+        self._fail(new, old)
+        super().rename(old, new)
+
+    def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
+        self._fail(new, old)
+        super().rename_new(old, new, to)
+
+    def _fail(self, name: str, old: str) -> None:
+        if self.only == old or (self.fails and name.endswith(self.fails)):
+            raise OSError(self.number, os.strerror(self.number))
+
+
+class Pair:
+    """An open queue whose directory fails when told to."""
+
+    def __init__(self, bench: "Bench") -> None:
+        self.bench = bench
+        self.inside = Ailing.open(bench.directory("in").path)
+        self.queue = bench.open(directory=self.inside)
+        self.limits = Limits()
+
+    def close(self) -> None:
+        self.limits.close()
+        self.inside.close()
+
+    def claim(self, docid: str = "doc") -> Claim:
+        self.bench.put(f"in/{docid}.ready")
+        (claim,) = self.queue.claim([f"{docid}.ready"])
+        return claim
+
+    def end(self, claim: Claim, ending: Ending) -> str:
+        """End a claim; what became of it."""
+        self.queue.end([claim], [ending])
+        return claim.fate
+
+    def states(self) -> dict[str, str]:
+        found = [item for name in self.bench.ls() if (item := names.parse(name))]
+        return {item.docid: item.state for item in found}
+
+
+@pytest.fixture
+def pair(bench: "Bench") -> Iterator[Pair]:
+    pair = Pair(bench)
+    yield pair
+    pair.close()
+
+
+def test_claims_at_hand_end_in_any_order(pair: Pair) -> None:
+    claims = {docid: pair.claim(docid) for docid in ("a", "b", "c")}
+    for docid in ("b", "c", "a"):
+        claims[docid].outputs.take(docid.encode(), pair.limits)
+        assert pair.end(claims[docid], DONE) == "published"
+    assert pair.bench.ls("out") == ["a.ready", "b.ready", "c.ready"]
+    assert (pair.states(), pair.queue.published) == ({}, 3)
+
+
+def test_lost_race_is_no_claim(pair: Pair) -> None:
+    assert pair.queue.claim(["doc.ready"]) == []
+    assert pair.queue.lost_races == 1
+
+
+def test_names_are_claimed_the_last_first_and_what_was_tried_is_off_the_list(pair: Pair) -> None:
+    for docid in ("a", "b", "c"):
+        pair.bench.put(f"in/{docid}.ready")
+    waiting = ["a.ready", "b.ready", "gone.ready", "scan.pdf", "c.ready"]
+    assert [claim.docid for claim in pair.queue.claim(waiting, 2)] == ["c", "b"]
+    assert waiting == ["a.ready"]
+
+
+@pytest.mark.parametrize("troubled", ["b.failed", "b.ready"])
+def test_a_document_that_failed_or_was_troubled_is_claimed_alone(pair: Pair, troubled: str) -> None:
+    pair.queue.troubled = {"b"}
+    for name in ("a.ready", troubled, "c.ready"):
+        pair.bench.put(f"in/{name}")
+    waiting = ["a.ready", troubled, "c.ready"]
+    claims = [pair.queue.claim(waiting, 8) for _ in range(3)]
+    assert [[claim.docid for claim in together] for together in claims] == [["c"], ["b"], ["a"]]
+    assert not claims[1][0].outputs.plain
+
+
+def test_claim_that_fails_is_raised(pair: Pair) -> None:
+    pair.bench.put("in/doc.ready")
+    pair.inside.fails = ".working"
+    with pytest.raises(OSError, match="error"):
+        pair.queue.claim(["doc.ready"])
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "fate"),
+    [
+        (Failed(Failure(cause="exit", message="no good")), "failed", "failed"),
+        (Released("leaving"), "ready", "released"),
+        (Postponed(100.0, "busy"), "later", "later"),
+    ],
+)
+def test_claim_is_set_back_as_was_decided(pair: Pair, how: Ending, state: str, fate: str) -> None:
+    claim = pair.claim()
+    claim.outputs.take(b"half", pair.limits)
+    assert pair.end(claim, how) == fate
+    assert pair.states() == {"doc": state}
+    assert pair.bench.ls("out") == []
+
+
+@pytest.mark.parametrize(
+    ("error", "states", "discarded"),
+    [
+        (ValueError("no good"), {"doc": "failed"}, []),
+        (TryLater(100.0), {"doc": "later"}, []),
+        (PermanentError("never"), {}, ["doc"]),
+    ],
+)
+def test_claim_is_set_back_as_the_exception_says(
+    pair: Pair, error: Exception, states: dict[str, str], discarded: list[str]
+) -> None:
+    pair.end(pair.claim(), from_exception(error))
+    assert pair.states() == states
+    assert pair.bench.queue().discarded() == discarded
+
+
+class Full(Directory):
+    """On a disk without room."""
+
+    __slots__ = ()
+
+    def room(self) -> Room:
+        return Room(1000, read_only=False)
+
+
+def test_failure_on_a_full_disk_is_the_disks(pair: Pair) -> None:
+    pair.queue.targets[0].directory.__class__ = Full
+    claim = pair.claim()
+    with pytest.raises(FileSystemTrouble, match="full"):
+        pair.end(claim, Failed(Failure(cause="exit", message="write error")))
+    assert (pair.states(), claim.fate) == ({"doc": "ready"}, "released")
+
+
+def test_claims_that_cannot_be_given_back_are_when_all_is_well_again(pair: Pair) -> None:
+    claims = [pair.claim(docid) for docid in ("a", "b")]
+    pair.inside.fails = ".ready"
+    for claim in claims:
+        with pytest.raises(OSError, match="error"):
+            pair.end(claim, Released("leaving"))
+    assert pair.states() == {"a": "working", "b": "working"}
+    with pytest.raises(OSError, match="error"):
+        pair.queue.give_back_later()
+    pair.inside.fails = ""
+    pair.queue.give_back_later()
+    pair.queue.give_back_later()
+    assert pair.states() == {"a": "ready", "b": "ready"}
+
+
+def test_claim_that_was_taken_back_is_revoked_and_publishes_nothing(pair: Pair) -> None:
+    claim = pair.claim()
+    claim.outputs.take(b"result", pair.limits)
+    os.rename(pair.bench.root / "in" / claim.name, pair.bench.root / "in/doc.ready")
+    assert pair.end(claim, DONE) == "revoked"
+    assert (pair.states(), pair.bench.ls("out")) == ({"doc": "ready"}, [])
+
+
+# What is in the way of one item, or of one output
+
+
+def test_an_item_that_cannot_be_moved_is_left_and_the_others_are_claimed(pair: Pair) -> None:
+    for docid in ("a", "b"):
+        pair.bench.put(f"in/{docid}.ready")
+    pair.inside.only, pair.inside.number = "b.ready", errno.EBUSY
+    waiting = ["a.ready", "b.ready"]
+    assert [claim.docid for claim in pair.queue.claim(waiting, 2)] == ["a"]
+    assert pair.bench.ls()[-1] == "b.ready"
+    (event,) = pair.queue.journal.pending
+    assert (event.event, event.docid) == ("refused", "b")
+
+
+def test_an_output_that_somebody_removed_costs_its_document_nothing(pair: Pair) -> None:
+    claim = pair.claim()
+    path = claim.outputs.reserve()
+    assert pair.end(claim, DONE) == "released"
+    assert (pair.states(), os.path.exists(path)) == ({"doc": "ready"}, False)
+
+
+def test_a_failure_is_not_charged_where_the_output_was_moved_away(pair: Pair) -> None:
+    claim = pair.claim()
+    os.rename(pair.bench.root / "out", pair.bench.root / "out.monday")
+    with pytest.raises(FileSystemTrouble, match="moved away"):
+        pair.end(claim, Failed(Failure(cause="exit", message="cp: cannot create")))
+    assert pair.states() == {"doc": "ready"}
+
+
+# The usual document
+
+
+def test_a_usual_document_is_handed_over_by_three_calls(pair: Pair) -> None:
+    claim = pair.claim()
+    claim.outputs.take(b"result", pair.limits)
+    assert claim.outputs.blind
+    assert hand_over(claim)
+    assert (claim.fate, claim.published) == ("published", ("doc.ready",))
+    assert (pair.states(), pair.bench.ls("out")) == ({}, ["doc.ready"])
+
+
+@pytest.mark.parametrize("settings", [{"durable": True}, {"archive": "x"}, {"existing": "replace"}])
+def test_a_document_is_not_as_usual_where_more_is_to_be_done(
+    bench: "Bench", settings: dict[str, Any]
+) -> None:
+    queue = bench.open(
+        archive=settings.get("archive"), settings=Settings(outputs=("../out",), **settings)
+    )
+    limits = Limits()
+    claim = bench.claim(queue)
+    claim.outputs.take(b"result", limits)
+    limits.close()
+    assert claim.outputs.usual
+    assert not claim.outputs.blind
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("where", ["working", "ready", "written"])
+def test_what_stops_the_hand_over_is_sorted_out_by_the_general_path(
+    pair: Pair, where: str, taken: bool
+) -> None:
+    """Whichever of the three calls does not work, be it that its reply was lost."""
+    claim = pair.claim()
+    claim.outputs.take(b"result", pair.limits)
+    root, (writing,) = pair.bench.root, pair.bench.ls("out")
+    match where:
+        case "working":
+            # Committed, as far as the server knows; or taken back.
+            name = claim.written_name if taken else "doc.ready"
+            os.rename(root / "in" / claim.name, root / "in" / name)
+        case "ready":
+            pair.bench.put("out/doc.ready", b"another")
+        case "written":
+            os.rename(root / "in" / claim.name, root / "in" / claim.written_name)
+            claim.name = claim.written_name
+            os.rename(root / "out" / writing, root / "out/doc.ready")
+            os.unlink(root / "in" / claim.name)
+    assert not hand_over(claim)
+    assert pair.end(claim, DONE) == ("revoked" if where == "working" and not taken else "published")
+    assert pair.states() == ({"doc": "ready"} if claim.fate == "revoked" else {})
