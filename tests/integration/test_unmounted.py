@@ -35,8 +35,8 @@ def _leave_a_written(root: Path) -> str:
     pid = os.fork()
     if not pid:
         # In this process only: it commits, and is gone before it publishes.
-        driver.hand_over = _refuse
-        handoff.publish = _die
+        setattr(driver, "hand_over", _refuse)  # noqa: B010 - a module has no such word
+        setattr(handoff, "publish", _die)  # noqa: B010
         Driver(root / "in", _copy, root / "out", id="a", options=DRAIN).run()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     (written,) = (root / "in").glob("*.written")

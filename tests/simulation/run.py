@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from queuedriver.claims import recovery
 from queuedriver.claims.document import Document
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, draw_salt
@@ -286,7 +287,7 @@ class Run:
             one = InputQueue(
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )
-            one.recoverer = setup.Recoverer(one, observer)
+            one.recoverer = recovery.Recoverer(one, observer)
             one.pass_over(options.order, setup.sharing(one, driver))
         found = Opened([one], targets, mint, observer, (), ())
         register(found)

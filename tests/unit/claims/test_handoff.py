@@ -617,9 +617,9 @@ def test_a_second_document_of_the_name_is_discarded_beside_the_first(bench: "Ben
     first, second = bench.claim(queue), bench.claim(queue)
     assert discard(queue, first, report(first, "1")) == "doc"
     assert discard(queue, second, report(second, "2")) == f"doc~{serial(second)}"
-    queue = bench.queue()
-    assert queue.discarded() == ["doc", f"doc~{serial(second)}"]
-    reports = [queue.report(docid) for docid in queue.discarded()]
+    whole = bench.queue()
+    assert whole.discarded() == ["doc", f"doc~{serial(second)}"]
+    reports = [whole.report(docid) for docid in whole.discarded()]
     assert [one.failure.message for one in reports if one is not None] == ["1", "2"]
 
 
