@@ -76,9 +76,10 @@ def handed_off(directory: Path, with_output: bool, count: int, durable: bool) ->
     limits = Limits(None, 0.0, 0.0, None)
     done = 0
     began = time.monotonic_ns()
-    while candidate := picker.next():
+    while waiting := picker.names(1, time.monotonic()):
         token = mint.next(time.time_ns() // 1000)
-        claim = handoff.claim(candidate.name, candidate.docid, candidate.attempt, token)
+        docid = waiting[0].removesuffix(".ready")
+        claim = handoff.claim(waiting[0], docid, 0, token)
         if claim is None:
             continue
         outputs = handoff.outputs(claim)

@@ -69,7 +69,7 @@ class Line:
             if candidate.name not in self._names and not self._is_elsewhere(candidate.docid):
                 self._listed.add(candidate.name)
                 self._add(candidate)
-        if not self._listed:
+        if not (self._listed or self._lane.picker.counts.left):
             self._rest_until = now + _REST
 
     def next(self) -> Candidate | None:

@@ -58,22 +58,26 @@ class Stat(NamedTuple):
 class Entry:
     """One line of a listing."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_inode", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, inode: int) -> None:
         self.name = name
+        self._inode = inode
+
+    def inode(self) -> int:
+        return self._inode
 
 
 class Listing:
     """What stands for what `os.scandir` returns."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_entries",)
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
+    def __init__(self, entries: list[Entry]) -> None:
+        self._entries = entries
 
     def __enter__(self) -> Iterator[Entry]:
-        return map(Entry, self._names)
+        return iter(self._entries)
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -238,7 +242,10 @@ class Kernel:
         return list(entries)
 
     def scandir(self, fd: int) -> Listing:
-        return Listing(self.listed(fd))
+        entries = self._open(fd).inode.entries or {}
+        # Of what an old listing shows, the number is anybody's.
+        numbers = {name: inode.number for name, inode in entries.items()}
+        return Listing([Entry(name, numbers.get(name, 0)) for name in self.listed(fd)])
 
     @step
     def read(self, fd: int, size: int) -> bytes:
