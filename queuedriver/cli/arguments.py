@@ -4,12 +4,27 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import typer
-
-from queuedriver.errors import BadArgument, NotPermitted, is_trouble, trouble
+from queuedriver.errors import (
+    BadArgument,
+    ConfigError,
+    NotPermitted,
+    QueueError,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format.units import parse_duration, parse_size
 from queuedriver.operating.queue import Queue
+
+if TYPE_CHECKING:
+    from queuedriver.options import Options
+
+
+class Declined(QueueError):
+    """Somebody was asked, and does not mean it."""
+
+    exit_code = 1
 
 
 def duration(option: str, text: str) -> float:
@@ -26,6 +41,17 @@ def size(option: str, text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise BadArgument(f"{option}: {error}") from None
+
+
+def checked(options: "Options") -> "Options":
+    """Return the options themselves; what cannot be meant was a slip of the command line."""
+    from queuedriver.format.settings import check_publish
+
+    try:
+        check_publish(options.publish)
+        return options.check()
+    except ConfigError as error:
+        raise BadArgument(str(error)) from None
 
 
 def docids(given: Iterable[str]) -> list[str]:
@@ -46,8 +72,10 @@ def confirm(what: str, yes: bool) -> None:
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         raise BadArgument(f"{what}: say --yes if that is meant")
-    if not typer.confirm(f"{what}?", err=True):
-        raise typer.Exit(1)
+    print(f"{what}? [y/N]: ", end="", file=sys.stderr, flush=True)
+    # To end the input is to decline.
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("nothing was changed")
 
 
 @contextmanager

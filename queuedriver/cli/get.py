@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.cli import say
 from queuedriver.cli.run import drive
+from queuedriver.cli.words import Argument, Option
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import PermanentError, ProcessorFailed
@@ -60,18 +59,18 @@ class Collect:
 
 
 def get(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to empty.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue to empty.")],
     dest: Annotated[
-        str, typer.Argument(metavar="DEST", help="The directory for the files; made if missing.")
+        str, Argument(metavar="DEST", help="The directory for the files; made if missing.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more, until the queue is closed.")
+        bool, Option("--follow", help="Wait for more, until the queue is closed.")
     ] = False,
     durable: Annotated[
-        bool, typer.Option(help="Make files survive a power cut before they leave the queue.")
+        bool, Option(help="Make files survive a power cut before they leave the queue.")
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was collected.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what was collected.")] = False,
 ) -> int:
     """Collect what a queue holds as plain files, each exactly once.
 

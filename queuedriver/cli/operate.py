@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
-import typer
 
 from queuedriver.cli import say
 from queuedriver.cli.arguments import confirm, docids, duration, opened
 from queuedriver.cli.render import escape_name, write, write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument
 from queuedriver.format import names
@@ -30,24 +30,24 @@ _LATER = 75
 # How often a queue is looked at while its silent drivers are waited for.
 _LOOK_EVERY = 1.0
 
-_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
-_Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The queues' directories.")]
+_Queue = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
+_Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
 _Docids = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="(DOCID... | -)",
         help="The documents; the names of their files will do. -: those on stdin, one a line.",
     ),
 ]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what came of each.")]
+_Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+_Json = Annotated[bool, Option("--json", help="Print what came of each.")]
 
 
 def retry(
     queue: _Queue,
     docid: _Docids = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All that were discarded or have failed; needs --yes.")
+        bool, Option("--all", help="All that were discarded or have failed; needs --yes.")
     ] = False,
     yes: _Yes = False,
     as_json: _Json = False,
@@ -77,11 +77,11 @@ def discard(
     docid: _Docids = None,
     state: Annotated[
         Literal["ready", "failed", "later"] | None,
-        typer.Option(help="All that wait in this state; needs --yes."),
+        Option(help="All that wait in this state; needs --yes."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that wait; needs --yes.")] = False,
+    everything: Annotated[bool, Option("--all", help="All that wait; needs --yes.")] = False,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="What their reports are to say.")
+        str, Option(metavar="TEXT", help="What their reports are to say.")
     ] = "discarded by an operator",
     yes: _Yes = False,
     as_json: _Json = False,
@@ -194,12 +194,12 @@ def recover(
     queue: _Queue,
     lease: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
+        Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Watch silent drivers for that long, then decide.")
+        bool, Option("--watch", help="Watch silent drivers for that long, then decide.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was recovered.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what was recovered.")] = False,
 ) -> int:
     """Finish or take back what dead drivers left.
 

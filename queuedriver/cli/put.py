@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, opened
 from queuedriver.cli.intake import Intake, Source, Terms
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 
@@ -18,24 +17,16 @@ from queuedriver.format import names
 _STDIN = "\0"
 
 
-_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
-_Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="What to submit.")]
-_Docid = Annotated[
-    str | None, typer.Option(metavar="ID", help="Its docid, instead of the file's name.")
-]
-_Stdin = Annotated[bool, typer.Option("--stdin", help="Submit what comes on stdin; needs --docid.")]
-_Move = Annotated[
-    bool, typer.Option("--move", help="Take the files away once they are in the queue.")
-]
-_Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace what waits under the same docid.")
-]
-_After = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Not to be tried before, as in 10min.")
-]
-_Reopen = Annotated[bool, typer.Option("--reopen", help="Go on with a queue that was closed.")]
-_Durable = Annotated[bool, typer.Option(help="Make them survive a power cut before this returns.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what entered.")]
+_Queue = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
+_Files = Annotated[list[str] | None, Argument(metavar="[FILE]...", help="What to submit.")]
+_Docid = Annotated[str | None, Option(metavar="ID", help="Its docid, instead of the file's name.")]
+_Stdin = Annotated[bool, Option("--stdin", help="Submit what comes on stdin; needs --docid.")]
+_Move = Annotated[bool, Option("--move", help="Take the files away once they are in the queue.")]
+_Replace = Annotated[bool, Option("--replace", help="Replace what waits under the same docid.")]
+_After = Annotated[str | None, Option(metavar="TIME", help="Not to be tried before, as in 10min.")]
+_Reopen = Annotated[bool, Option("--reopen", help="Go on with a queue that was closed.")]
+_Durable = Annotated[bool, Option(help="Make them survive a power cut before this returns.")]
+_Json = Annotated[bool, Option("--json", help="Print what entered.")]
 
 
 def put(

@@ -161,7 +161,7 @@ class Broker:
 
     def _desks(self, crew: Crew, service: Service, mint: names.Mint) -> Iterator[Desk]:
         for lane in crew.lanes:
-            requests = Requests(lane.queue, mint, self.options.durable)
+            requests = Requests(lane.queue, mint, lane.handoff.settings.durable)
             requests.load(time.monotonic())
             elsewhere = OtherBrokers(lane, crew.driver)
             yield Desk(service.name, lane, Line(lane, elsewhere.have), requests)

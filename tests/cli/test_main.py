@@ -111,7 +111,15 @@ def test_put_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     )
     code, *modules = ran.stdout.split()
     assert code == "0"
-    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driving.driver"}
+    costly = {
+        "filelock",
+        "psutil",
+        "typer",
+        "pydantic",
+        "rich",
+        "watchdog",
+        "queuedriver.driving.driver",
+    }
     assert costly.isdisjoint(modules)
 
 

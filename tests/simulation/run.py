@@ -170,6 +170,7 @@ class Run:
         world.start(f"watchdog {host.name}", host, act, works=False, after=_LOOK)
 
     def _submit(self) -> None:
+        durable = bool(self.scene.options.durable)
         with Queue.open(INPUT) as queue:
             for docid in self.scene.submitted:
                 submission = again(docid)
@@ -177,7 +178,7 @@ class Run:
                 for _ in range(_TRIES):
                     self.world.sleep(_MOMENT)
                     with suppress(AlreadyThere):
-                        queue.submit(docid, submission.data, durable=self.scene.options.durable)
+                        queue.submit(docid, submission.data, durable=durable)
                         self.ledger.sure(submission)
                         break
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.arguments import confirm, opened
 from queuedriver.cli.operate import answer, meant, noting
 from queuedriver.cli.render import write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
@@ -22,14 +21,14 @@ _RANK = ("done", "refused", "nothing to do", "missing")
 def retry(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[STAGE] [DOCID... | -]",
             help="A stage, else all; the documents, else all that were discarded. -: the docids "
             "on stdin, one a line.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came of each.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what came of each.")] = False,
     pipeline: PipelineFile = None,
 ) -> int:
     """Let documents be tried again, as if they never had been.

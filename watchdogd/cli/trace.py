@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
@@ -25,9 +25,9 @@ _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
 
 def trace(
     docid: Annotated[
-        str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+        str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
     pipeline: PipelineFile = None,
 ) -> None:
     """Tell of one document through all stages: when it came, who took it, what came of it.
