@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from queuedriver.cli import say
 from queuedriver.errors import (
     BadArgument,
     ConfigError,
@@ -54,16 +55,20 @@ def checked(options: "Options") -> "Options":
         raise BadArgument(str(error)) from None
 
 
-def docids(given: Iterable[str]) -> list[str]:
-    """The docids of a command line, each once; `-` stands for those on stdin, one a line."""
-    found: list[str] = []
-    for one in given:
-        if one == "-":
-            lines = sys.stdin.buffer.read().split(b"\n") if sys.stdin else []
-            found += [os.fsdecode(line) for line in lines if line]
-        else:
-            found.append(one)
-    return list(dict.fromkeys(found))
+def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
+    """Return the names in a file, each with a separator after it; `-` is stdin."""
+    if path != "-":
+        with open(path, "rb") as file:
+            data = file.read()
+    else:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+    return [os.fsdecode(line) for line in data.split(separator) if line]
+
+
+def warn_of(queue: Queue) -> None:
+    """Say that a queue is closed, paused or told to quit, and what to type."""
+    for word, meaning in queue.controls().meanings(queue.path):
+        say(f"{queue.path} is {word}: {meaning}")
 
 
 def confirm(what: str, yes: bool) -> None:

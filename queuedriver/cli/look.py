@@ -11,6 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
     escape_name,
@@ -125,6 +126,8 @@ def _dossier(queue: str, text: str) -> Iterator[Dossier]:
     """What is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
         dossier = gather(opened, docid_of(text))
+        if dossier.unknown and (docid := extended(opened, dossier.docid)):
+            dossier = gather(opened, docid)
         if dossier.unknown:
             raise NotFound(
                 f"no document {dossier.docid!r} is or was in {dossier.queue}; "

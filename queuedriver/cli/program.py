@@ -135,6 +135,15 @@ def say(message: str) -> None:
         pass
 
 
+def say_some(messages: Sequence[str], noun: str) -> None:
+    """Say the first messages of one kind, and how many more there are."""
+    if messages:
+        from queuedriver.cli.render import some
+
+        for message in some(messages, noun):
+            say(message)
+
+
 def _say(message: str, code: int) -> int:
     say(message)
     return code

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import msgspec
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked
+from queuedriver.cli.arguments import checked, warn_of
 from queuedriver.cli.words import Argument, Option, Row, row
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.units import format_count
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.options import rows as said_of
 from queuedriver.processors.base import Processor
@@ -83,6 +84,10 @@ def run(
       77  not permitted          78  this can never work: see the message
     """
     options = checked(Options(**driving))
+    if not quiet:
+        for path in inputs:
+            with Queue.open(path) as queue:
+                warn_of(queue)
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()

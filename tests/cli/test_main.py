@@ -269,7 +269,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("queuedriver re", ["recover", "resume", "retry"]),
+        ("queuedriver re", ["recover", "reopen", "resume", "retry"]),
         ("queuedriver run", ["run"]),
         ("queuedriver run in --max-o", ["--max-output-bytes", "--max-output-items"]),
         ("queuedriver run in --order ", ["age", "fair", "name"]),

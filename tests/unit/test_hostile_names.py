@@ -168,7 +168,7 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         call("fuq", "hold", queue, name)
         call("fuq", "submit", queue, "--name", name, "--", "true")
         call("keys", queue / f"foreign {name}")
-    for command in ("pause", "resume", "quit", "resume", "close"):
+    for command in ("pause", "resume", "quit", "resume", "close", "reopen", "close"):
         call(command, queue)
     call("recover", "--lease", "0", queue)
     # What nobody finishes would be waited for.
