@@ -25,8 +25,7 @@ def meant(given: Sequence[str] | None) -> list[str]:
     return list(found)
 
 
-def is_glob(text: str) -> bool:
-    """Return whether a text may stand for several docids."""
+def _is_glob(text: str) -> bool:
     return any(char in text for char in "*?[")
 
 
@@ -42,11 +41,18 @@ def matching(given: Iterable[str], known: Collection[str]) -> list[str]:
     for one in given:
         if one in known:
             found[one] = None
-        elif is_glob(one):
-            found |= dict.fromkeys(docid for docid in known if fnmatch.fnmatchcase(docid, one))
+        elif _is_glob(one):
+            # What nothing matches is named as it was written.
+            matched = [docid for docid in known if fnmatch.fnmatchcase(docid, one)]
+            found |= dict.fromkeys(matched or [one])
         else:
             found[_extended(one, known) or one] = None
     return list(found)
+
+
+def by_glob(given: Sequence[str] | None, chosen: Collection[str]) -> bool:
+    """Return whether any of what was chosen was not named one by one."""
+    return any(_is_glob(one) and one not in chosen for one in given or ())
 
 
 def extended(queue: Queue, docid: str) -> str:

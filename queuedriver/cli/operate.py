@@ -10,7 +10,7 @@ import msgspec
 
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import confirm, opened, warn_of
-from queuedriver.cli.naming import is_glob, matching, meant
+from queuedriver.cli.naming import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.cli.words import Argument, Option
 from queuedriver.disk.journal import Journal
@@ -65,7 +65,7 @@ def retry(
             wanted = list(dict.fromkeys((*discarded, *failed)))
         else:
             wanted = matching(meant(docid), dict.fromkeys((*discarded, *waiting)))
-        if wanted and (everything or any(map(is_glob, docid or ()))):
+        if wanted and (everything or by_glob(docid, wanted)):
             confirm(f"retry {format_count(len(wanted), 'document')} of {found.path}", yes)
         results = operations.retry(found, wanted, journal)
         if any(one.came == "done" for one in results):
@@ -106,7 +106,7 @@ def discard(
             known = {item.docid: None for _, item in found.items() if item.state in _WAITING}
             wanted = matching(meant(docid), known)
             count = len(wanted)
-        if count and (states or any(map(is_glob, docid or ()))):
+        if count and (states or by_glob(docid, wanted)):
             confirm(f"discard {format_count(count, 'document')} of {found.path}", yes)
         return _told(found, operations.discard(found, wanted, states, reason, journal), as_json)
 

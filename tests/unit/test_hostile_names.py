@@ -219,6 +219,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call("trace", name, "-p", pipeline)
         call("trace", "--json", name, "-p", pipeline)
         call("retry", name, "-p", pipeline)
+        call("discarded", name, "-p", pipeline)
         call("scale", f"{name}=2", "-p", pipeline)
         call("scale", f"parse={name}", "-p", pipeline)
         call("scale", "parse=2", "--host", name, "-p", pipeline)
@@ -233,6 +234,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call(name)
     for command in ("pause", "resume", "reload", "restart"):
         call(command, "-p", pipeline)
+    call("discarded", "-p", pipeline)
     call("retry", "--yes", "-p", pipeline)
     call("stop", "-p", pipeline)
     assert {name for program, name in shell.called if program == "watchdogd"} >= set(WATCHDOGS)
