@@ -76,7 +76,7 @@ def run(
     Exit codes:
       0   it was asked to leave, or all there was is done
       1   --drain: finished, but documents were discarded
-      2   the arguments cannot be meant
+      2   wrong usage
       66  no such queue          69  another driver has the id
       73  an output is a file    74  the file system fails
       75  --drain: only documents that are not due yet are left, or

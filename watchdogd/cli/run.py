@@ -52,7 +52,7 @@ _LOUD = {
 def run(
     file: Annotated[str | None, Argument(metavar="PIPELINE", help="The pipeline's file.")] = None,
     drain: Annotated[
-        bool, Option("--drain", help="Close the first queues; end when all is through.")
+        bool, Option("--drain", help="End when all is through; the queues stay open.")
     ] = False,
     host: Annotated[
         str | None, Option(metavar="NAME", help="This host's name; else what it is called.")
