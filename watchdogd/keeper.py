@@ -385,7 +385,9 @@ class Keeper:
     def memory(self) -> int:
         """Bytes that one driver takes: as declared, or else as those that are there do."""
         first, more = memory_of(self.stage)
-        return max(first, more) or max(_LEAST_MEMORY, *(slot.memory for slot in self.slots))
+        # Before it has begun there are none, nor where the file says `drivers = 0`.
+        measured = (slot.memory for slot in self.slots)
+        return max(first, more) or max(_LEAST_MEMORY, max(measured, default=0))
 
     @property
     def totals(self) -> Totals:

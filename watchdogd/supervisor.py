@@ -37,7 +37,7 @@ from watchdogd.report import State, encode
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Errands, Request
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line
+from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
 from watchdogd.wishes import Wishes
 
@@ -312,3 +312,10 @@ class Supervisor:
         last = Errands(recover=queues if killed else (), look=True, farewell=True)
         self._tell(last, time.monotonic())
         self.outlook.listen_to_the_end(_LAST_LOOK)
+
+    def crashed(self, words: str) -> None:
+        """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
+        self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        report = msgspec.Raw(encode(last_word(self, words)))
+        if self._lookout.send(Errands(publish=report, farewell=True)):
+            self.outlook.listen_to_the_end(_LAST_LOOK)

@@ -25,7 +25,7 @@ class WrongUsage(QueueError):
     exit_code = 2
 
 
-def explain(program: "Program", args: Sequence[str]) -> int:
+def answer(program: "Program", args: Sequence[str]) -> int:
     """Draw help, complete words, or raise WrongUsage with what is wrong with a line."""
     try:
         read = make(program, args).main(list(args), prog_name=program.name, standalone_mode=False)

@@ -47,11 +47,12 @@ class Program(NamedTuple):
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
+        _open_closed()
         code = self.run(list(sys.argv[1:] if argv is None else argv))
         try:
             sys.stdout.flush()
-        except (OSError, ValueError, AttributeError) as error:
-            # A reader that had enough, a full disk, or a stdout that was closed from the start.
+        except (OSError, ValueError) as error:
+            # A reader that had enough, or a full disk.
             if isinstance(error, OSError):
                 code = _ended_by(error)
             _forget_output()
@@ -70,14 +71,12 @@ class Program(NamedTuple):
             return 2
         try:
             return self._call(args)
-        except QueueError as error:
-            return _say(str(error), error.exit_code)
         except KeyboardInterrupt:
             return _INTERRUPTED
         except OSError as error:
             return _ended_by(error)
-        except Exception:  # noqa: BLE001 - the top of the command: whatever is left is a bug of ours
-            return _say(_save_bug(), _BUG)
+        except Exception as error:  # noqa: BLE001 - the top of the command
+            return _say(*explain(error))
 
     @property
     def completing(self) -> bool:
@@ -97,9 +96,9 @@ class Program(NamedTuple):
             values = words.read(words.rows_of(function), args[1:])
             if values is not None:
                 return function(**values) or 0
-        from queuedriver.cli.help import explain
+        from queuedriver.cli.help import answer
 
-        return explain(self, args)
+        return answer(self, args)
 
 
 def _ended_by(error: OSError) -> int:
@@ -108,14 +107,22 @@ def _ended_by(error: OSError) -> int:
         # `queuedriver list … | head` is no mishap.
         _forget_output()
         return _BROKEN_PIPE
-    message = describe(error)
-    if is_trouble(error):
-        return _say(message, _TROUBLE)
-    if isinstance(error, PermissionError):
-        return _say(message, _NOT_PERMITTED)
-    if leads_nowhere(error):
-        return _say(message, _NOT_FOUND)
-    return _say(_save_bug(), _BUG)
+    return _say(*explain(error))
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error that is being handled and ends a command, and its exit code;
+    what nobody foresaw is a bug of ours, and its traceback is kept."""
+    if isinstance(error, QueueError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        if is_trouble(error):
+            return describe(error), _TROUBLE
+        if isinstance(error, PermissionError):
+            return describe(error), _NOT_PERMITTED
+        if leads_nowhere(error):
+            return describe(error), _NOT_FOUND
+    return _save_bug(), _BUG
 
 
 def describe(error: OSError) -> str:
@@ -147,6 +154,21 @@ def say_some(messages: Sequence[str], noun: str) -> None:
 def _say(message: str, code: int) -> int:
     say(message)
     return code
+
+
+def _open_closed() -> None:
+    """Let those of stdin, stdout and stderr that were closed from the start lead nowhere: else a
+    file of ours gets the number, and what a processor or a child prints is written into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - the system's
+            # Whoever wants to read is to know that there is nothing, which is no empty document.
+            if name != "stdin":
+                stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays
+                setattr(sys, name, stream)
 
 
 def _forget_output() -> None:

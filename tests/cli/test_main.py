@@ -211,6 +211,19 @@ def test_results_that_cannot_be_written_are_a_failure() -> None:
     assert (ran.returncode, ran.stderr) == (74, b"queuedriver: No space left on device\n")
 
 
+def test_closed_input_is_no_empty_document(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["sh", "-c", '"$@" <&-', "sh", *QUEUEDRIVER, "put", tmp_path, "--stdin", "--docid", "a"],
+        env=ENVIRON,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    assert b"there is no standard input" in ran.stderr
+    assert not list(tmp_path.glob("*.ready"))
+
+
 def test_output_that_was_closed_from_the_start_is_nobodys_loss(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     script = '"$@" >&- 2>&-'

@@ -193,7 +193,12 @@ def pipeline(tmp_path: Path) -> Path:
     )
     moves = (Move(at=1.0, from_stage=nasty, to_stage=nasty, why=nasty),)
     said = pipelines.report(
-        drivers=drivers, notes=tuple(NASTY), moves=moves, trouble=nasty, reload_error=nasty
+        drivers=drivers,
+        notes=tuple(NASTY),
+        moves=moves,
+        trouble=nasty,
+        reload_error=nasty,
+        crash=nasty,
     )
     pipelines.publish(file, said)
     pipelines.publish(file, pipelines.report("fern\x1b[2J", identity=pipelines.FAR, at=1.0))

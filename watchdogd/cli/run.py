@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-from queuedriver.cli.program import say
+from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.units import format_count
@@ -146,14 +146,22 @@ def _watch(
     watchdog.remarks = notes
     if bar is not None:
         watchdog.watch = bar
+    fallen = None
     try:
         watchdog.run()
+    except Exception as error:  # noqa: BLE001 - the top of the command, but `status` is to name it
+        fallen = explain(error)
+        watchdog.crashed(fallen[0])
     finally:
         lookout.close()
         herald.close(_LAST_HOOKS)
         signals.restore()
         if bar is not None:
             bar.clear()
+    if fallen is not None:
+        words, code = fallen
+        say(words)
+        return code
     return _close(watchdog, quiet=quiet)
 
 
