@@ -31,7 +31,7 @@ from queuedriver.claims.outcomes import (
     says_full,
 )
 from queuedriver.claims.outputs import Outputs, Target
-from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.claims.picking import Order, Picker
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
@@ -52,6 +52,10 @@ UNCOUNTED_STRIKES = 3
 _REST = 0.05
 # Items that cannot be moved are noted each once, and so many of them.
 _MOST_NOTED = 1000
+# So many names are taken at most from what was listed, and again so many when those before them
+# were used up within so many seconds.
+_MOST_AHEAD = 64
+_AT_ONCE = 0.05
 # How long an item is left alone that could be claimed, but whose end could not be carried out.
 _LEFT_ALONE = 60.0
 # Bytes. With less than this left, a failure is the disk's and not the document's.
@@ -118,14 +122,9 @@ class InputQueue:
         self.handed_over: list[tuple[Claim, float, float]] = []
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
         self.recoverer: Recoverer
-        # How many drivers take from this queue, as far as is known.
-        self.sharers = 1
         self.lost_races = 0
         # How many outputs have become visible.
         self.published = 0
-        # How many items could not be claimed in the latest pass, and are others' to move.
-        self.withheld = 0
-        self._withheld = 0
         self._noted: set[str] = set()
         # Names that are left alone, and until when.
         self._left_alone: dict[str, float] = {}
@@ -133,7 +132,7 @@ class InputQueue:
         self._wanted_room = 0
         found = directory.status()
         self._identity = found.device, found.inode
-        self.pass_over("fair", Share)
+        self.pass_over()
 
     def claim_of(self, item: names.Item, name: str) -> Claim:
         """Return the claim that somebody has to an item, for whoever ends it."""
@@ -167,6 +166,7 @@ class InputQueue:
 
     def close(self) -> None:
         """Close what this has opened; the queue, its outputs and its archive are the caller's."""
+        self.picker.restart()
         for directory in (self.plans, self.attempts.directory):
             directory.close()
         if self._outer is None:
@@ -220,14 +220,21 @@ class InputQueue:
 
     # Which names to try
 
-    def pass_over(self, order: Order, share: Callable[[], Share]) -> None:
-        """Take names in this order."""
-        self.picker = Picker(self.directory, order, share)
+    def pass_over(
+        self,
+        order: Order = "fair",
+        me: str = "",
+        alive: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """Take names in this order, and share them with the other drivers that live."""
+        self.picker = Picker(self.directory, order, me, alive)
+        # How many names are taken at a time, and when that was done last. An exact order is one of
+        # names that were just listed.
+        self._ahead, self._ahead_at = 1, 0.0
+        self._most_ahead = _MOST_AHEAD if order == "fair" else 1
         # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
         self._mtime = 0
         self._in_pass = False
-        # Items this pass gave to try, less those that were lost.
-        self._given = 0
         self._rest_until = 0.0
         self._empty_mtime: int | None = None
         self._empty_since = 0.0
@@ -248,24 +255,35 @@ class InputQueue:
                     return False
                 self._mtime = self.directory.status().mtime_ns
                 self._in_pass = True
-                self._given = self._withheld = 0
                 self.troubled = self.attempts.docids()
-            candidate = self.picker.next()
-            if candidate is not None:
-                if self._left_alone.get(candidate.name, 0.0) > now:
-                    self._withheld += 1
-                    continue
-                self._given += 1
-                self.waiting.append(candidate.name)
-                return True
+            if given := self.picker.names(self._next_ahead(now), now):
+                given.reverse()
+                self.waiting += [name for name in given if not self._is_left_alone(name, now)]
+                if self.waiting:
+                    return True
+                continue
             self._in_pass = False
             self._end_of_pass(now)
             # After a pass that gave work there may be more; after one whose every item was somebody
             # else's (or a ghost of a stale listing) only waiting helps.
-            if self._given <= 0:
+            if self.picker.counts.got <= 0:
                 if not alone:
                     self._rest_until = now + _REST
                 return False
+
+    def _next_ahead(self, now: float) -> int:
+        """Return how many names to take: more while they are used up at once, and one while a
+        document takes long, or others would lose races for what has long been done."""
+        soon = now - self._ahead_at < _AT_ONCE
+        self._ahead = min(2 * self._ahead, self._most_ahead) if soon else 1
+        self._ahead_at = now
+        return self._ahead
+
+    def _is_left_alone(self, name: str, now: float) -> bool:
+        if self._left_alone.get(name, 0.0) <= now:
+            return False
+        self.picker.refused()
+        return True
 
     def wake(self) -> None:
         """Rest no longer: there may be something new."""
@@ -278,10 +296,12 @@ class InputQueue:
     def _end_of_pass(self, now: float) -> None:
         """Note whether the queue was empty. Two listings prove it drained only when the directory
         did not change from before the first to after the second."""
-        self.withheld = self._withheld
         if not self.await_writing:
-            self.picker.listing.writing = 0
-        if self.picker.listing.unfinished:
+            self.picker.counts.writing = 0
+        if self.picker.counts.left:
+            # What nobody has tried may be no item at all; the next pass tries everything.
+            return
+        if self.picker.counts.unfinished:
             self._empty_mtime = None
             return
         after = self.directory.status().mtime_ns
@@ -306,6 +326,7 @@ class InputQueue:
                 item = names.parse(name)
                 if item is None:
                     waiting.pop()
+                    self.picker.foreign(name)
                     continue
                 docid, attempt = item.docid, item.attempt
             alone = bool(attempt) or docid in self.troubled
@@ -362,11 +383,10 @@ class InputQueue:
             if self.directory.present(working):
                 return True
             self.lost_races += 1
-            self._given -= 1
             self.picker.lost()
             return False
         self.refuse(name, docid, error)
-        self._given -= 1
+        self.picker.refused()
         return False
 
     def refuse(self, name: str, docid: str, error: OSError, until: float = 0.0) -> None:
@@ -380,7 +400,6 @@ class InputQueue:
                 self._noted.add(name)
                 message = f"it cannot be moved ({error.strerror}); it is left where it is"
                 self.note("refused", docid, message=message)
-        self._withheld += 1
         if until:
             self._left_alone[name] = until
 

@@ -66,7 +66,10 @@ class Loop:
         # When to look next at what need not be looked at before each document.
         self.look_at = 0.0
         self.pressure = BackPressure(
-            options, found.targets, found.observer, lambda: max(one.sharers for one in self.queues)
+            options,
+            found.targets,
+            found.observer,
+            lambda: max(one.picker.sharers for one in self.queues),
         )
         paths = [queue.path for queue in self.queues]
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
@@ -131,7 +134,7 @@ class Loop:
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
         leaving, why = self.wish()
-        listings = [queue.picker.listing for queue in self.queues]
+        listings = [queue.picker.counts for queue in self.queues]
         unfinished = [listing for listing in listings if listing.unfinished]
         now = self.clock()
         waits = self.limited and self.go and self.waits(now)
@@ -154,7 +157,7 @@ class Loop:
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
             left=any(listing.left for listing in listings),
-            withheld=sum(queue.withheld for queue in self.queues),
+            withheld=sum(listing.refused for listing in listings),
             now=time.time(),
         )
 
@@ -242,9 +245,9 @@ class Loop:
             return
         self._recover_at = now + _RECOVER_BUSY
         for queue in self.queues:
-            listing = queue.picker.listing
-            if listing.claimed:
-                queue.recoverer.recover(listing.claimed)
+            listing = queue.picker.counts
+            if listing.claims:
+                queue.recoverer.recover(listing.claims)
             elif not listing.unfinished:
                 queue.recoverer.forget_ended()
 
@@ -323,7 +326,8 @@ def register(
             limits.leave("quit", QUIT_FILE)
 
     directories = [queue.drivers for queue in queues]
-    beats = Beats(registration, directories, report, interval, look, options.durable)
+    durable = any(queue.durable for queue in queues)
+    beats = Beats(registration, directories, report, interval, look, durable)
     beats.start()
     return beats
 

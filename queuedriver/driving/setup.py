@@ -27,7 +27,6 @@ from queuedriver.claims.liveness import (
     read_registration,
 )
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import Share
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.sweeping import sweep
 from queuedriver.disk.filesystem import Directory
@@ -54,10 +53,6 @@ from queuedriver.options import Options
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
-# How old a count of the living may be, for sharing out the docids; less while a driver is young,
-# because those that were started with it are.
-_SHARE_AGE = 2.0
-_YOUNG_SHARE_AGE = 0.05
 # How often a holder of our id is looked at whose process cannot be seen from here.
 _SILENCE_LOOK = 0.5
 
@@ -134,15 +129,18 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     """Agree on the settings of one queue, and recover what the last life of our id left there,
     while its registration still tells of it."""
     mint, observer = found.mint, found.observer
-    settings = _settings(queue, found.targets, options)
-    _agree(queue, settings, mint.driver, observer)
+    have = queue.settings()
+    settings = _settings(queue, have, found.targets, options)
+    _agree(queue, have, settings, mint.driver, observer)
     _check_landmarks(queue, settings, found.targets)
     journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
     one = InputQueue(
         queue.directory, queue.private, found.targets, settings, mint, journal, archive
     )
     one.recoverer = Recoverer(one, observer)
-    one.pass_over(options.order, sharing(one, mint.driver))
+    # Who is there already, before we register.
+    one.recoverer.registrations()
+    one.pass_over(options.order, mint.driver, lambda: one.recoverer.alive)
     one.await_writing = options.await_writing
     found.queues.append(one)
     last = read_registration(one.drivers, mint.driver)
@@ -178,29 +176,6 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
             at_end.callback(one.close)
         one.recoverer = Recoverer(one, observer)
         yield one
-
-
-def sharing(queue: InputQueue, me: str) -> Callable[[], Share]:
-    """Return what tells which part of the names is ours: the living drivers divide them."""
-    born_at = time.monotonic()
-    known, asked_at = Share(), 0.0
-
-    def share() -> Share:
-        nonlocal known, asked_at
-        now = time.monotonic()
-        young = now - born_at < _SHARE_AGE
-        if now - asked_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
-            asked_at = now
-            living = sorted(
-                one.id
-                for one, verdict in queue.recoverer.registrations()
-                if verdict == "alive" and not one.last_word
-            )
-            known = Share(living.index(me), len(living)) if me in living else Share()
-            queue.sharers = known.of
-        return known
-
-    return share
 
 
 @contextlib.contextmanager
@@ -303,8 +278,14 @@ def free_id(queues: Sequence[Queue], observer: Observer) -> str:
     return next(f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held)
 
 
-def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Settings:
+def _settings(
+    queue: Queue, have: Settings | None, targets: Sequence[Target], options: Options
+) -> Settings:
+    """Return what this driver wants; where it does not mind, what others have agreed on."""
     archive = options.archive
+    durable = options.durable
+    if durable is None:
+        durable = have is not None and have.durable
     return Settings(
         outputs=tuple(_relative(target.directory.path, queue.path) for target in targets),
         publish=options.publish,
@@ -312,13 +293,14 @@ def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Sett
         retries=options.retries,
         retry_delay=options.retry_delay,
         archive=_relative(os.path.abspath(archive), queue.path) if archive else None,
-        durable=options.durable,
+        durable=durable,
     )
 
 
-def _agree(queue: Queue, settings: Settings, driver: str, observer: Observer) -> None:
+def _agree(
+    queue: Queue, have: Settings | None, settings: Settings, driver: str, observer: Observer
+) -> None:
     """Write the settings down, unless claims are about that were made under other ones."""
-    have = queue.settings()
     if have == settings:
         return
     if have is not None:

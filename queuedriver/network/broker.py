@@ -159,7 +159,7 @@ class Broker:
 
     def _desks(self, found: Opened, service: Service) -> Iterator[Desk]:
         for queue in found.queues:
-            requests = Requests(Queue(queue.directory), found.mint, self.options.durable)
+            requests = Requests(Queue(queue.directory), found.mint, queue.durable)
             requests.load(time.monotonic())
             elsewhere = OtherBrokers(queue, found.mint.driver)
             line = Line(queue, elsewhere.have)

@@ -114,7 +114,7 @@ class Line:
                 if not self.is_suspect(name):
                     self._listed.add(name)
                 self._add(name)
-        if not self._listed:
+        if not (self._listed or self._queue.picker.counts.left):
             self._rest_until = now + _REST
 
     def next(self) -> str | None:

@@ -111,7 +111,15 @@ def test_put_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     )
     code, *modules = ran.stdout.split()
     assert code == "0"
-    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driving.driver"}
+    costly = {
+        "filelock",
+        "psutil",
+        "typer",
+        "pydantic",
+        "rich",
+        "watchdog",
+        "queuedriver.driving.driver",
+    }
     assert costly.isdisjoint(modules)
 
 
@@ -274,7 +282,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("queuedriver re", ["recover", "resume", "retry"]),
+        ("queuedriver re", ["recover", "reopen", "resume", "retry"]),
         ("queuedriver run", ["run"]),
         ("queuedriver run in --max-o", ["--max-output-bytes", "--max-output-items"]),
         ("queuedriver run in --order ", ["age", "fair", "name"]),

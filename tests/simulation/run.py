@@ -202,6 +202,7 @@ class Run:
         world.start(f"watchdog {host.name}", host, act, works=False, after=_LOOK)
 
     def _submit(self) -> None:
+        durable = bool(self.scene.options.durable)
         with Queue.open(INPUT) as queue:
             for number, docid in enumerate(self.scene.submitted):
                 submission = again(docid, number)
@@ -209,7 +210,7 @@ class Run:
                 for _ in range(_TRIES):
                     self.world.sleep(_MOMENT)
                     with suppress(AlreadyThere):
-                        queue.submit(docid, submission.data, durable=self.scene.options.durable)
+                        queue.submit(docid, submission.data, durable=durable)
                         self.ledger.sure(submission)
                         break
 
@@ -288,7 +289,8 @@ class Run:
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )
             one.recoverer = recovery.Recoverer(one, observer)
-            one.pass_over(options.order, setup.sharing(one, driver))
+            one.recoverer.registrations()
+            one.pass_over(options.order, driver, lambda: one.recoverer.alive)
         found = Opened([one], targets, mint, observer, (), ())
         register(found)
         yield found
