@@ -9,7 +9,9 @@ whether the disk is to blame rather than the document (`blame`).
 """
 
 import errno
+import itertools
 import math
+import operator
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,6 +40,7 @@ from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import is_plain
 from queuedriver.format.records import Attempt, Attempts, Report, hidden_report
 from queuedriver.format.settings import FILE, Settings
 
@@ -48,6 +51,12 @@ if TYPE_CHECKING:
 # worker is lost that had it among others, the document is charged: one that panics hosts must end
 # too.
 UNCOUNTED_STRIKES = 3
+# What nobody has looked at may be no file at all.
+_UNSEEN = False
+# The name of a claim whose document never failed.
+_WORKING = "{}.{}.working".format
+# Where the fields of an Event have the seconds of work.
+_SECONDS = operator.itemgetter(8)
 # An empty queue is not listed again sooner while a driver has others to work on; in seconds.
 _REST = 0.05
 # Items that cannot be moved are noted each once, and so many of them.
@@ -102,14 +111,8 @@ class InputQueue:
         self.plans = private.subdirectory(CLAIMS, create=True)
         self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
         self.output = targets[0].directory if targets else directory
-        # Whether claims may end by the blind hand-over, for all that the settings say.
-        self.plain = (
-            bool(targets)
-            and not self.durable
-            and archive is None
-            and settings.existing == "keep"
-            and targets[0].publication.template == names.DEFAULT_PUBLISH
-        )
+        # Whether claims may end by the blind hand-over, for all that is known of the queue.
+        self.plain = self._is_plain()
         # Documents of which something is remembered: these are never as usual.
         self.troubled: Collection[str] = ()
         # Names that are yet to be tried, the next one last.
@@ -118,8 +121,10 @@ class InputQueue:
         self.at_hand: Collection[str] = ()
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
-        # Usual claims that were handed over and are yet to be noted; seconds of work, and when.
-        self.handed_over: list[tuple[Claim, float, float]] = []
+        # Usual claims that were handed over and are yet to be noted: each the fields of its Event.
+        self.handed_over: list[tuple[object, ...]] = []
+        # Those that were noted and are yet to be counted: seconds of work, and documents.
+        self.uncounted = 0.0, 0
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
         self.recoverer: Recoverer
         self.lost_races = 0
@@ -134,19 +139,21 @@ class InputQueue:
         self._identity = found.device, found.inode
         self.pass_over()
 
+    def _is_plain(self) -> bool:
+        return (
+            bool(self.targets)
+            and not self.durable
+            and self.archive is None
+            and self.settings.existing == "keep"
+            and self.targets[0].publication.template == names.DEFAULT_PUBLISH
+            and self.output.refuses_to_replace
+        )
+
     def claim_of(self, item: names.Item, name: str) -> Claim:
         """Return the claim that somebody has to an item, for whoever ends it."""
         outputs = Outputs(item.docid, item.token, self.targets)
-        return Claim(
-            item.docid,
-            item.attempt,
-            self.name,
-            self.directory,
-            name,
-            token=item.token,
-            of=self,
-            outputs=outputs,
-        )
+        queue = self.name, self.directory
+        return Claim(item.docid, item.attempt, *queue, name, _UNSEEN, item.token, self, outputs)
 
     # Directories
 
@@ -256,10 +263,13 @@ class InputQueue:
                 self._mtime = self.directory.status().mtime_ns
                 self._in_pass = True
                 self.troubled = self.attempts.docids()
+                self.plain = self._is_plain()
             if given := self.picker.names(self._next_ahead(now), now):
                 given.reverse()
-                self.waiting += [name for name in given if not self._is_left_alone(name, now)]
-                if self.waiting:
+                if self._left_alone:
+                    given = [name for name in given if not self._is_left_alone(name, now)]
+                self.waiting += given
+                if given:
                     return True
                 continue
             self._in_pass = False
@@ -318,49 +328,39 @@ class InputQueue:
         claims: list[Claim] = []
         directory, mint = self.directory, self.mint
         while waiting:
-            name = waiting[-1]
-            attempt = 0
-            if names.is_plain(name) and len(name) <= names.MAX_DOCID:
+            name = waiting.pop()
+            attempt, alone = 0, False
+            if is_plain(name):
                 docid = name[:-6]
+            elif (item := names.parse(name)) is None:
+                self.picker.foreign(name)
+                continue
             else:
-                item = names.parse(name)
-                if item is None:
-                    waiting.pop()
-                    self.picker.foreign(name)
-                    continue
                 docid, attempt = item.docid, item.attempt
-            alone = bool(attempt) or docid in self.troubled
-            if alone and claims:
-                break
-            waiting.pop()
+            if attempt or docid in self.troubled:
+                if claims:
+                    waiting.append(name)
+                    break
+                alone = True
             # As `Mint.next` does it: later than the one before, whatever the clock says.
             serial = time.time_ns() // 1000
             if serial <= mint.last:
                 serial = mint.last + 1
             mint.last = serial
             token = mint.form(serial)
-            if attempt:
-                working = names.working_name(docid, attempt, token)
-            else:
-                working = f"{docid}.{token}.working"
+            working = names.working_name(docid, attempt, token) if alone else _WORKING(docid, token)
             try:
                 directory.rename(name, working)
             except OSError as error:
                 if not self._has(name, docid, working, error):
                     continue
             outputs = Outputs(docid, token, self.targets, self.plain and not alone)
-            claims.append(
-                Claim(
-                    docid,
-                    attempt,
-                    self.name,
-                    directory,
-                    working,
-                    token=token,
-                    of=self,
-                    outputs=outputs,
-                )
+            claim = Claim(
+                docid, attempt, self.name, directory, working, _UNSEEN, token, self, outputs
             )
+            if most == 1:
+                return [claim]
+            claims.append(claim)
             if alone or len(claims) == most:
                 break
         return claims
@@ -649,24 +649,9 @@ class InputQueue:
             return
         done, self.handed_over = self.handed_over, []
         self.published += len(done)
-        clocks = time.time() - time.monotonic()
-        host, driver = self.journal.host, self.journal.writer
-        self.journal.add(
-            [
-                Event(
-                    at=clocks + at,
-                    event="published",
-                    docid=claim.docid,
-                    token=claim.token,
-                    host=host,
-                    driver=driver,
-                    attempt=0,
-                    seconds=seconds,
-                    outputs=claim.published,
-                )
-                for claim, seconds, at in done
-            ]
-        )
+        self.journal.add(list(itertools.starmap(Event, done)))
+        seconds, documents = self.uncounted
+        self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
 
 
 def _due(now: float, after: float) -> int:

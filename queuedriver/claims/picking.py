@@ -190,8 +190,10 @@ class Picker:
         self._waiting: list[str] = []
         self._stale_at = math.inf
         self._lost = 0
-        # When the block was asked for, on the monotonic clock of whoever asks.
+        # When the block was asked for, on the monotonic clock of whoever asks; and when it was
+        # read, on our own.
         self._now = 0.0
+        self._read_at = 0.0
         # Passes in a row that left others' names to them, and since when.
         self._patient = 0
         self._patient_since = 0.0
@@ -262,7 +264,9 @@ class Picker:
         seen = self._pass
         helping = self._begin_share()
         for block in self._read():
-            if waiting := self._see(block, helping):
+            waiting = self._see(block, helping)
+            self._keep(time.monotonic() - self._read_at)
+            if waiting:
                 yield waiting
         if not seen.again:
             return
@@ -275,14 +279,14 @@ class Picker:
     def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
         """Read the directory block by block."""
         with self._directory.scan() as entries:
-            began_at = time.monotonic()
+            self._read_at = time.monotonic()
             while block := list(islice(entries, BLOCK)):
-                self._keep(time.monotonic() - began_at)
+                self._keep(time.monotonic() - self._read_at)
                 yield block
-                began_at = time.monotonic()
+                self._read_at = time.monotonic()
 
     def _keep(self, took: float) -> None:
-        """Note for how long names are a choice that took so many seconds to list."""
+        """Note for how long names are a choice that took so many seconds to list, and divide."""
         self._stale_at = self._now + took + max(_FRESH, _WORTH * took)
 
     def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:

@@ -83,6 +83,11 @@ class Directory:
         path = os.path.abspath(path)
         return cls(path, _open_directory(path, create, inside), inside=inside)
 
+    @property
+    def refuses_to_replace(self) -> bool:
+        """Whether a rename here can refuse to replace what is there, as far as is known."""
+        return self._noreplace
+
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
@@ -156,11 +161,12 @@ class Directory:
 
         Their errors are not told: whoever wants to know goes on with the one that failed.
         """
-        fd, done = self.fd, 0
+        fd = self.fd
+        done = 0
         try:
             os.rename(working, written, src_dir_fd=fd, dst_dir_fd=fd)
             done = 1
-            if not output._noreplace or libc().renameat2(
+            if libc().renameat2(
                 output.fd,
                 writing.encode(ENCODING, ERRORS),
                 output.fd,
@@ -170,9 +176,9 @@ class Directory:
                 return done
             done = 2
             os.unlink(written, dir_fd=fd)
+            return 3
         except OSError:
             return done
-        return 3
 
     def unlink(self, name: str) -> None:
         os.unlink(name, dir_fd=self.fd)

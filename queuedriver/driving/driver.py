@@ -40,6 +40,9 @@ from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor
 
+# How a turn ends that went as usual.
+_ONE_DONE: tuple[Ending, ...] = (DONE,)
+
 Path = str | os.PathLike[str]
 
 
@@ -134,6 +137,7 @@ class Driver:
             raise
         finally:
             self.processor.stop()
+            loop.count()
             loop.waker.close()
             if in_main:
                 limits.restore()
@@ -193,8 +197,10 @@ class Turns(Loop):
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
         self._alone = options.batch == 1
-        # Whether each document begins and ends with what a watchdog or a time-out wants to know.
-        self._watched = options.timeout is not None or tally.board is not None
+        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit.
+        self._watched = any((options.timeout, options.max_documents, tally.board))
+        # Of whom the journal tells.
+        self._host, self._driver = found.observer.me.host, found.mint.driver
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
 
@@ -244,39 +250,53 @@ class Turns(Loop):
 
         An OSError says that the file system is not well; nothing has been charged for it.
         """
-        queue, first, tally = claims[0].of, claims[0], self.tally
+        first = claims[0]
+        queue = first.of
         self.at_hand = claims
         if self.resting:
             self.begin_work()
         if self._watched:
-            tally.began(first.docid, len(claims))
+            self.tally.began(first.docid, len(claims))
             self.limits.begin()
         began = self.clock()
-        ending: Ending = DONE
+        endings: Sequence[Ending] = _ONE_DONE
         if self._alone:
             try:
                 self._process(first, first.outputs, self.limits)
                 if not first.seen:
                     first.check()
             except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-                ending = self._ending(error)
-            endings: Sequence[Ending] = (ending,)
+                endings = (self._ending(error),)
         else:
             endings = self._process_batch(claims)
         ended = self.clock()
         if ended >= self.look_at:
             self._fence(claims)
-        if self._alone and ending is DONE and first.outputs.blind and hand_over(first):
-            seconds, documents, _ = tally.done
-            tally.done = (seconds + ended - began, documents + 1, ended)
-            queue.handed_over.append((first, ended - began, ended))
+        if endings is _ONE_DONE and first.outputs.blind and hand_over(first):
+            queue.handed_over.append(
+                (
+                    ended + self.clocks,
+                    "published",
+                    first.docid,
+                    first.token,
+                    self._host,
+                    self._driver,
+                    None,
+                    0,
+                    ended - began,
+                    None,
+                    None,
+                    first.published,
+                )
+            )
         else:
             self._end(queue, claims, endings, ended - began)
         if self._watched:
-            tally.ended()
+            self.count()
+            if self.tally.documents >= self.recycling.documents:
+                self.look_at = 0.0
+            self.tally.ended()
         self.at_hand = ()
-        if tally.done[1] >= self.recycling.documents:
-            self.look_at = 0.0
 
     def _process_batch(self, claims: list[Claim]) -> list[Ending]:
         """Process several documents in one call; who spoils it for all is found by trying each

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from io import FileIO
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from queuedriver.driving.live_status import Board
@@ -58,6 +58,8 @@ class Limits(Signals):
         self.word, self.why = "quit", ASKED
         self.began_at = 0.0
         self._armed = False
+        self._unlimited = timeout is None
+        self._timer_set = False
         self._hard_until = 0.0
 
     def install(self) -> None:
@@ -133,11 +135,17 @@ class Limits(Signals):
 
     def run(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Call code of the user's, the only kind that Interrupted may be raised into."""
+        self._armed = True
         try:
+            if self.leaving_at is None and self._unlimited and type(function) is FunctionType:
+                # It has a frame of its own, and nothing is to interrupt it so far.
+                return function(*arguments)
             self.arm()
             return _call(function, arguments)
         finally:
-            self.disarm()
+            self._armed = False
+            if self._timer_set:
+                self.disarm()
 
     def arm(self) -> None:
         """The user's code starts: from here to `disarm` Interrupted may be raised."""
@@ -150,7 +158,8 @@ class Limits(Signals):
 
     def disarm(self) -> None:
         self._armed = False
-        if self._before and (self.timeout is not None or self.leaving_at is not None):
+        if self._timer_set:
+            self._timer_set = False
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _interrupt(self, reason: str, frame: FrameType | None) -> None:
@@ -166,6 +175,7 @@ class Limits(Signals):
         # Where no handler is installed, in a thread, the alarm would end the process.
         if deadline is not None and self._before:
             # 0 would switch the timer off.
+            self._timer_set = True
             left = max(deadline - time.monotonic(), 1e-6)
             signal.setitimer(signal.ITIMER_REAL, left, _REPEAT)
 

@@ -63,6 +63,8 @@ class Loop:
         self.tally = tally
         self.options = options
         self.clock = clock or time.monotonic
+        # From the loop's clock to the time of day, in seconds.
+        self.clocks = 0.0
         # When to look next at what need not be looked at before each document.
         self.look_at = 0.0
         self.pressure = BackPressure(
@@ -98,19 +100,29 @@ class Loop:
         """Look at what need not be looked at before each document."""
         now = self.clock()
         self.look_at = now + LOOK_EVERY
+        self.clocks = time.time() - now
         if not self.trouble:
             self._controls = [Queue(queue.directory).controls() for queue in self.queues]
+            self.count()
             for queue in self.queues:
-                queue.note_handed_over()
                 queue.journal.flush_if_due(now)
             self._leaving_why = self.recycling.due(now, self.tally.documents)
             self._leaving = "recycled" if self._leaving_why else ""
             if any(controls.quit for controls in self._controls):
                 self._leaving, self._leaving_why = "quit", QUIT_FILE
-            self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
             if now >= self._recover_at:
                 self._recover(now)
         self.go = not (self.wish()[0] or self.trouble or self.paused)
+
+    def count(self) -> None:
+        """Note and count the usual documents that were handed over since this was called last."""
+        for queue in self.queues:
+            queue.note_handed_over()
+            seconds, documents = queue.uncounted
+            if documents:
+                queue.uncounted = 0.0, 0
+                self.tally.add(seconds, documents)
+        self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
 
     @property
     def paused(self) -> bool:
@@ -216,8 +228,8 @@ class Loop:
 
     def before_sleep(self) -> None:
         """Do what is not to wait for the end of a sleep, however short it will be."""
+        self.count()
         for queue in self.queues:
-            queue.note_handed_over()
             queue.journal.flush()
             if not self.trouble and queue.directory.moved():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
@@ -235,7 +247,6 @@ class Loop:
     def say(self, state: str, why: str) -> None:
         """Show what the driver does, and why."""
         self.state, self.why = state, why
-        self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
         self.tally.show(state, why)
 
     def _recover_seen(self) -> None:

@@ -63,8 +63,12 @@ class Tally:
 
     def worked(self, work: int, documents: int) -> None:
         """Book a turn: `work` nanoseconds in the processor, the rest of it overhead."""
+        self.add(work / 1e9, documents)
+
+    def add(self, work: float, documents: int) -> None:
+        """Book so many seconds of work on so many documents, the rest of the time overhead."""
         seconds, done, _ = self.done
-        self.done = (seconds + work / 1e9, done + documents, time.monotonic())
+        self.done = (seconds + work, done + documents, time.monotonic())
         self.ended()
 
     def book(self, fates: Sequence[str], work: int) -> None:

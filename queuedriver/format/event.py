@@ -17,7 +17,7 @@ _MAX_OUTPUTS = 100
 _TOGETHER = 1_000
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One line: what happened (submitted, published, failed, …) to which document, when."""
 
     at: float

@@ -63,9 +63,8 @@ _PLAIN = (
     r"(?:\.(?!ready|failed|working|writ|later|report)[A-Za-z0-9_-]+)*"
 )
 _plain = re.compile(_PLAIN).fullmatch
-# Whether a name is that of an item that waits and was never tried, and needs no closer look, if it
-# is not too long.
-is_plain = re.compile(rf"{_PLAIN}\.ready").fullmatch
+# Whether a name is that of an item that waits and was never tried, and needs no closer look.
+is_plain = re.compile(rf"(?!.{{{MAX_DOCID + 1}}}){_PLAIN}\.ready").fullmatch
 _SPLIT_TOKEN = re.compile(
     rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
@@ -256,8 +255,7 @@ def _attempt(suffix: str | None) -> int:
 
 def plain_docid(name: str) -> str | None:
     """The docid of an item that waits and was never tried, if its name needs no closer look."""
-    plain = len(name) <= MAX_DOCID and is_plain(name) is not None
-    return name[:-6] if plain else None
+    return name[:-6] if is_plain(name) else None
 
 
 class Listed(Protocol):
