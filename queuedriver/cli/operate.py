@@ -133,7 +133,7 @@ def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
 
 def answer(results: Sequence[Result]) -> int:
     """Say what is not as it was wanted; the exit code that says so."""
-    amiss = [one for one in results if one.came != "done"]
+    amiss = [one for one in results if one.why]
     for one in amiss[:_SHOWN]:
         say(one.why)
     if len(amiss) > _SHOWN:
