@@ -23,11 +23,9 @@ import filelock
 
 from queuedriver.claims import liveness, picking, recovery
 from queuedriver.claims.liveness import Identity
-from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.claims.picking import Picker
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.disk import filesystem, journal, mounts
-from queuedriver.disk.filesystem import Directory
-from queuedriver.processors import children
+from queuedriver.disk import filesystem, journal, mounts, processes
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
 from tests.simulation.disk import Disk
@@ -226,12 +224,12 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         return world.identity(world.process)
 
     def open_directory(path: str, create: bool, inside: int) -> int:
-        fd = kernel.walk(path)
+        fd = kernel.walk(path, inside)
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
-    def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
-        made = Picker(directory, order, share, clock.time, clock.monotonic)
+    def picker(*given: Any) -> Picker:
+        made = Picker(*given)
         # What it has listed and not yet gone through holds a descriptor.
         world.at_end.append(made.restart)
         return made
@@ -252,7 +250,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.process_ticks, world.ticks),
         (liveness.host_id, lambda: world.process.host.name),
         (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
-        (children.kill_marked, lambda marks: 0),
+        (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
         # Python takes its time to find out whether something is a processor.
         (Processor, CallProcessor),
