@@ -70,6 +70,7 @@ def run(
       TERM, INT   finish the document at hand, for at most --grace, and leave;
                   a second one: give it back uncounted, at once
       HUP         the same, to be started anew
+      USR1        nothing
       USR2        write the stacks of all threads to stderr
 
     \b
