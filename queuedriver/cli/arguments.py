@@ -4,9 +4,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from queuedriver.cli import say
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import (
     BadArgument,
     ConfigError,
@@ -20,6 +21,14 @@ from queuedriver.operating.queue import Queue
 
 if TYPE_CHECKING:
     from queuedriver.options import Options
+
+
+# Parameters that several commands have.
+QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
+Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
+AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
 
 
 class Declined(QueueError):

@@ -11,6 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues
 from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
@@ -31,15 +32,13 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 from queuedriver.operating.reasons import facts
 
-QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[
     str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
 ]
-AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
 
 
 def status(
-    queues: Annotated[list[str], Argument(metavar="QUEUE…", help="Directories of queues.")],
+    queues: Queues,
     as_json: AsJson = False,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.

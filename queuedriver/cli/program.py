@@ -44,6 +44,9 @@ class Program(NamedTuple):
     commands: Mapping[str, Command]
     help: str
     exit_codes: str
+    # Another program, and which of its commands people look for here.
+    other: str = ""
+    elsewhere: frozenset[str] = frozenset()
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
