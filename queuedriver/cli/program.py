@@ -14,12 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
-from queuedriver.errors import QueueError, is_trouble, leads_nowhere
+from queuedriver.errors import QueueError, exit_code_of
 
-_NOT_FOUND = 66
 _BUG = 70
-_TROUBLE = 74
-_NOT_PERMITTED = 77
 _CONFIG = 78
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -116,15 +113,9 @@ def _ended_by(error: OSError) -> int:
 def explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error that is being handled and ends a command, and its exit code;
     what nobody foresaw is a bug of ours, and its traceback is kept."""
-    if isinstance(error, QueueError):
-        return str(error), error.exit_code
-    if isinstance(error, OSError):
-        if is_trouble(error):
-            return describe(error), _TROUBLE
-        if isinstance(error, PermissionError):
-            return describe(error), _NOT_PERMITTED
-        if leads_nowhere(error):
-            return describe(error), _NOT_FOUND
+    code = exit_code_of(error)
+    if code is not None:
+        return describe(error) if isinstance(error, OSError) else str(error), code
     return _save_bug(), _BUG
 
 

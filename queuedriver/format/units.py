@@ -11,31 +11,18 @@ import math
 import re
 import time
 
-_SECONDS: dict[str, float] = {
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "mins": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hr": 3600.0,
-    "hrs": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-    "w": 604800.0,
-    "week": 604800.0,
-    "weeks": 604800.0,
+_SECONDS = {
+    unit: seconds
+    for seconds, units in (
+        (1e-6, "us µs"),
+        (1e-3, "ms"),
+        (1.0, "s sec secs second seconds"),
+        (60.0, "m min mins minute minutes"),
+        (3600.0, "h hr hrs hour hours"),
+        (86400.0, "d day days"),
+        (604800.0, "w week weeks"),
+    )
+    for unit in units.split()
 }
 _PREFIXES = "kMGTP"
 _BYTES: dict[str, int] = {
