@@ -190,12 +190,12 @@ class Interrupted(BaseException):
 
 
 def is_trouble(error: OSError) -> bool:
-    """Whether an OSError speaks of the file system rather than of one file."""
+    """Return whether an OSError speaks of the file system rather than of one file."""
     return isinstance(error, FileSystemTrouble) or error.errno in _TROUBLE
 
 
 def leads_nowhere(error: OSError) -> bool:
-    """Whether a path that somebody wrote down is to nothing, for whatever reason."""
+    """Return whether a path that somebody wrote down is to nothing, for whatever reason."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
@@ -213,7 +213,7 @@ def exit_code_of(error: Exception) -> int | None:
 
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:
-    """The same error, with what we were doing when it struck."""
+    """Return the same error, with what we were doing when it struck."""
     where = os.fsdecode(error.filename) if error.filename else ""
     reason = os.strerror(error.errno) if error.errno else str(error)
     made = FileSystemTrouble(error.errno, f"{doing}: {reason}")

@@ -38,7 +38,7 @@ class Declined(QueueError):
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds, or BadArgument that shows what would be right."""
+    """Return seconds, or raise BadArgument that shows what would be right."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -46,7 +46,7 @@ def duration(option: str, text: str) -> float:
 
 
 def size(option: str, text: str) -> int:
-    """Bytes, or BadArgument that shows what would be right."""
+    """Return bytes, or raise BadArgument that shows what would be right."""
     try:
         return parse_size(text)
     except ValueError as error:
@@ -94,7 +94,7 @@ def confirm(what: str, yes: bool) -> None:
 
 @contextmanager
 def opened(path: str) -> Iterator[Queue]:
-    """A queue to change, and clear words for what the operating system refuses meanwhile."""
+    """Open a queue to change it, with clear words for what is refused meanwhile."""
     with Queue.open(path) as queue:
         try:
             yield queue

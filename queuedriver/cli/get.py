@@ -90,7 +90,7 @@ def get(
 
 
 def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]:
-    """What a driver published, as its journal has it: only there are the names it gave."""
+    """Return what a driver published, by its journal: only there are the names it gave."""
     reading = read_events(os.path.join(queue, PRIVATE, JOURNAL), since)
     return [
         (event, name)

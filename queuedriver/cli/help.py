@@ -74,7 +74,7 @@ def make(program: "Program", args: Sequence[str]) -> Any:
             typer.Option("--version", help="Print the version.", callback=show_version),
         ] = False,
     ) -> None:
-        """What may stand before the command."""
+        """Take what may stand before the command."""
 
     app.callback()(top)
     for name, command in program.commands.items():

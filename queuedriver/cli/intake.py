@@ -58,7 +58,7 @@ class Intake:
             self._note(one, "from standard input")
 
     def copy(self, sources: Sequence[Source]) -> list[str]:
-        """Submit copies; the files whose copies entered."""
+        """Submit copies; return the files whose copies entered."""
         paths = {source.docid: source.path for source in sources}
         entered = []
         for one in self._submit([(source.docid, source.path) for source in sources]):
@@ -130,7 +130,7 @@ class Intake:
         self._journal.flush_if_due(time.monotonic())
 
     def _rename(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> list[Source]:
-        """Rename files in; those that take a copy after all."""
+        """Rename files in; return those that take a copy after all."""
         if self._terms.durable:
             self._sync(sources, parents)
         across = []
@@ -159,7 +159,7 @@ class Intake:
         return across
 
     def _sync(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> None:
-        """Their contents, before they have names in the queue."""
+        """Sync the contents of files before they have names in the queue."""
         if len(sources) >= SYNC_ALL_FROM:
             self._queue.directory.sync_all()
             return
@@ -169,7 +169,7 @@ class Intake:
 
 
 def _can_rename(path: str, device: int) -> bool:
-    """Whether a rename within this file system takes the file, leaving nothing of it elsewhere."""
+    """Return whether a rename within this file system takes the file and leaves nothing of it."""
     found = os.lstat(path)
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_dev == device
 

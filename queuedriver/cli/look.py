@@ -117,12 +117,12 @@ def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
         else:
             for event in events:
                 write(describe(event))
-    _confess(dossier)
+    _report_gaps(dossier)
 
 
 @contextmanager
 def _dossier(queue: str, text: str) -> Iterator[Dossier]:
-    """What is known of the document that was meant; NotFound when that is nothing."""
+    """Gather what is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
         dossier = gather(opened, docid_of(text))
         if dossier.unknown and (docid := extended(opened, dossier.docid)):
@@ -135,8 +135,8 @@ def _dossier(queue: str, text: str) -> Iterator[Dossier]:
         yield dossier
 
 
-def _confess(dossier: Dossier) -> None:
-    """What of the journal could not be read, so that nobody takes silence for a fact."""
+def _report_gaps(dossier: Dossier) -> None:
+    """Say what of the journal could not be read, so that nobody takes silence for a fact."""
     journal = dossier.journal
     for path in journal.unreadable:
         say(f"{escape_name(path)} could not be read")

@@ -109,7 +109,7 @@ def discard(
 
 @contextlib.contextmanager
 def noting(queue: Queue) -> Iterator[Journal]:
-    """Where what is done is noted; if it cannot be, that is said."""
+    """Open the journal in which what is done is noted; say so when it could not be."""
     with operations.journal_of(queue) as journal:
         yield journal
     if journal.unnoted:

@@ -80,7 +80,7 @@ class Program(NamedTuple):
 
     @property
     def completing(self) -> bool:
-        """Whether a shell asks how a line may go on."""
+        """Return whether a shell asks how a line may go on."""
         return f"_{self.name.upper()}_COMPLETE" in os.environ
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ class Program(NamedTuple):
 
 
 def _ended_by(error: OSError) -> int:
-    """An exit code for what the operating system said, in words of its own."""
+    """Say what the operating system said, and return the exit code."""
     if isinstance(error, BrokenPipeError):
         # `queuedriver list … | head` is no mishap.
         _forget_output()
@@ -120,13 +120,13 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def describe(error: OSError) -> str:
-    """What the operating system said, without its number."""
+    """Return what the operating system said, without its number."""
     where = f": {os.fsdecode(error.filename)}" if error.filename else ""
     return f"{error.strerror}{where}" if error.strerror else str(error)
 
 
 def say(message: str) -> None:
-    """One message of the command's; nothing in it can steer a terminal."""
+    """Print one message to stderr; nothing in it can steer a terminal."""
     from queuedriver.cli.render import escape
 
     try:

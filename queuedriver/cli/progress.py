@@ -87,7 +87,7 @@ class Narrator:
         return ", ".join(words)
 
     def _count(self) -> int | None:
-        """How many documents are left in the inputs, whoever takes them."""
+        """Count the documents that are left in the inputs, whoever takes them."""
         started = time.monotonic()
         left = 0
         try:

@@ -159,7 +159,7 @@ def _complaint_about(queue: str) -> str:
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """NotFound, NotPermitted or BadArgument for what cannot be submitted."""
+    """Raise NotFound, NotPermitted or BadArgument for what cannot be submitted."""
     shown = repr(os.fspath(path))
     try:
         mode = os.stat(path).st_mode

@@ -131,7 +131,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
 
 
 def summary(left: Left) -> str:
-    """What a driver did, in one line."""
+    """Return what a driver did, in one line."""
     done = format_count(left.counters.documents, "document")
     words = [f"{left.word}: {left.why}; {done} done"]
     if left.counters.failed:
@@ -142,7 +142,7 @@ def summary(left: Left) -> str:
 
 
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:
-    """The one processor that was named. Only its module is imported."""
+    """Return the one processor that was named. Only its module is imported."""
     if sum(one is not None for one in (call, command, server)) != 1:
         raise BadArgument("say what is to be done: one of --call, --command and --server")
     if call is not None:
