@@ -103,11 +103,16 @@ class Recoverer:
         self._watched: set[str] = set()
         # Claims that could not be dealt with, and have been noted.
         self._noted: set[str] = set()
+        # Who was alive when the registrations were last read.
+        self.alive: tuple[str, ...] = ()
 
     def registrations(self) -> list[tuple[Registration, Verdict]]:
         """Who registered, and who of them is alive."""
-        found = read_registrations(self._drivers)
-        return [(one, self._observer.judge(one)) for one in found]
+        found = [(one, self._observer.judge(one)) for one in read_registrations(self._drivers)]
+        self.alive = tuple(
+            one.id for one, verdict in found if verdict == "alive" and not one.last_word
+        )
+        return found
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""

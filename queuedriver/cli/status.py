@@ -110,7 +110,7 @@ def _counts(seen: Overview, paint: Paint) -> str:
         parts[-1] = paint.bad(parts[-1])
     if counts.later:
         due = f"{counts.due:,} due" if counts.due else ""
-        following = f"next at {format_instant(seen.next_due)}" if seen.next_due else ""
+        following = f"next at {format_instant(counts.next_due)}" if counts.next_due else ""
         parts.append(f"later {counts.later:,} ({', '.join(filter(None, (due, following)))})")
     parts += [f"{state} {getattr(counts, state):,}" for state in _UNUSUAL if getattr(counts, state)]
     if counts.failed_twice:
