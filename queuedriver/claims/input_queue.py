@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from queuedriver.claims import handoff
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, Claim, Fate
+from queuedriver.claims.attempts import ATTEMPTS, Attempts
+from queuedriver.claims.handoff import CLAIMS, Claim, Fate
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.claims.outcomes import (
     DONE,
@@ -41,7 +42,7 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import is_plain
-from queuedriver.format.records import Attempt, Attempts, Report, hidden_report
+from queuedriver.format.records import Attempt
 from queuedriver.format.settings import FILE, Settings
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class InputQueue:
             outer.discarded if outer else directory.subdirectory(names.DISCARDED, create=True)
         )
         self.plans = private.subdirectory(CLAIMS, create=True)
-        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
+        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True), self.discarded)
         self.output = targets[0].directory if targets else directory
         # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
@@ -526,24 +527,19 @@ class InputQueue:
         if self.give_back(claim, reason) != "revoked":
             claim.outputs.discard()
             self.plans.remove(f"{claim.token}.json")
-            self.discarded.remove(hidden_report(claim.token))
         elif not handoff.committed(self, claim):
             handoff.set_aside(self, claim.outputs)
             # It may have been discarded, though we were told that it could not be.
-            handoff.settle_report(self, claim.docid, claim.token)
+            self.attempts.settle()
 
     # What an attempt costs
 
     def charge(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
         """Charge an attempt that failed: the document waits for its next, or is discarded after
         its last."""
-        record = self._record(claim, failure, now, host, counted=True)
-        settings = self.settings
-        if failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES):
-            return self._discard(claim, record)
-        due = _due(now, settings.retry_delay) if settings.retry_delay else 0
-        docid = self._recorded(claim, record, claim.attempt + 1, due)
-        return self._ended("failed", claim, docid, failure.message, now - record.claimed_at)
+        last = failure.permanent or claim.attempt >= min(self.settings.retries, names.MAX_RETRIES)
+        attempt = self._attempt(claim, failure, now, host, counted=True)
+        return self._settle(claim, attempt, last=last)
 
     def strike(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
         """Give a document back that is not at fault, as far as anyone knows; the third time it is
@@ -551,9 +547,7 @@ class InputQueue:
         before = [one for one in self._earlier(claim) if not one.counted]
         if len(before) + 1 >= UNCOUNTED_STRIKES:
             return self.charge(claim, failure, now, host)
-        record = self._record(claim, failure, now, host, counted=False)
-        docid = self._recorded(claim, record, claim.attempt)
-        return self._ended("released", claim, docid, failure.message)
+        return self._settle(claim, self._attempt(claim, failure, now, host, counted=False))
 
     def give_back(self, claim: Claim, reason: str, due: int = 0) -> Fate:
         """Let a document wait again, uncharged, and not before it is due; nothing is remembered."""
@@ -571,32 +565,37 @@ class InputQueue:
 
     def _earlier(self, claim: Claim) -> list[Attempt]:
         """Return the attempts before this one: whoever recovered it and died may have noted it."""
-        before = self.attempts.of(claim.docid, self.inode(claim), claim.attempt)
+        before = self.attempts.of(claim.docid, self.inode(claim))
         return [one for one in before if one.token != claim.token]
 
-    def _discard(self, claim: Claim, record: Attempt) -> Fate:
-        report = Report(
-            docid=claim.docid,
-            queue=self.name,
-            discarded_at=record.ended_at,
-            driver=record.driver,
-            host=record.host,
-            failure=record.failure,
-            attempts=(*self._earlier(claim), record),
+    def _settle(self, claim: Claim, attempt: Attempt, *, last: bool = False) -> Fate:
+        """Note the attempt, and do what is noted: of all who recover a claim, the first decides."""
+        inode = self.inode(claim)
+        if not inode:
+            return self._ended("revoked", claim, None, "")
+        noted = self.attempts.note(
+            claim.docid,
+            inode,
+            attempt,
+            durable=self.durable,
+            discarded_from=self.name if last else "",
         )
-        docid = handoff.discard(self, claim, report)
-        seconds = record.ended_at - record.claimed_at
-        return self._ended("discarded", claim, docid, record.failure.message, seconds)
-
-    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
-        self.attempts.write(record, self.durable)
-        docid = handoff.give_back(self, claim, attempt, due)
-        # When somebody was faster the record stays: it may well be theirs.
+        said = noted.attempt(claim.token) or attempt
+        message, seconds = said.failure.message, said.ended_at - said.claimed_at
+        if noted.record.discarded_at:
+            docid = self.attempts.discard(self.directory, claim.name, claim.token, noted.file)
+            return self._ended("discarded", claim, docid, message, seconds)
+        delay = self.settings.retry_delay if said.counted else 0.0
+        due = _due(attempt.ended_at, delay) if delay else 0
+        docid = handoff.give_back(self, claim, claim.attempt + said.counted, due)
+        # When somebody was faster it stays: it may well be theirs.
         if docid is not None and docid != claim.docid:
-            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
-        return docid
+            self.attempts.move(claim.docid, inode, docid)
+        if said.counted:
+            return self._ended("failed", claim, docid, message, seconds)
+        return self._ended("released", claim, docid, message)
 
-    def _record(
+    def _attempt(
         self, claim: Claim, failure: Failure, now: float, host: str | None, *, counted: bool
     ) -> Attempt:
         token = names.parse_token(claim.token)
@@ -610,7 +609,6 @@ class InputQueue:
             ended_at=now,
             counted=counted,
             failure=failure,
-            inode=self.inode(claim),
         )
 
     def _ended(

@@ -229,8 +229,7 @@ class Turns(Loop):
 
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
-        full = self.pressure.full(self.published)
-        return 0 if full else min(self.options.batch, self.pressure.free())
+        return int(max(0, min(self.options.batch, self.pressure.room(self.published))))
 
     def _more(self, queue: InputQueue, claims: list[Claim] | None, most: int) -> list[Claim] | None:
         """List what waits, and claim it, until there are as many claims as there may be."""

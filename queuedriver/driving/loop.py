@@ -11,7 +11,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NamedTuple
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, NETWORK_NEWS, NEWS, Beats
 from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
@@ -329,7 +329,7 @@ def register(
         broker=broker,
     )
     network = any(is_network(filesystem_type(queue.path)) for queue in queues)
-    interval = NETWORK_BEAT if network else BEAT
+    interval, news = (NETWORK_BEAT, NETWORK_NEWS) if network else (BEAT, NEWS)
 
     def look() -> None:
         # The loop looks between documents, and a document may take hours.
@@ -338,7 +338,7 @@ def register(
 
     directories = [queue.drivers for queue in queues]
     durable = any(queue.durable for queue in queues)
-    beats = Beats(registration, directories, report, interval, look, durable)
+    beats = Beats(registration, directories, report, interval, look, durable, news)
     beats.start()
     return beats
 

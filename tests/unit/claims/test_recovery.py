@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from queuedriver.claims import handoff
+from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.liveness import (
     CRASHED,
     LEASE,
@@ -105,7 +106,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.queue.attempts.listed(docid)
+        return list(attempts_of(self.queue.attempts.directory, docid))
 
     def events(self) -> list[Event]:
         self.journal.flush()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.document import Document
 from queuedriver.claims.heartbeat import Beats
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
@@ -260,7 +261,7 @@ def test_too_many_open_files_are_charged_to_nobody(bench: "Bench", banks: list[B
         bank.work()
     assert bench.ls() == ["doc.ready"]
     # But it may have been this document.
-    (strike,) = bank.queue.attempts.listed("doc")
+    (strike,) = attempts_of(bank.queue.attempts.directory, "doc")
     assert not strike.counted
 
 
