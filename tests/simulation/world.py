@@ -6,8 +6,7 @@ sleep. So a run in which nothing happens is one fixed sequence of steps; what ha
 step, is a schedule (`happenings.py`).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from greenlet import getcurrent, greenlet
@@ -65,6 +64,8 @@ class Process:
     files: dict[int, Open] = field(default_factory=dict)
     alive: bool = True
     paused: bool = False
+    # Whether what it does are no steps: nothing happens at them, nobody is told.
+    unseen: bool = False
     asides: int = 0
     # With the end of this thread the process ends.
     main: "Task | None" = None
@@ -139,6 +140,7 @@ class World:
         self._late = 0.0
         self._idle = 0
         self._done_before = -1
+        self._taken: float = 0
 
     # Processes
 
@@ -244,20 +246,22 @@ class World:
             self.task = task
             self.kernel.files = task.process.files
             self.kernel.pid = task.process.pid
+            if task.process.unseen:
+                # No number of steps makes more of this.
+                self._taken, self.kernel.taken = self.kernel.taken, -NEVER
             if self.disk.remembers:
                 self.kernel.missed = task.process.host.missed
             task.go_on()
             if self.over:
                 raise self._reason
+            if task.process.unseen:
+                self.kernel.taken = self._taken
 
-    @contextmanager
-    def unseen(self) -> Iterator[None]:
-        """What is done meanwhile are no steps: nothing happens at them, nobody is told."""
-        kernel = self.kernel
-        before = kernel.taken, kernel.stop_at
-        kernel.stop_at = float("inf")
-        yield
-        kernel.taken, kernel.stop_at = before
+    def show(self) -> None:
+        """From here on, what the process does that runs are steps."""
+        if self.process.unseen:
+            self.process.unseen = False
+            self.kernel.taken = self._taken
 
     def wake_paused(self) -> bool:
         """Let those go on that stood still; whether there were any."""
