@@ -140,7 +140,9 @@ class World:
         self._late = 0.0
         self._idle = 0
         self._done_before = -1
+        # While what is done is unseen: how it was before.
         self._taken: float = 0
+        self._remembers = False
 
     # Processes
 
@@ -246,22 +248,29 @@ class World:
             self.task = task
             self.kernel.files = task.process.files
             self.kernel.pid = task.process.pid
-            if task.process.unseen:
-                # No number of steps makes more of this.
-                self._taken, self.kernel.taken = self.kernel.taken, -NEVER
             if self.disk.remembers:
                 self.kernel.missed = task.process.host.missed
+            if task.process.unseen:
+                self._hide()
             task.go_on()
             if self.over:
                 raise self._reason
             if task.process.unseen:
-                self.kernel.taken = self._taken
+                self._show_again()
+
+    def _hide(self) -> None:
+        """No number of steps makes more of this; and nobody is shown a listing of in between."""
+        self._taken, self.kernel.taken = self.kernel.taken, -NEVER
+        self._remembers, self.disk.remembers = self.disk.remembers, False
+
+    def _show_again(self) -> None:
+        self.kernel.taken, self.disk.remembers = self._taken, self._remembers
 
     def show(self) -> None:
         """From here on, what the process does that runs are steps."""
         if self.process.unseen:
+            self._show_again()
             self.process.unseen = False
-            self.kernel.taken = self._taken
 
     def wake_paused(self) -> bool:
         """Let those go on that stood still; whether there were any."""
