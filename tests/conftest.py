@@ -23,7 +23,36 @@ settings.register_profile(
     max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", settings.get_profile("promises"), max_examples=20)
 settings.load_profile("promises")
+
+# Where every test is in the quick part, unless it is marked `slow`.
+_QUICK = ("tests/unit/", "tests/simulation/test_kernel.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long, or is one more of its kind."""
+    if not config.getoption("--quick"):
+        return
+    left_out = [item for item in items if not _is_quick(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _is_quick(item)]
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    if item.get_closest_marker("quick"):
+        return True
+    return item.nodeid.startswith(_QUICK) and not item.get_closest_marker("slow")
+
 
 # An instant of the tests' clock, in microseconds since the epoch.
 NOON = 1_700_000_000_000_000

@@ -206,6 +206,7 @@ def test_what_is_postponed_is_offered_when_it_is_due_and_counted_until_then(
     assert a_pass(picker) == ["a.64.later", "b.failed.c8.later"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_depend_on_how_much_waits(bench: "Bench") -> None:
     peaks = []
     for number in (500, 4000):
