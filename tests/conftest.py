@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,17 @@ class Bench:
 
     def read(self, path: str) -> bytes:
         return (self.root / path).read_bytes()
+
+
+@pytest.fixture
+def heeding() -> Iterator[None]:
+    """Interrupts and hang-ups are heard, by this process and by what it starts: a run in the
+    background, or under `nohup`, has them ignored."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -18,6 +18,9 @@ from queuedriver.processors.call import load
 from tests.drivers import Ended, Site, until
 from tests.processors import count, doze, gate, judge, record, shout, sort
 
+# Whatever the run itself was told to ignore.
+pytestmark = pytest.mark.usefixtures("heeding")
+
 # Seconds: a busy driver looks for control files less often than that.
 GLANCE = 0.15
 

@@ -20,6 +20,9 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 
+# Whatever the run itself was told to ignore.
+pytestmark = pytest.mark.usefixtures("heeding")
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
 # The strictest shell at hand.

@@ -19,6 +19,9 @@ import pytest
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import Interrupted
 
+# Whatever the run itself was told to ignore.
+pytestmark = pytest.mark.usefixtures("heeding")
+
 # Longer than any of these tests is meant to take, also on a machine that is busy.
 _AGES = 60.0
 
