@@ -39,11 +39,11 @@ from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
+from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
 from queuedriver.format.records import read_hidden_reports
-from queuedriver.processors.children import kill_marked
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
 # whoever wants to know.
@@ -103,11 +103,16 @@ class Recoverer:
         self._watched: set[str] = set()
         # Claims that could not be dealt with, and have been noted.
         self._noted: set[str] = set()
+        # Who was alive when the registrations were last read.
+        self.alive: tuple[str, ...] = ()
 
     def registrations(self) -> list[tuple[Registration, Verdict]]:
         """Who registered, and who of them is alive."""
-        found = read_registrations(self._drivers)
-        return [(one, self._observer.judge(one)) for one in found]
+        found = [(one, self._observer.judge(one)) for one in read_registrations(self._drivers)]
+        self.alive = tuple(
+            one.id for one, verdict in found if verdict == "alive" and not one.last_word
+        )
+        return found
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""

@@ -8,6 +8,7 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
+from queuedriver.operating.queue import Controls
 from queuedriver.operating.queue_view import DriverView, Overview
 
 # Always shown, also when there is nothing in them.
@@ -68,7 +69,7 @@ def _row(seen: Overview) -> tuple[str, ...]:
 def _state(seen: Overview) -> str:
     words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
     if seen.done:
-        words.append("done")
+        words.append("closed")
     return " ".join(words)
 
 
@@ -88,14 +89,12 @@ def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
 
 
 def _loud(seen: Overview, paint: Paint) -> str:
-    shown = escape_name(seen.queue)
-    words = []
-    if seen.paused:
-        words.append(f"PAUSED: nothing is claimed before queuedriver resume {shown}")
-    if seen.quit:
-        words.append(f"QUIT: drivers leave, and none stays before queuedriver resume {shown}")
-    if seen.done:
-        words.append("done: nothing more comes" + (", and drained" if _drained(seen) else ""))
+    controls = Controls(seen.done, seen.paused, seen.quit)
+    words = [f"{word}: {why}" for word, why in controls.meanings(escape_name(seen.queue))]
+    if seen.done and _drained(seen):
+        words[-1] = "closed, and drained: nothing more comes"
+    elif seen.done and not any(one.alive for one in seen.drivers):
+        words.append("documents wait in a closed queue, and no driver is alive")
     return "".join(f"  {paint.loud(word)}" for word in words)
 
 
@@ -111,7 +110,7 @@ def _counts(seen: Overview, paint: Paint) -> str:
         parts[-1] = paint.bad(parts[-1])
     if counts.later:
         due = f"{counts.due:,} due" if counts.due else ""
-        following = f"next at {format_instant(seen.next_due)}" if seen.next_due else ""
+        following = f"next at {format_instant(counts.next_due)}" if counts.next_due else ""
         parts.append(f"later {counts.later:,} ({', '.join(filter(None, (due, following)))})")
     parts += [f"{state} {getattr(counts, state):,}" for state in _UNUSUAL if getattr(counts, state)]
     if counts.failed_twice:

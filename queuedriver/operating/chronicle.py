@@ -45,6 +45,12 @@ def read_history(directory: str, docid: str) -> Reading:
     return _read(directory, 0.0, needle, lambda event: docid in (event.docid, event.renamed))
 
 
+def read_extended(directory: str, stem: str) -> Reading:
+    """All that happened to documents whose docids are this stem and an extension."""
+    needle = max(_PLAIN.findall(stem), key=len, default="").encode()
+    return _read(directory, 0.0, needle, lambda event: event.docid.startswith(f"{stem}."))
+
+
 def read_origins(directory: str, name: str) -> Reading:
     """How a file of this name came to be published from here."""
     needle = max(_PLAIN.findall(name), key=len, default="").encode()

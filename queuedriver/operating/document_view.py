@@ -14,7 +14,6 @@ import msgspec
 
 from queuedriver.claims.handoff import ATTEMPTS
 from queuedriver.claims.liveness import Observer, Registration, Verdict
-from queuedriver.claims.picking import Listing
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, ConfigError, leads_nowhere
 from queuedriver.format import names
@@ -86,7 +85,7 @@ def gather(
     now = time.time() if now is None else now
     observer = observer or Observer()
     settings = _settings(queue)
-    items, listing, others = _items(queue, docid, now)
+    items, at_work, others = _items(queue, docid, now)
     places = [place for name, item in items if (place := _place(queue, name, item, settings))]
     if (discarded := _discarded(queue, docid)) is not None:
         places.append(discarded)
@@ -98,9 +97,7 @@ def gather(
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
         others=others,
-        at_work=frozenset(
-            names.parse_token(item.token).driver for _, item in (*items, *listing.claimed)
-        ),
+        at_work=at_work,
         controls=queue.controls(),
         known={one.id: (one, observer.judge(one)) for one in queue.registrations()},
         here=(observer.me.boot, observer.me.namespace),
@@ -121,17 +118,22 @@ def _settings(queue: Queue) -> Settings:
 
 def _items(
     queue: Queue, docid: str, now: float
-) -> tuple[list[tuple[str, names.Item]], Listing, int]:
-    """The items of the docid; all others; and how many of those could be tried now."""
+) -> tuple[list[tuple[str, names.Item]], frozenset[str], int]:
+    """The items of the docid; the drivers that have anything in hand; and how many other items
+    could be tried now."""
     own = []
+    at_work = set()
     others = 0
-    listing = Listing()
-    for name in queue.directory.names():
-        if name.startswith(docid) and (item := names.parse(name)) and item.docid == docid:
+    for name, item in names.walk(queue.directory):
+        if item is None:
+            continue
+        if item.claimed:
+            at_work.add(names.parse_token(item.token).driver)
+        if item.docid == docid:
             own.append((name, item))
-        elif listing.see(name, now) is not None:
+        elif item.waits(now):
             others += 1
-    return own, listing, others
+    return own, frozenset(at_work), others
 
 
 def _place(queue: Queue, name: str, item: names.Item, settings: Settings) -> Place | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
 
 from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
-from queuedriver.claims.picking import Listing, look
+from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
@@ -40,6 +40,17 @@ class Controls(NamedTuple):
     done: bool = False
     paused: bool = False
     quit: bool = False
+
+    def meanings(self, queue: str) -> list[tuple[str, str]]:
+        """Return a word for each that is there, and what it means and what undoes it."""
+        found = []
+        if self.paused:
+            found.append(("PAUSED", f"nothing is claimed before queuedriver resume {queue}"))
+        if self.quit:
+            found.append(("QUIT", f"no driver stays before queuedriver resume {queue}"))
+        if self.done:
+            found.append(("closed", f"drivers leave when it is empty; queuedriver reopen {queue}"))
+        return found
 
 
 class Queue:
@@ -136,20 +147,21 @@ class Queue:
         if self.directory.present(names.DONE):
             if not reopen:
                 raise QueueClosed(
-                    f"{self.path} is done: nothing more was to be submitted; use --reopen to go on"
+                    f"{self.path} is closed: nothing more was to be submitted; use --reopen, or "
+                    f"queuedriver reopen {self.path}"
                 )
             self.set_control(names.DONE, wanted=False)
 
     # Look
 
-    def listing(self, now: float) -> Listing:
+    def listing(self, now: float) -> Counts:
         """Counts of every state."""
-        return look(self.directory, now)
+        return count(self.directory, now)
 
     def items(self) -> Iterator[tuple[str, names.Item]]:
         """Every item, as the directory lists them."""
-        for name in self.directory.names():
-            if (item := names.parse(name)) is not None:
+        for name, item in names.walk(self.directory):
+            if item is not None:
                 yield name, item
 
     def find(self, docid: str) -> list[tuple[str, names.Item]]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,6 +115,41 @@ def test_the_names_of_files_will_do_for_docids(queue: Path, cli: Cli) -> None:
     assert items(queue) == ["a.ready", "bad.2.ready", "bad.ready"]
     assert cli("discard", queue, "bad.ready").code == 0
     assert items(queue) == ["a.ready", "bad.2.ready"]
+
+
+def test_documents_are_named_by_a_glob_when_somebody_means_it(queue: Path, cli: Cli) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf", "bad3.txt")
+    assert cli("retry", queue, "*.pdf").code == 2
+    assert items(queue) == []
+    assert cli("retry", queue, "*.pdf", "--yes").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready"]
+    assert cli("retry", queue, "*.gif", "--yes").code == 66
+    submit(queue, "keep", "bad*")
+    # Somebody may have called a document so.
+    assert cli("discard", queue, "bad*", "--reason", "wrong").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready", "keep.ready"]
+    assert cli("discard", queue, "bad[12]*", "--reason", "wrong", "--yes").code == 0
+    assert items(queue) == ["keep.ready"]
+
+
+def test_a_docid_is_found_without_its_extension_when_only_one_can_be_meant(
+    queue: Path, cli: Cli
+) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf")
+    submit(queue, "bad2.txt")
+    assert cli("retry", queue, "bad1").code == 0
+    assert "bad1.pdf.ready" in items(queue)
+    called = cli("retry", queue, "bad2")
+    assert called.code == 66
+    assert "which of 2 is meant: 'bad2.pdf', 'bad2.txt'?" in called.err
+    assert cli("why", queue, "bad1").out.startswith("bad1.pdf: ")
+    assert cli("why", queue, "bad2").code == 66
+    drive(queue, retries=0)
+    assert cli("history", queue, "bad1").code == 0
+    # Also one of which only the journal tells.
+    submit(queue, "gone.tar.gz")
+    drive(queue)
+    assert cli("why", queue, "gone").out.startswith("gone.tar.gz: ")
 
 
 def test_what_cannot_be_retried_says_why(queue: Path, cli: Cli) -> None:
@@ -378,8 +412,8 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     assert called.err.splitlines() == [
         "queuedriver: 1 claim of driver 7 which never registered",
         "queuedriver: 1 claim of driver h-9 on far, which cannot be seen from here",
-        "queuedriver: to see whether they live, take 3 min and use --watch; if they are gone for "
-        "certain, use --lease 0",
+        "queuedriver: start a driver, which sees whether they live; if they are gone, use "
+        "--lease 0",
     ]
     assert len(items(queue)) == 2
     unjudged = cli("recover", queue, "--json").json["unjudged"]
@@ -389,36 +423,14 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     ]
 
 
-@pytest.mark.parametrize("how", [["--lease", "0"], ["--lease", "1s", "--watch"]])
-def test_silence_for_the_lease_is_death(how: list[str], queue: Path, cli: Cli) -> None:
+def test_who_is_gone_for_certain_need_not_be_waited_for(queue: Path, cli: Cli) -> None:
     left(queue, "working")
     (queue / "b.7.working").touch()
     registered(queue, "h-9", identity=elsewhere())
-    called = cli("recover", queue, *how)
+    called = cli("recover", queue, "--lease", "0")
     assert called.code == 0
     assert "a: released, the driver showed no life for its lease" in called.out
     assert items(queue) == ["a.ready", "b.ready"]
-
-
-def test_a_driver_elsewhere_that_stirs_is_left_alone(queue: Path) -> None:
-    left(queue, "working")
-    registered(queue, "h-9", identity=elsewhere())
-    process = start("recover", queue, "--lease", "10 min", "--watch")
-    assert process.stderr is not None
-    assert b"watching 1 claim of 1 driver for up to 10 min" in process.stderr.readline()
-    registered(queue, "h-9", identity=elsewhere(), beat=2)
-    assert ended(process) == (0, "", "")
-    assert items(queue) == [f"a.{TOKEN}.working"]
-
-
-def test_watching_can_be_given_up(queue: Path) -> None:
-    left(queue, "working")
-    process = start("recover", queue, "--watch")
-    assert process.stderr is not None
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert ended(process).code == 130
-    assert items(queue) == [f"a.{TOKEN}.working"]
 
 
 def left(queue: Path, state: str) -> None:

@@ -1,4 +1,4 @@
-"""The tests themselves, where interrupts and hang-ups are ignored: in the background, under nohup."""
+"""The tests themselves, in a run that ignores interrupts and hang-ups, as under nohup."""
 
 import os
 import signal

@@ -192,7 +192,7 @@ class Run:
         world.start(f"watchdog {host.name}", host, act, works=False, after=_LOOK)
 
     def _submit(self) -> None:
-        durable = self.scene.options.durable
+        durable = bool(self.scene.options.durable)
         for number, docid in enumerate(self.scene.submitted):
             submission = again(docid, number)
             self.ledger.unsure.append(submission)

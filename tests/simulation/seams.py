@@ -14,24 +14,22 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import filelock
 
 from queuedriver.claims import liveness
 from queuedriver.claims.liveness import Identity
-from queuedriver.disk import filesystem, journal, mounts
-from queuedriver.disk.filesystem import Directory
-from queuedriver.processors import children
+from queuedriver.disk import filesystem, journal, mounts, processes
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World
 
-_open_directory, _names = filesystem._open_directory, Directory.names
+_open_directory = filesystem._open_directory
 
 
 class Clock:
@@ -244,7 +242,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.identify, identify),
         (liveness.process_ticks, world.ticks),
         (liveness.host_id, lambda: world.process.host.name),
-        (children.kill_marked, lambda marks: 0),
+        (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
     ]
 
@@ -312,15 +310,8 @@ def installed(world: World) -> Iterator[None]:
     before: list[tuple[Place, object]] = []
     stand_ins = [stand_in for _, stand_in in _stand_ins(world)]
 
-    def names(directory: Directory) -> Iterator[str]:
-        listing = cast("Generator[str, None, None]", _names(directory))
-        # What is listed and not yet gone through holds a descriptor.
-        world.at_end.append(listing.close)
-        return listing
-
     # The journal decides nothing, so nothing of it is written.
-    quiet = seam(journal.Journal, "flush", lambda journal: journal._pending.clear())
-    with quiet, seam(Directory, "names", names):
+    with seam(journal.Journal, "flush", lambda journal: journal._pending.clear()):
         try:
             for place in _places():
                 before.append((place, place.put(stand_ins[place.stand_in])))

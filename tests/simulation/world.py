@@ -127,8 +127,6 @@ class World:
         self.done = 0
         # Told who leaves by itself.
         self.on_leaving: Callable[[Process], None] = lambda process: None
-        # What has to be let go of while this world is still there.
-        self.at_end: list[Callable[[], object]] = []
         # Who is to run next, whoever's turn it is.
         self.chosen: Task | None = None
         self.over = False
@@ -293,8 +291,6 @@ class World:
         for task in (*self.tasks, *self._dead):
             if task.runs_in is not None:
                 task.runs_in.throw(Killed)
-        for let_go in self.at_end:
-            let_go()
 
     def _pick(self) -> Task | None:
         if (chosen := self.chosen) is not None:
