@@ -71,7 +71,7 @@ class Directory:
         self.fd = fd
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
-        self._noreplace = noreplace and hasattr(libc(), "renameat2")
+        self._noreplace = noreplace and hasattr(_libc(), "renameat2")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -138,7 +138,7 @@ class Directory:
             # renameat2, which Python does not have.
             source_name = old.encode(ENCODING, ERRORS)
             target_name = new.encode(ENCODING, ERRORS)
-            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
+            if not _libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -166,7 +166,7 @@ class Directory:
         try:
             os.rename(working, written, src_dir_fd=fd, dst_dir_fd=fd)
             done = 1
-            if libc().renameat2(
+            if _libc().renameat2(
                 output.fd,
                 writing.encode(ENCODING, ERRORS),
                 output.fd,
@@ -531,7 +531,7 @@ def _status(found: os.stat_result) -> Status:
 
 
 @cache
-def libc() -> Any:
+def _libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     number, text = ctypes.c_int, ctypes.c_char_p
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
@@ -541,4 +541,4 @@ def libc() -> Any:
 
 
 def _syncfs(fd: int) -> int:
-    return ctypes.get_errno() if libc().syncfs(fd) else 0
+    return ctypes.get_errno() if _libc().syncfs(fd) else 0
