@@ -83,14 +83,14 @@ def hand_over(claim: Claim) -> bool:
     queue, one = claim.of, claim.outputs.written[0]
     written = f"{claim.docid}.{claim.token}.written"
     done = queue.directory.hand_over(claim.name, written, queue.output, one.writing, one.final)
-    if done == _ALL:
-        claim.fate, claim.published = "published", (one.final,)
-        return True
     if done:
         claim.name = written
-        if done > 1:
-            claim.published = (one.final,)
-    return False
+    if done > 1:
+        claim.published = (one.final,)
+    if done < _ALL:
+        return False
+    claim.fate = "published"
+    return True
 
 
 # Any document

@@ -231,11 +231,10 @@ class InputQueue:
     def pass_over(
         self,
         order: Order = "fair",
-        me: str = "",
         alive: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """Take names in this order, and share them with the other drivers that live."""
-        self.picker = Picker(self.directory, order, me, alive)
+        self.picker = Picker(self.directory, order, self.mint.driver, alive)
         # How many names are taken at a time, and when that was done last. An exact order is one of
         # names that were just listed.
         self._ahead, self._ahead_at = 1, 0.0

@@ -140,7 +140,7 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     one.recoverer = Recoverer(one, observer)
     # Who is there already, before we register.
     one.recoverer.registrations()
-    one.pass_over(options.order, mint.driver, lambda: one.recoverer.alive)
+    one.pass_over(options.order, lambda: one.recoverer.alive)
     one.await_writing = options.await_writing
     found.queues.append(one)
     last = read_registration(one.drivers, mint.driver)

@@ -606,6 +606,8 @@ def test_a_discard_whose_reply_was_lost_counts(bench: "Bench") -> None:
     class Deafened(Directory):
         """The rename is done, and its reply is lost."""
 
+        __slots__ = ()
+
         def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
             super().rename_new(old, new, to)
             raise FileNotFoundError(old)
