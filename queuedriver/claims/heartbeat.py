@@ -17,13 +17,12 @@ from queuedriver.format.event import encodable
 
 # Often enough for `status` to be worth reading; a beat is one small file.
 BEAT = 5.0
-NETWORK_BEAT = 30.0
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
 
 
-class Beats:
+class Heartbeat:
     """One driver's registration in its input queues, kept fresh by a small daemon thread."""
 
     def __init__(
@@ -55,7 +54,7 @@ class Beats:
         self._thread.start()
 
     def write(self) -> None:
-        """One beat, now. An OSError says that it could not be written."""
+        """Beat once, now. Raises OSError when that could not be written."""
         with self._writing:
             registration = self.registration
             registration.state, why, registration.counters = self._report()
@@ -69,12 +68,12 @@ class Beats:
             self.last_at = time.monotonic()
 
     def fresh(self) -> None:
-        """Before a commit: who has not shown life for long may have been declared dead."""
+        """Beat before a commit, if that is long ago: others may have declared us dead."""
         if time.monotonic() - self.last_at > self.registration.lease * FENCE:
             self.write()
 
     def leave(self, word: str, why: str) -> None:
-        """The last word, so that nobody takes our absence for a crash."""
+        """Say the last word, so that nobody takes our absence for a crash."""
         self.stop()
         self.registration.last_word = word
         self.registration.last_why = encodable(why)

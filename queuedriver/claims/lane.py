@@ -211,11 +211,8 @@ class Lane:
         young = now - self._born_at < _SHARE_AGE
         if now - self._shared_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
             self._shared_at = now
-            living = sorted(
-                one.id
-                for one, verdict in self.recoverer.registrations()
-                if verdict == "alive" and not one.last_word
-            )
+            self.recoverer.roster.refresh()
+            living = sorted(one.id for one in self.recoverer.roster.alive)
             me = self._owner.driver
             self._shared = Share(living.index(me), len(living)) if me in living else Share()
         return self._shared

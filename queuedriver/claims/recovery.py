@@ -27,14 +27,7 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver.claims.handoff import Claim, Handoff, move_aside
-from queuedriver.claims.liveness import (
-    LEASE,
-    Observer,
-    Registration,
-    Verdict,
-    read_registrations,
-    whose,
-)
+from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
@@ -45,8 +38,7 @@ from queuedriver.format import names
 from queuedriver.format.records import read_hidden_reports
 from queuedriver.processors.children import kill_marked
 
-# How long an orphan is kept for whoever may still want to publish it, and a dead registration for
-# whoever wants to know.
+# How long an orphan is kept for whoever may still want to publish it.
 KEEP = 7 * 86400.0
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
@@ -92,6 +84,7 @@ class Recoverer:
         self._setbacks = setbacks
         self._journal = journal
         self._observer = observer
+        self.roster = Roster(drivers, observer)
         # The driver on whose behalf this runs, and the claims it holds right now.
         self._own = own
         self._held = held
@@ -104,16 +97,11 @@ class Recoverer:
         # Claims that could not be dealt with, and have been noted.
         self._noted: set[str] = set()
 
-    def registrations(self) -> list[tuple[Registration, Verdict]]:
-        """Who registered, and who of them is alive."""
-        found = read_registrations(self._drivers)
-        return [(one, self._observer.judge(one)) for one in found]
-
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
+        self.roster.refresh()
         return any(
-            verdict not in ("alive", "left") and self._to_sweep((one.id, one.salt))
-            for one, verdict in self.registrations()
+            owner.verdict != "left" and self._to_sweep(key) for key, owner in self._gone().items()
         )
 
     def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
@@ -121,18 +109,18 @@ class Recoverer:
 
         `claimed` is what a pass has just seen; without it the queue is listed.
         """
-        known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        self.roster.refresh()
         listed = claimed is None
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
-        for one, verdict in known.values():
-            if verdict == "alive":
-                self._swept.pop((one.id, one.salt), None)
+        for one in self.roster.alive:
+            if one.registration is not None:
+                self._swept.pop((one.id, one.registration.salt), None)
         dead = {
-            key: one
-            for one, verdict in known.values()
-            if verdict != "alive" and self._to_sweep(key := (one.id, one.salt))
+            key: one.registration
+            for key, one in self._gone().items()
+            if one.registration is not None and self._to_sweep(key)
         }
         # Whatever its commands and servers still write must stop before anything is published.
         here = [one for one in dead.values() if self._observer.is_here(one)]
@@ -142,16 +130,16 @@ class Recoverer:
         unknown: set[str] = set()
         watched, self._watched = self._watched, set()
         for name, item in claimed:
-            verdict, registration = self._verdict(name, item, known)
-            if verdict == "alive":
+            owner = self._judged(name, item)
+            if owner.alive:
                 continue
             try:
-                taken_back = self._recover_one(name, item, verdict, registration)
+                taken_back = self._recover_one(name, item, owner)
             except _BEYOND_US as error:
                 # One item that nobody can make sense of must not keep us from all the others.
                 self._give_up(name, item, error)
                 continue
-            if taken_back and registration is None:
+            if taken_back and owner.registration is None:
                 unknown.add(item.token)
             recovered += 1
         for name in watched - self._watched:
@@ -199,33 +187,35 @@ class Recoverer:
                 found.append((name, item))
         return found
 
-    def _verdict(
-        self,
-        name: str,
-        item: names.Item,
-        known: dict[str, tuple[Registration, Verdict]],
-    ) -> tuple[Verdict, Registration | None]:
-        """Whether whoever has this claim is alive, as far as can be known."""
+    def _gone(self) -> dict[tuple[str, str], Owner]:
+        """Those that are not alive, each life by its id and salt."""
+        return {
+            (one.id, one.registration.salt): one
+            for one in self.roster.owners.values()
+            if one.registration is not None and not one.alive
+        }
+
+    def _judged(self, name: str, item: names.Item) -> Owner:
+        """Return who has this claim, judged alive or not even where nobody registered."""
         token = names.parse_token(item.token)
         if (token.driver, token.salt) == self._own:
             # A claim whose reply was lost, or one we could not release when the disk was full.
-            return ("alive" if item.token in self._held else "left"), None
-        registration, verdict = whose(token, known)
-        if verdict is not None:
-            return verdict, registration
+            return Owner(id=token.driver, verdict="alive" if item.token in self._held else "left")
+        owner = self.roster.owner(token)
+        if owner.registration is not None:
+            return owner
         # A driver that never registered shows life by touching the file it claimed.
         try:
             touched = self._queue.status(name).mtime_ns
         except FileNotFoundError:
-            return "alive", None
+            return Owner(id=token.driver, verdict="alive")
         self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        return ("lost" if still >= self._lease else "alive"), None
+        return Owner(id=token.driver, verdict="lost" if still >= self._lease else "alive")
 
-    def _recover_one(
-        self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
-    ) -> bool:
+    def _recover_one(self, name: str, item: names.Item, owner: Owner) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
+        verdict, registration = owner.verdict, owner.registration
         if item.state == "written":
             if not self._handoff.targets:
                 # Committed under settings that are lost: nobody here knows what to publish.
@@ -244,7 +234,7 @@ class Recoverer:
         claim = Claim(item.docid, item.attempt, item.token, name)
         token = names.parse_token(item.token)
         claimed_at = token.claimed_at or now
-        host = registration.identity.host if registration else ""
+        host = owner.host
         if registration is not None and registration.broker:
             fate = self._setbacks.release(claim, "the broker that dealt it is gone")
         elif verdict == "left":
@@ -292,12 +282,16 @@ class Recoverer:
             self._swept[key] = math.inf if key in self._swept else again_at
             if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
-            old = gone.beat_at < self._clock() - KEEP
-            if old and gone.id not in kept and self._observer.judge(gone) != "alive":
+            old = gone.beat_at < self._clock() - EXPIRY
+            if old and gone.id not in kept and self._is_still_gone(gone):
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
                     self._drivers.remove(f"{gone.id}.json")
         self._settle_reports()
+
+    def _is_still_gone(self, gone: Registration) -> bool:
+        now = self.roster.named(gone.id)
+        return now is not None and not now.alive and now.registration == gone
 
     def _settle_reports(self) -> None:
         """Whoever died amid a discard left a document whose report nobody sees."""

@@ -19,7 +19,7 @@ from queuedriver.format.event import Event
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.document_view import docid_of
-from queuedriver.operating.operations import Rescue, Result, Unjudged
+from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue
 
 # More messages of one kind than this tell nobody more.
@@ -27,8 +27,6 @@ _SHOWN = 20
 _FAILED = 1
 _MISSING = 66
 _LATER = 75
-# How often a queue is looked at while its silent drivers are waited for.
-_LOOK_EVERY = 1.0
 
 _Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
 _Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The queues' directories.")]
@@ -196,68 +194,42 @@ def recover(
         str | None,
         typer.Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Watch silent drivers for that long, then decide.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was recovered.")] = False,
 ) -> int:
     """Finish or take back what dead drivers left.
 
     Any driver of the queue does so by itself; this is for a queue without one. That a process of
     this host is gone is certain at once. A driver of another host, or one that never registered,
-    is dead when it has been silent for the lease (3 min, or what it says itself), which takes as
-    long to see: --watch waits for it. --lease 0 says that they are all gone. A wrong guess costs
-    the time spent on a document, never the document.
+    is dead when it has been silent for the lease (3 min, or what it says itself); a driver of the
+    queue sees that. --lease 0 says that they are all gone. A wrong guess costs the time spent on a
+    document, never the document.
 
     Exit code 75: there are claims of which nobody can say yet.
     """
     seconds = None if lease is None else duration("--lease", lease)
     with opened(queue) as found, noting(found) as journal:
-        events, unjudged, patience = _rescue(Rescue(found, journal, seconds), watch)
+        events, unjudged, seconds = operations.recover(found, journal, seconds)
     if as_json:
         _print_recovered(found, events, unjudged)
     else:
         for event in events:
             write(_line(event))
-    silent = [one for one in unjudged if not one.stirs]
-    for words in _puzzles(silent, patience):
+    for words in _unknown_drivers(found, unjudged, seconds):
         say(words)
-    return _LATER if silent else 0
+    return _LATER if unjudged else 0
 
 
-def _rescue(rescue: Rescue, watch: bool) -> tuple[list[Event], list[Unjudged], float]:
-    """What was recovered, what could not be judged, and how long it takes to."""
-    with contextlib.closing(rescue):
-        events = rescue.recover()
-        unjudged = rescue.unjudged()
-        patience = rescue.patience()
-        if watch and unjudged:
-            say(f"watching {_claims(unjudged)} for up to {format_duration(patience)}")
-        until = time.monotonic() + patience + _LOOK_EVERY
-        # One that stirs lives; one that does not is dead by then.
-        while watch and time.monotonic() < until and not all(one.stirs for one in unjudged):
-            time.sleep(_LOOK_EVERY)
-            events += rescue.recover()
-            unjudged = rescue.unjudged()
-        return events, unjudged, patience
-
-
-def _claims(unjudged: Sequence[Unjudged]) -> str:
-    drivers = {one.driver for one in unjudged}
-    return f"{format_count(len(unjudged), 'claim')} of {format_count(len(drivers), 'driver')}"
-
-
-def _puzzles(silent: Sequence[Unjudged], patience: float) -> Iterator[str]:
-    """One line for each driver that may be dead, and what to do about it."""
-    counts = Counter((one.driver, one.host) for one in silent)
+def _unknown_drivers(queue: Queue, unjudged: Sequence[Unjudged], lease: float) -> Iterator[str]:
+    """Yield a line for each driver that may be dead, and what to do about it."""
+    counts = Counter((one.driver, one.host) for one in unjudged)
     for (driver, host), count in sorted(counts.items()):
         there = f"on {escape_name(host)}, which cannot be seen from here"
         where = there if host else "which never registered"
         yield f"{format_count(count, 'claim')} of driver {driver} {where}"
     if counts:
         yield (
-            f"to see whether they live, take {format_duration(patience)} and use --watch; if they "
-            "are gone for certain, use --lease 0"
+            f"queuedriver run {escape_name(queue.path)} sees within {format_duration(lease)} "
+            "whether they live; if they are gone for certain, use --lease 0"
         )
 
 

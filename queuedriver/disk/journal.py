@@ -20,7 +20,6 @@ import re
 import stat
 import time
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 
 from queuedriver.disk.filesystem import Directory
@@ -124,7 +123,7 @@ class Journal:
         )
 
     @property
-    def pending(self) -> Sequence[Event]:
+    def pending(self) -> list[Event]:
         """What was noted and is not written yet, the latest last."""
         return self._pending
 

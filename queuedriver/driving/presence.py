@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from io import FileIO
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.heartbeat import BEAT, Heartbeat
 from queuedriver.claims.lane import Lane
-from queuedriver.claims.liveness import PAST, Counters, Registration
+from queuedriver.claims.liveness import NETWORK_BEAT, PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.plan import Quit
@@ -27,8 +27,9 @@ def register(
     dump: FileIO | None = None,
     *,
     broker: bool = False,
-) -> Beats:
+) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `assemble`, so that nobody else does."""
+    network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
     registration = Registration(
         id=crew.driver,
         salt=crew.salt,
@@ -40,8 +41,8 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
+        network=network,
     )
-    network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
     interval = NETWORK_BEAT if network else BEAT
     directories = [lane.drivers for lane in crew.lanes]
 
@@ -50,7 +51,7 @@ def register(
         if any(lane.queue.directory.present(names.QUIT) for lane in crew.lanes):
             limits.leave("quit", QUIT_FILE)
 
-    beats = Beats(registration, directories, report, interval, look, options.durable)
+    beats = Heartbeat(registration, directories, report, interval, look, options.durable)
     beats.start()
     return beats
 
@@ -71,7 +72,7 @@ def forget_ended(lanes: Sequence[Lane]) -> None:
             lane.recoverer.forget_ended()
 
 
-def say_goodbye(crew: Crew, beats: Beats, end: Quit) -> None:
+def say_goodbye(crew: Crew, beats: Heartbeat, end: Quit) -> None:
     """The last word, so that nobody takes our absence for a crash; on a file system that is not
     well, it has to be noticed without."""
     with contextlib.suppress(OSError):

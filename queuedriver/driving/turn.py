@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.picking import Candidate
 from queuedriver.driving.limits import Limits
@@ -17,7 +17,7 @@ class Turn:
     """What a driver does with the items it gets to try."""
 
     def __init__(
-        self, processor: Processor, limits: Limits, hands: Hands, beats: Beats, batch: int
+        self, processor: Processor, limits: Limits, hands: Hands, beats: Heartbeat, batch: int
     ) -> None:
         self._processor = processor
         self._limits = limits

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.claims.handoff import ATTEMPTS
-from queuedriver.claims.liveness import Observer, Registration, Verdict
+from queuedriver.claims.liveness import Observer, Owner
 from queuedriver.claims.picking import Listing
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, ConfigError, leads_nowhere
@@ -56,9 +56,7 @@ class Dossier(NamedTuple):
     others: int
     at_work: frozenset[str]
     controls: Controls
-    known: dict[str, tuple[Registration, Verdict]]
-    # The boot and the pid namespace of whoever looks.
-    here: tuple[str, int]
+    known: dict[str, Owner]
     attempts: tuple[Attempt, ...]
     report: Report | None
     journal: Reading
@@ -102,8 +100,7 @@ def gather(
             names.parse_token(item.token).driver for _, item in (*items, *listing.claimed)
         ),
         controls=queue.controls(),
-        known={one.id: (one, observer.judge(one)) for one in queue.registrations()},
-        here=(observer.me.boot, observer.me.namespace),
+        known=queue.drivers(observer),
         attempts=tuple(_attempts(queue, docid)),
         report=queue.report(docid),
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),

@@ -1,6 +1,6 @@
 """What happened to a document: the journal, and what else tells where the journal lost some."""
 
-from queuedriver.claims.liveness import whose
+from queuedriver.claims.liveness import owner_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import Attempt
@@ -21,8 +21,8 @@ def history(dossier: Dossier) -> list[Event]:
     hosts = {one.token: one.host for one in events if one.token}
     for place in dossier.places:
         if place.token and place.state != "writing":
-            registration, _ = whose(names.parse_token(place.token), dossier.known)
-            hosts.setdefault(place.token, registration.identity.host if registration else "")
+            owner = owner_of(names.parse_token(place.token), dossier.known)
+            hosts.setdefault(place.token, owner.host)
     for token, host in hosts.items():
         split = names.parse_token(token)
         # What its N tells; another program's bare number tells nothing.

@@ -13,11 +13,11 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.handoff import ATTEMPTS, Handoff
-from queuedriver.claims.liveness import DRIVERS, LEASE, Observer, Registration, draw_salt, whose
+from queuedriver.claims.liveness import DRIVERS, LEASE, Observer, Roster, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
@@ -198,88 +198,56 @@ def discard(
 
 
 class Unjudged(NamedTuple):
-    """A claim of whom nobody here can say yet whether they are alive."""
+    """A claim of which nobody here can say yet whether its driver is alive."""
 
     docid: str
     name: str
     driver: str
     # Empty when the driver never registered.
     host: str
-    # Whether it has shown life since we look.
-    stirs: bool
 
 
-class Rescue:
-    """Recovers one queue on an operator's behalf; `lease` overrides how long silence is life, and
-    `observer` has watched the drivers for some time."""
+class Recovered(NamedTuple):
+    """What became of the claims of dead drivers, and which claims may be a dead driver's."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        journal: Journal,
-        lease: float | None = None,
-        observer: Observer | None = None,
-    ) -> None:
-        self._queue = queue
-        self._journal = journal
-        self._lease = lease
-        self._observer = observer or Observer(lease=lease)
-        self._drivers = queue.private.subdirectory(DRIVERS, create=True)
-        self._handoff = handoff_of(queue)
-        self._recoverer = Recoverer(
-            queue.directory,
-            self._drivers,
-            self._handoff,
-            Setbacks(self._handoff, queue.name, journal.host, journal),
-            journal,
-            self._observer,
+    events: list[Event]
+    unjudged: list[Unjudged]
+    # Seconds after which every driver that is silent is known to be dead.
+    lease: float
+
+
+def recover(
+    queue: Queue,
+    journal: Journal,
+    lease: float | None = None,
+    observer: Observer | None = None,
+) -> Recovered:
+    """Finish or take back what dead drivers left, as far as it is certain now.
+
+    `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
+    have watched them for some time.
+    """
+    before = len(journal.pending)
+    with closing(queue.private.subdirectory(DRIVERS, create=True)) as drivers, ExitStack() as end:
+        handoff = handoff_of(queue)
+        for directory in handoff.directories():
+            end.callback(directory.close)
+        setbacks = Setbacks(handoff, queue.name, journal.host, journal)
+        observer = observer or Observer(lease=lease)
+        recoverer = Recoverer(queue.directory, drivers, handoff, setbacks, journal, observer)
+        recoverer.recover()
+        roster = recoverer.roster
+        leases = [one.registration.lease for one in roster.owners.values() if one.registration]
+        return Recovered(
+            journal.pending[before:],
+            list(_unjudged(queue, roster)),
+            max([LEASE, *leases]) if lease is None else lease,
         )
-        # What each claimer showed when first seen.
-        self._first: dict[str, object] = {}
 
-    def close(self) -> None:
-        for directory in (*self._handoff.directories(), self._drivers):
-            directory.close()
 
-    def recover(self) -> list[Event]:
-        """Deal with whatever is certain now; what became of it."""
-        before = len(self._journal.pending)
-        self._recoverer.recover()
-        return list(self._journal.pending[before:])
-
-    def unjudged(self) -> list[Unjudged]:
-        """Claims that may be a dead driver's, for all that is known here."""
-        known = {one.id: (one, verdict) for one, verdict in self._recoverer.registrations()}
-        me = self._observer.me
-        found = []
-        for name, item in self._queue.items():
-            if item.state not in ("working", "written"):
-                continue
-            token = names.parse_token(item.token)
-            registration, _ = whose(token, known)
-            if registration is not None:
-                them = registration.identity
-                if (them.boot, them.namespace) == (me.boot, me.namespace):
-                    continue
-            shown = self._shown(name, registration)
-            if shown is None:
-                continue
-            stirs = self._first.setdefault(item.token, shown) != shown
-            host = registration.identity.host if registration else ""
-            found.append(Unjudged(item.docid, name, token.driver, host, stirs))
-        return found
-
-    def patience(self) -> float:
-        """After how long every silent driver is known to be dead."""
-        if self._lease is not None:
-            return self._lease
-        return max([LEASE, *(one.lease for one, _ in self._recoverer.registrations())])
-
-    def _shown(self, name: str, registration: Registration | None) -> object:
-        """What changes while a claimer is alive; None when its claim is gone."""
-        if registration is not None:
-            return registration.beat
-        try:
-            return self._queue.directory.status(name).mtime_ns
-        except FileNotFoundError:
-            return None
+def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
+    for name, item in queue.items():
+        if item.state in (names.WORKING, names.WRITTEN):
+            owner = roster.owner(names.parse_token(item.token))
+            if not owner.here and queue.directory.present(name):
+                yield Unjudged(item.docid, name, owner.id, owner.host)

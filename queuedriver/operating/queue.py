@@ -8,9 +8,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
-from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
+from queuedriver.claims.liveness import (
+    DRIVERS,
+    Observer,
+    Owner,
+    Registration,
+    Roster,
+    read_registrations,
+)
 from queuedriver.claims.picking import Listing, look
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
@@ -32,6 +39,10 @@ INCOMING = "incoming"
 JOURNAL = "journal"
 # A claim made for an operator's command, not by a driver.
 OPERATOR = "operator"
+
+_DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
+_FEEDS = os.path.join(names.PRIVATE, FEEDS)
+_Found = TypeVar("_Found")
 
 
 class Controls(NamedTuple):
@@ -76,6 +87,14 @@ class Queue:
                 return self.directory.subdirectory(path)
             except FileNotFoundError:
                 return None
+
+    def _read(self, path: str, read: Callable[[Directory], _Found], default: _Found) -> _Found:
+        """Read from a directory of the queue; return `default` where nobody has made it."""
+        directory = self._open_part(path)
+        if directory is None:
+            return default
+        with contextlib.closing(directory):
+            return read(directory)
 
     def close(self) -> None:
         for directory in (self._incoming, self._private, self.directory):
@@ -173,34 +192,32 @@ class Queue:
             directory.close()
 
     def report(self, docid: str) -> Report | None:
-        """Why a document was given up."""
-        directory = None if "/" in docid else self._open_part(names.DISCARDED)
-        if directory is None:
+        """Read why a document was discarded; return None when that is not known."""
+        if "/" in docid:
             return None
-        try:
-            return read_report(directory, docid)
-        finally:
-            directory.close()
+        return self._read(names.DISCARDED, lambda found: read_report(found, docid), None)
 
     def settings(self) -> settings.Settings | None:
-        """What its drivers agreed on; None before the first of them."""
-        private = self.inside()
-        if private is None:
-            return None
-        try:
-            return settings.load(private, self.path)
-        finally:
-            private.close()
+        """Read what its drivers agreed on; return None before the first of them."""
+        return self._read(names.PRIVATE, lambda private: settings.load(private, self.path), None)
 
     def registrations(self) -> list[Registration]:
-        """The drivers that registered here, alive or not."""
-        directory = self.inside(DRIVERS)
-        if directory is None:
-            return []
-        try:
-            return read_registrations(directory)
-        finally:
-            directory.close()
+        """Read what the drivers that registered here say of themselves, alive or not."""
+        return self._read(_DRIVERS, lambda drivers: list(read_registrations(drivers)), [])
+
+    def drivers(self, observer: Observer) -> dict[str, Owner]:
+        """Return the drivers that registered here by their ids, judged alive or not."""
+
+        def read(drivers: Directory) -> dict[str, Owner]:
+            roster = Roster(drivers, observer)
+            roster.refresh()
+            return roster.owners
+
+        return self._read(_DRIVERS, read, {})
+
+    def driver(self, driver: str, observer: Observer) -> Owner | None:
+        """Return one of them, read by its name; None when it never registered."""
+        return self._read(_DRIVERS, lambda found: Roster(found, observer).named(driver), None)
 
     # Control
 
@@ -226,25 +243,16 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        directory = self.private.subdirectory(FEEDS, create=True)
-        try:
+        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
             note_feed(directory, self.path, source)
-        finally:
-            directory.close()
 
     def feeds(self) -> list[str]:
         """The absolute paths of the queues that feed this one."""
         return [path for path in self._feeds() if path is not None]
 
     def _feeds(self) -> list[str | None]:
-        """The same, and None for each note that cannot be read."""
-        directory = self.inside(FEEDS)
-        if directory is None:
-            return []
-        try:
-            return read_feeds(directory, self.path)
-        finally:
-            directory.close()
+        """Return those, and None for each note that cannot be read."""
+        return self._read(_FEEDS, lambda feeds: read_feeds(feeds, self.path), [])
 
     def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
         """Closed, and without any item: by two listings, for one alone may miss what is renamed."""

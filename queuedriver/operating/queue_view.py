@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Observer, Registration, Verdict, whose
+from queuedriver.claims.liveness import Counters, Observer, Owner, Registration, owner_of
 from queuedriver.claims.picking import Listing
 from queuedriver.driving.tally import resident_memory
 from queuedriver.errors import ConfigError
@@ -112,8 +112,7 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
     now = time.time() if now is None else now
     observer = observer or Observer()
     listing, due = _count(queue, now)
-    known = {one.id: (one, observer.judge(one)) for one in queue.registrations()}
-    drivers = tuple(see_drivers(listing.claimed, known, observer, now))
+    drivers = tuple(see_drivers(listing.claimed, queue.drivers(observer)))
     foreign, directories = _foreign(queue, listing)
     counts = Counts(
         ready=listing.ready,
@@ -180,22 +179,20 @@ def _foreign(queue: Queue, listing: Listing) -> tuple[tuple[Foreign, ...], int]:
 
 def see_drivers(
     claimed: Iterable[tuple[str, names.Item]],
-    known: Mapping[str, tuple[Registration, Verdict]],
-    observer: Observer,
-    now: float,
+    known: Mapping[str, Owner],
 ) -> list[DriverView]:
     """Everybody who registered, and everybody whose claims are there; by id."""
     at_hand: dict[str, list[AtHand]] = {}
     strangers: dict[str, list[AtHand]] = {}
     for _, item in claimed:
         token = names.parse_token(item.token)
-        registration, _ = whose(token, known)
-        by = strangers if registration is None else at_hand
+        by = strangers if owner_of(token, known).registration is None else at_hand
         one = AtHand(item.docid, item.state, token.claimed_at)
         by.setdefault(token.driver, []).append(one)
     views = [
-        _see(one, verdict, tuple(at_hand.get(one.id, ())), observer, now)
-        for one, verdict in known.values()
+        _see(one, one.registration, tuple(at_hand.get(one.id, ())))
+        for one in known.values()
+        if one.registration is not None
     ]
     views += [
         DriverView(
@@ -212,21 +209,13 @@ def see_drivers(
     return sorted(views, key=lambda view: view.id)
 
 
-def _see(
-    registration: Registration,
-    verdict: Verdict,
-    at_hand: tuple[AtHand, ...],
-    observer: Observer,
-    now: float,
-) -> DriverView:
-    alive = verdict == "alive"
-    them = registration.identity
-    here = (them.boot, them.namespace) == (observer.me.boot, observer.me.namespace)
+def _see(owner: Owner, registration: Registration, at_hand: tuple[AtHand, ...]) -> DriverView:
+    alive, verdict, them = owner.alive, owner.verdict, registration.identity
     state, why = registration.state, registration.why
     if not alive:
         state = _GONE[verdict]
         why = registration.last_why or _WHY_GONE.get(verdict, "")
-    elif not here and now - registration.beat_at > registration.lease:
+    elif owner.silent:
         # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
         state, why = "silent", "the clocks say that its lease is over"
     elif (state := state_now(registration, at_work=bool(at_hand))) == "busy":
@@ -245,7 +234,7 @@ def _see(
         at_hand=at_hand,
         counters=registration.counters,
         rate=registration.rate if alive else 0.0,
-        memory=_memory(them.pid) if alive and here else None,
+        memory=_memory(them.pid) if alive and owner.here else None,
     )
 
 

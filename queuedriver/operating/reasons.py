@@ -1,6 +1,6 @@
 """From the dossier of a document to the facts of which `why` makes its sentence."""
 
-from queuedriver.claims.liveness import Registration, Verdict, whose
+from queuedriver.claims.liveness import Owner, owner_of
 from queuedriver.format import names
 from queuedriver.operating import why
 from queuedriver.operating.document_view import Dossier
@@ -31,8 +31,12 @@ def facts(dossier: Dossier) -> why.Facts:
         others=dossier.others,
         paused=dossier.controls.paused,
         quit=dossier.controls.quit,
-        drivers=tuple(_as_holder(dossier, *one) for one in dossier.known.values()),
-        rate=sum(one.rate for one, verdict in dossier.known.values() if verdict == "alive"),
+        drivers=tuple(_as_holder(dossier, one) for one in dossier.known.values()),
+        rate=sum(
+            one.registration.rate
+            for one in dossier.known.values()
+            if one.alive and one.registration is not None
+        ),
         cause=cause,
         message=message,
         attempts=len(report.attempts) if report else 0,
@@ -66,20 +70,18 @@ def _last_failure(dossier: Dossier, state: str) -> tuple[str, str]:
 
 
 def _holder(dossier: Dossier, token: names.Token) -> why.Holder:
-    registration, verdict = whose(token, dossier.known)
-    if registration is None or verdict is None:
-        return why.Holder(driver=token.driver, verdict="unknown")
-    return _as_holder(dossier, registration, verdict)
+    return _as_holder(dossier, owner_of(token, dossier.known))
 
 
-def _as_holder(dossier: Dossier, registration: Registration, verdict: Verdict) -> why.Holder:
-    them = registration.identity
+def _as_holder(dossier: Dossier, owner: Owner) -> why.Holder:
+    registration = owner.registration
+    if registration is None:
+        return why.Holder(driver=owner.id, verdict="unknown")
     return why.Holder(
-        driver=registration.id,
-        host=them.host,
-        verdict=verdict,
+        driver=owner.id,
+        host=owner.host,
+        verdict=owner.verdict,
         state=state_now(registration, at_work=registration.id in dossier.at_work),
         why=registration.why,
-        silent=(them.boot, them.namespace) != dossier.here
-        and dossier.at - registration.beat_at > registration.lease,
+        silent=owner.silent,
     )

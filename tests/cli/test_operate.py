@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -378,8 +377,8 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     assert called.err.splitlines() == [
         "queuedriver: 1 claim of driver 7 which never registered",
         "queuedriver: 1 claim of driver h-9 on far, which cannot be seen from here",
-        "queuedriver: to see whether they live, take 3 min and use --watch; if they are gone for "
-        "certain, use --lease 0",
+        f"queuedriver: queuedriver run {queue} sees within 3 min whether they live; if they are "
+        "gone for certain, use --lease 0",
     ]
     assert len(items(queue)) == 2
     unjudged = cli("recover", queue, "--json").json["unjudged"]
@@ -389,36 +388,14 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     ]
 
 
-@pytest.mark.parametrize("how", [["--lease", "0"], ["--lease", "1s", "--watch"]])
-def test_silence_for_the_lease_is_death(how: list[str], queue: Path, cli: Cli) -> None:
+def test_who_knows_that_all_are_gone_need_not_wait_for_their_lease(queue: Path, cli: Cli) -> None:
     left(queue, "working")
     (queue / "b.7.working").touch()
     registered(queue, "h-9", identity=elsewhere())
-    called = cli("recover", queue, *how)
+    called = cli("recover", queue, "--lease", "0")
     assert called.code == 0
     assert "a: released, the driver showed no life for its lease" in called.out
     assert items(queue) == ["a.ready", "b.ready"]
-
-
-def test_a_driver_elsewhere_that_stirs_is_left_alone(queue: Path) -> None:
-    left(queue, "working")
-    registered(queue, "h-9", identity=elsewhere())
-    process = start("recover", queue, "--lease", "10 min", "--watch")
-    assert process.stderr is not None
-    assert b"watching 1 claim of 1 driver for up to 10 min" in process.stderr.readline()
-    registered(queue, "h-9", identity=elsewhere(), beat=2)
-    assert ended(process) == (0, "", "")
-    assert items(queue) == [f"a.{TOKEN}.working"]
-
-
-def test_watching_can_be_given_up(queue: Path) -> None:
-    left(queue, "working")
-    process = start("recover", queue, "--watch")
-    assert process.stderr is not None
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert ended(process).code == 130
-    assert items(queue) == [f"a.{TOKEN}.working"]
 
 
 def left(queue: Path, state: str) -> None:

@@ -19,8 +19,9 @@ from tests.crash.chaos_layout import Orders, lay_out
 from tests.crash.chaos_stages import RECORDS
 
 MARK = "CHAOS_PLACE"
-# What an operator takes for death who is impatient: seconds, less than from one beat to the next.
-_LEASE = "3"
+# How often an impatient operator says that all drivers are gone: seconds, less than from one beat
+# to the next.
+_OPERATES_EVERY = 3.0
 # Of the documents, submitted before anything runs.
 _BULK = 0.3
 # When, as part of the time of faults, a host loses its power, and the other one stands still.
@@ -68,6 +69,7 @@ class Chaos:
             "PYTHONPATH": str(ROOT),
         }
         self._hosts: list[Host] = []
+        self._operates_at = 0.0
         self._operators: list[subprocess.Popen[bytes]] = []
         self._power_cuts = 0
 
@@ -141,9 +143,12 @@ class Chaos:
 
     def _operate(self) -> None:
         """Somebody on a third host, who sees nobody's processes, recovers all queues, always."""
-        if any(one.poll() is None for one in self._operators):
+        now = time.monotonic()
+        due = now >= self._operates_at
+        if not due or any(one.poll() is None for one in self._operators):
             return
-        command = [sys.executable, "-m", "queuedriver", "recover", "--watch", "--lease", _LEASE]
+        self._operates_at = now + _OPERATES_EVERY
+        command = [sys.executable, "-m", "queuedriver", "recover", "--lease", "0"]
         with open(self.place / "operator.log", "ab") as log:
             self._operators = [
                 subprocess.Popen(

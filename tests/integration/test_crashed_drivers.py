@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.liveness import process_ticks
-from queuedriver.operating.operations import Rescue, journal_of
+from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from tests.drivers import Ended, Site, until
 from tests.processors import count, gate, judge
@@ -59,10 +59,8 @@ def by_another_driver(site: Site) -> Ended:
 
 
 def by_recover(site: Site) -> Ended:
-    with Queue.open(site.queue()) as queue, journal_of(queue) as journal:
-        rescue = Rescue(queue, journal)
-        (event,) = rescue.recover()
-        rescue.close()
+    with Queue.open(site.queue()) as queue, operations.journal_of(queue) as journal:
+        (event,) = operations.recover(queue, journal).events
     assert (event.event, event.docid) == ("failed", "one")
     assert site.states() == {"one": "failed 1"}
     return site.drive(count, driver="second")
