@@ -129,6 +129,19 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return self.registration.identity.host if self.registration is not None else ""
 
     @property
+    def pid(self) -> int:
+        return self.registration.identity.pid if self.registration is not None else 0
+
+    @property
+    def rate(self) -> float:
+        """Documents per second over the last minute; none of one that is gone."""
+        return self.registration.rate if self.alive and self.registration is not None else 0.0
+
+    @property
+    def counters(self) -> Counters:
+        return self.registration.counters if self.registration is not None else Counters()
+
+    @property
     def is_broker(self) -> bool:
         return self.registration is not None and self.registration.broker
 

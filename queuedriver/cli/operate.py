@@ -84,7 +84,7 @@ def discard(
     yes: _Yes = False,
     as_json: _Json = False,
 ) -> int:
-    """Set waiting documents aside.
+    """Discard waiting documents.
 
     Each goes to discarded/ in the queue, untouched, with a report beside it that says why. What
     is being processed cannot be discarded: pause the queue, or wait. `retry` takes it back.

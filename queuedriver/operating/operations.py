@@ -142,7 +142,7 @@ def _not_waiting(name: str, item: names.Item) -> Result:
         case "ready":
             return Result(docid, "nothing to do", f"{docid!r} waits already")
         case "failed_twice":
-            why = f"{docid!r} was given up by another program, and its contents are gone: {name}"
+            why = f"{docid!r} was discarded by another program, and its contents are gone: {name}"
             return Result(docid, "refused", why)
         case "writing":
             return Result(docid, "refused", f"{docid!r} is being written")
@@ -164,7 +164,7 @@ def _forget_attempts(queue: Queue, docids: Collection[str]) -> None:
 def discard(
     queue: Queue, docids: Collection[str], states: Collection[str], reason: str, journal: Journal
 ) -> list[Result]:
-    """Set waiting documents aside: those named, and all in one of the states."""
+    """Discard waiting documents: those named, and all in one of the states."""
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
     for docid in set(queue.discarded()) & came.keys():
         came[docid] = Result(docid, "nothing to do", f"{docid!r} is discarded already")

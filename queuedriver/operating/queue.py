@@ -176,7 +176,7 @@ class Queue:
         return [(name, item) for name, item in self.items() if item.docid == docid]
 
     def discarded(self) -> list[str]:
-        """The docids that were given up."""
+        """Return the docids that were discarded."""
         return sorted(self.each_discarded())
 
     def each_discarded(self) -> Iterator[str]:

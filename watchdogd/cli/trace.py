@@ -12,9 +12,7 @@ from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_j
 from queuedriver.errors import NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
-from queuedriver.operating import why as whys
-from queuedriver.operating.document_view import docid_of
-from queuedriver.operating.reasons import facts
+from queuedriver.operating.document_view import docid_of, explain
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose
 from watchdogd.cli.gathering import read_controls
 from watchdogd.cli.route import End, Route, Stop, route
@@ -78,19 +76,16 @@ def with_waits(stop: Stop) -> Iterator[tuple[Event, float]]:
 
 def reason_of(stop: Stop, chosen: Chosen, paused: bool) -> str:
     """Why it is where it is: the queue's own words, but for what a watchdog is asked about."""
-    known = facts(stop.dossier)
-    waiting = known.state in ("ready", "failed") or (
-        known.state == "later" and known.due <= known.now
-    )
-    if not waiting:
-        return whys.explain(known)
-    if paused or known.paused:
+    seen = stop.document
+    if not seen.waits:
+        return explain(seen)
+    if paused or seen.around.paused:
         return f"paused: nothing is claimed before {_resume(stop, chosen, paused)}"
-    if not known.quit and not any(one.verdict == "alive" for one in known.drivers):
+    if not seen.around.quit and not seen.around.living:
         if chosen.hosts.alive:
             return "no driver of its stage is alive; see " + chosen.command("status")
         return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return whys.explain(known)
+    return explain(seen)
 
 
 def _resume(stop: Stop, chosen: Chosen, paused: bool) -> str:
@@ -102,7 +97,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
     places = [
         f"in stage {stop.stage}{_called(stop, found)}: {reason}"
         for stop, reason in zip(found.stops, reasons, strict=True)
-        if stop.dossier.places
+        if stop.document.places
     ]
     places += [f"through, in {end.queue}: {_ending(end)}" for end in found.ends]
     if not places:
@@ -112,7 +107,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
 
 
 def _called(stop: Stop, found: Route) -> str:
-    return "" if stop.dossier.docid == found.docid else f" as {stop.dossier.docid}"
+    return "" if stop.document.docid == found.docid else f" as {stop.document.docid}"
 
 
 def _ending(end: End) -> str:
@@ -128,9 +123,9 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
             {
                 "stage": stop.stage,
                 "queue": stop.queue,
-                "docid": stop.dossier.docid,
+                "docid": stop.document.docid,
                 "arrived_at": stop.arrived_at or None,
-                "places": msgspec.to_builtins(stop.dossier.places),
+                "places": msgspec.to_builtins(stop.document.places),
                 "events": msgspec.to_builtins(stop.events),
                 "why": reason,
             }
@@ -143,7 +138,7 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
 
 def _confess(found: Route) -> None:
     """What of the journals could not be read, so that nobody takes silence for a fact."""
-    for path in sorted({path for stop in found.stops for path in stop.dossier.journal.unreadable}):
+    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
         say(f"{path} could not be read")
-    if skipped := max((stop.dossier.journal.skipped for stop in found.stops), default=0):
+    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
         say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")

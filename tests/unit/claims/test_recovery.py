@@ -33,7 +33,7 @@ from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Plan
 from queuedriver.format.settings import Settings
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 from queuedriver.processors.base import MARKER
 
 if TYPE_CHECKING:
