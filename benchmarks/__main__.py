@@ -12,6 +12,7 @@ from collections.abc import Callable
 from benchmarks import (
     backlog,
     balance,
+    checkout,
     command,
     doors,
     doors_idle,
@@ -53,6 +54,10 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
 }
 
 
+# Which can measure another commit beside this one.
+BESIDE = ("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start", "pipeline")
+
+
 def words() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks/run", description="Measure queuedriver beside C, Python and its peers."
@@ -67,15 +72,25 @@ def words() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small sizes: does it work at all")
     parser.add_argument("--rounds", type=int, help="interleaved repetitions")
     parser.add_argument("--documents", type=int, help="per sample, one process")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help=f"another commit of ours, measured in the same rounds: {', '.join(BESIDE)}",
+    )
     parser.add_argument("--rst", action="store_true", help="print reStructuredText")
     chosen = parser.parse_args()
     if unknown := [name for name in chosen.workload if name not in WORKLOADS]:
         parser.error(f"no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
+    asked = chosen.workload or WORKLOADS
+    if chosen.against and (alone := [name for name in asked if name not in BESIDE]):
+        parser.error(f"--against: {alone[0]} measures this commit alone; name others")
     return chosen
 
 
 def scale_of(chosen: argparse.Namespace) -> Scale:
     scale = QUICK if chosen.quick else Scale()
+    if chosen.against:
+        scale = dataclasses.replace(scale, against=checkout.lay_out(chosen.against))
     if chosen.rounds:
         scale = dataclasses.replace(scale, rounds=chosen.rounds, long_rounds=chosen.rounds)
     if chosen.documents:
@@ -85,7 +100,10 @@ def scale_of(chosen: argparse.Namespace) -> Scale:
 
 def main() -> None:
     chosen = words()
-    scale = scale_of(chosen)
+    try:
+        scale = scale_of(chosen)
+    except checkout.NoCommit as reason:
+        sys.exit(f"benchmarks: --against {chosen.against}: {reason}")
     # A kill must unmount the loop device too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     print(measuring.machine(), flush=True)

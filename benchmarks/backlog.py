@@ -5,11 +5,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import idle, measuring
-from benchmarks.measuring import Failed, Sample
+from benchmarks.measuring import ROOT, Contender, Failed, Sample
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
 
+OURS = "queuedriver"
 TITLE = "A claim while many items wait"
 LEAD = (
     "Claim and finish (no outputs, empty files) {claims:,} items of the backlog, which is topped "
@@ -34,55 +35,66 @@ class Backlog:
 
 
 def measure(scale: Scale, places: list[Place]) -> Table:
-    columns = ["place", "waiting", "C µs", "grown", "ours µs", "grown", "× C", "first ms"]
+    columns = ["place", "waiting", "C µs", "grown", "whose", "ours µs", "grown", "× C", "first ms"]
     group = Group("")
     notes: set[str] = set()
     for place in places:
-        smallest: tuple[float, float] | None = None
+        least_in_c = 0.0
+        smallest: dict[str, float] = {}
         idle_peak = _idle_peak(place, notes)
         for size in scale.backlogs:
-            in_c, ours = samples(place, size, scale, notes)
+            in_c, by_name = samples(place, size, scale, notes)
             c_us = median(in_c) / 1000
-            us = median(s.ns_per_document for s in ours) / 1000 if ours else float("nan")
-            smallest = smallest or (c_us, us)
-            row = [place.name, f"{size:,}", f"{c_us:.1f}", f"{c_us / smallest[0]:.2f}"]
-            if ours:
-                ratios = [o.ns_per_document / c for o, c in zip(ours, in_c, strict=True)]
-                first = median(s.facts["first_ms"] for s in ours)
-                peak = max(s.facts["peak_rss"] for s in ours) - idle_peak
-                row += [f"{us:.1f}", f"{us / smallest[1]:.2f}", f"{median(ratios):.2f}"]
-                row += [f"{first:.0f}", f"{peak / 1e6:.1f}"]
-            else:
-                row += ["failed", "-", "-", "-", "-"]
-            group.rows.append(row)
+            least_in_c = least_in_c or c_us
+            for name, ours in by_name.items():
+                us = median(s.ns_per_document for s in ours) / 1000 if ours else float("nan")
+                grown = us / smallest.setdefault(name, us)
+                row = [place.name, f"{size:,}", f"{c_us:.1f}", f"{c_us / least_in_c:.2f}", name]
+                if ours:
+                    ratios = [o.ns_per_document / c for o, c in zip(ours, in_c, strict=True)]
+                    first = median(s.facts["first_ms"] for s in ours)
+                    peak = max(s.facts["peak_rss"] for s in ours) - idle_peak
+                    row += [f"{us:.1f}", f"{grown:.2f}", f"{median(ratios):.2f}"]
+                    row += [f"{first:.0f}", f"{peak / 1e6:.1f}"]
+                else:
+                    row += ["failed", "-", "-", "-", "-"]
+                group.rows.append(row)
     lead = LEAD.format(claims=scale.claims, rounds=scale.long_rounds)
     return Table(TITLE, lead, [*columns, "memory MB"], [group], sorted(notes))
 
 
 def samples(
     place: Place, size: int, scale: Scale, notes: set[str]
-) -> tuple[list[float], list[Sample]]:
-    """C's costs per claim in ns, and our samples: as many, unless ours failed."""
+) -> tuple[list[float], dict[str, list[Sample]]]:
+    """Measure; return C's costs per claim in ns, and as many samples of each of ours that works."""
     claims = min(scale.claims, size)
     directory = place.directory / "work"
     backlog = Backlog(measuring.make_queue(directory), size)
     in_c: list[float] = []
-    ours: list[Sample] = []
-    alive = True
+    measured = measuring.beside(
+        [Contender(OURS, lambda queue: measuring.module("ours_backlog", queue, claims), tree=ROOT)],
+        scale.against,
+    )
+    ours: dict[str, list[Sample]] = {one.name: [] for one in measured}
+    failed: set[str] = set()
     try:
         backlog.top_up(size)
         for _ in range(scale.long_rounds):
             place.settle()
             in_c.append(_with_listing_spread(backlog.queue, claims))
             backlog.top_up(claims)
-            if alive:
+            for one in measured:
+                if one.name in failed:
+                    continue
                 place.settle()
                 try:
-                    ours.append(measuring.module("ours_backlog", backlog.queue, claims))
+                    with measuring.running(one.tree):
+                        ours[one.name].append(one.measure(backlog.queue))
                     backlog.top_up(claims)
                 except Failed as failure:
-                    notes.add(f"queuedriver failed: {failure}")
-                    ours, alive = [], False
+                    notes.add(f"{one.name} failed: {failure}")
+                    failed.add(one.name)
+                    ours[one.name] = []
     finally:
         measuring.remove(directory)
     return in_c, ours

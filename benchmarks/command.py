@@ -41,7 +41,7 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     notes: set[str] = set()
     for place in places:
         for processes in scale.command_drivers:
-            chosen = contenders(scale.commands, processes)
+            chosen = measuring.beside(contenders(scale.commands, processes), scale.against)
             results = measuring.interleave(chosen, scale.long_rounds, place)
             for contender in chosen:
                 cells = _cells(results, contender.name)
@@ -86,7 +86,7 @@ def contenders(documents: int, processes: int) -> list[Contender]:
     parallel = with_list("parallel", "--will-cite", "-j", count, "true")
     return [
         Contender(XARGS, xargs, fill),
-        Contender(OURS, with_ours, fill),
+        Contender(OURS, with_ours, fill, tree=measuring.ROOT),
         Contender(PARALLEL, parallel, fill),
     ]
 
@@ -117,7 +117,12 @@ def drain(source: Path, target: Path, processes: int) -> None:
     options = [str(target), "--command", "true", "--drain", "--id"]
     try:
         started = [
-            subprocess.Popen([*command, *options, str(number)], stderr=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, *options, str(number)],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=measuring.environ(),
+            )
             for number in range(1, processes + 1)
         ]
     except FileNotFoundError:

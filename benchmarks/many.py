@@ -25,14 +25,25 @@ LEAD = (
 
 
 def measure(scale: Scale, places: list[Place]) -> Table:
-    columns = ["place", "drivers", "C µs", "ours µs", "speed", "(min-max)", "C lost", "ours lost"]
+    columns = [
+        "place",
+        "drivers",
+        "whose",
+        "C µs",
+        "ours µs",
+        "speed",
+        "(min-max)",
+        "C lost",
+        "ours lost",
+    ]
     group = Group("")
     notes: set[str] = set()
     for place in places:
         for drivers in scale.drivers:
-            chosen = contenders(scale.shared_documents, drivers)
+            chosen = measuring.beside(contenders(scale.shared_documents, drivers), scale.against)
             results = measuring.interleave(chosen, scale.long_rounds, place)
-            group.rows.append([place.name, str(drivers), *_cells(results)])
+            for ours in (one.name for one in chosen if one.tree is not None):
+                group.rows.append([place.name, str(drivers), ours, *_cells(results, ours)])
             notes |= {f"{name} failed: {why}" for name, why in results.failures.items()}
     lead = LEAD.format(documents=scale.shared_documents, rounds=scale.long_rounds)
     return Table(TITLE, lead, columns, [group], sorted(notes))
@@ -54,7 +65,7 @@ def contenders(documents: int, drivers: int) -> list[Contender]:
         check(directory, documents)
         return taken
 
-    return [Contender(C, in_c, fill), Contender(OURS, with_ours, fill)]
+    return [Contender(C, in_c, fill), Contender(OURS, with_ours, fill, tree=measuring.ROOT)]
 
 
 def check(directory: Path, documents: int) -> None:
@@ -79,7 +90,7 @@ def run_drivers(directory: Path, drivers: int) -> Sample:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=measuring.ROOT,
+            env=measuring.environ(),
             pass_fds=(arrived, gate),
         )
         for number in range(1, drivers + 1)
@@ -116,19 +127,19 @@ def _docids(report: dict[str, list[str] | int]) -> list[str]:
     return docids if isinstance(docids, list) else []
 
 
-def _cells(results: Results) -> list[str]:
+def _cells(results: Results, ours: str) -> list[str]:
     if C not in results:
         return ["failed", "-", "-", "-", "-", "-"]
-    if OURS not in results:
+    if ours not in results:
         return [f"{results.median_us(C):.1f}", "failed", "-", "-", _lost(results, C), "-"]
-    speeds = [1 / ratio for ratio in results.ratios(OURS, C)]
+    speeds = [1 / ratio for ratio in results.ratios(ours, C)]
     return [
         f"{results.median_us(C):.1f}",
-        f"{results.median_us(OURS):.1f}",
+        f"{results.median_us(ours):.1f}",
         f"{median(speeds):.2f}",
         f"({min(speeds):.2f}-{max(speeds):.2f})",
         _lost(results, C),
-        _lost(results, OURS),
+        _lost(results, ours),
     ]
 
 

@@ -4,16 +4,19 @@ A ratio is taken within a round and the median of the rounds' ratios is reported
 and the highest: on a shared machine absolute times drift by more than contenders differ.
 """
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkout import Checkout
 from benchmarks.places import Place
 
 HERE = Path(__file__).parent
@@ -44,6 +47,8 @@ class Contender:
     prepare: Callable[[Path], None] = lambda directory: None
     # Measured at the end of each round, so that the others are close together in time.
     slow: bool = False
+    # The tree of queuedriver that it runs; None: it runs none of ours.
+    tree: Path | None = None
 
 
 @dataclass
@@ -60,16 +65,23 @@ class Results:
         pairs = zip(self.samples[name], self.samples[yardstick], strict=True)
         return [ours.ns_per_document / theirs.ns_per_document for ours, theirs in pairs]
 
-    def best_ratio(self, name: str, yardstick: str) -> float:
-        """Fastest beside fastest: what is least disturbed by whatever else the machine does."""
-        best = [min(s.ns_per_document for s in self.samples[one]) for one in (name, yardstick)]
-        return best[0] / best[1]
-
     def facts(self, name: str, fact: str) -> list[Any]:
         return [sample.facts[fact] for sample in self.samples[name]]
 
     def __contains__(self, name: str) -> bool:
         return name in self.samples
+
+
+def beside(contenders: Sequence[Contender], against: Checkout | None) -> list[Contender]:
+    """Add to each contender of ours the one of another commit; return all."""
+    if against is None:
+        return list(contenders)
+    found = []
+    for one in contenders:
+        found.append(one)
+        if one.tree is not None:
+            found.append(replace(one, name=against.name_of(one.name), tree=against.tree))
+    return found
 
 
 def interleave(contenders: Iterable[Contender], rounds: int, place: Place) -> Results:
@@ -83,7 +95,8 @@ def interleave(contenders: Iterable[Contender], rounds: int, place: Place) -> Re
             try:
                 contender.prepare(directory)
                 place.settle()
-                sample = contender.measure(directory)
+                with running(contender.tree):
+                    sample = contender.measure(directory)
                 results.samples.setdefault(contender.name, []).append(sample)
             except Failed as failure:
                 results.failures[contender.name] = str(failure)
@@ -103,16 +116,36 @@ def _order(contenders: list[Contender], turn: int) -> list[Contender]:
     return sorted(rotated, key=lambda contender: contender.slow)
 
 
+_tree = ROOT
+
+
+@contextlib.contextmanager
+def running(tree: Path | None) -> Iterator[None]:
+    """Let what is started meanwhile run the queuedriver of this tree."""
+    global _tree  # noqa: PLW0603 - one contender is measured at a time
+    before, _tree = _tree, tree or ROOT
+    try:
+        yield
+    finally:
+        _tree = before
+
+
+def environ() -> dict[str, str]:
+    """Return the environment in which Python finds the tree that is being measured first."""
+    return {**os.environ, "PYTHONPATH": str(_tree)}
+
+
 def run(*command: str | Path, **options: Any) -> str:
     """The stdout of a command that must succeed."""
     words = [str(word) for word in command]
+    options.setdefault("cwd", _tree)
     try:
         done = subprocess.run(
             words,
             capture_output=True,
             check=False,
             text=True,
-            cwd=ROOT,
+            env=environ(),
             timeout=TIMEOUT,
             **options,
         )
@@ -165,8 +198,14 @@ def machine() -> str:
         "unknown processor",
     )
     version = ".".join(map(str, sys.version_info[:3]))
+    build = "optimised build" if optimised() else "built without --enable-optimizations"
     load = os.getloadavg()[0]
     return (
-        f"{os.cpu_count()} × {model}, Linux {os.uname().release}, Python {version}, "
-        f"load at the start {load:.1f}"
+        f"{os.cpu_count()} × {model}, Linux {os.uname().release}, Python {version} "
+        f"({sys.executable}; {build}), load at the start {load:.1f}"
     )
+
+
+def optimised() -> bool:
+    """Return whether this interpreter was built with profile-guided optimisation."""
+    return "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")

@@ -1,6 +1,6 @@
-"""queuedriver in one process: its hand-off in a straight loop, and its Driver.
+"""queuedriver in one process: its submission, and its Driver, one document or several at a time.
 
-    python -m benchmarks.ours (handoff|driver) (submit|claim|cycle) DIRECTORY N [-d]
+    python -m benchmarks.ours (driver|8|32) (submit|claim|cycle) DIRECTORY N [-d]
 
 DIRECTORY has the queues `in` and `out`. The answer is the line of JSON that stagecycle.c prints.
 The driver is timed by its processor, from the first document to the last: what lies between is the
@@ -9,19 +9,11 @@ whole loop, what lies before is its start, which has a table of its own.
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.handoff import Handoff
-from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import Picker
-from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.limits import Limits
-from queuedriver.format import names
-from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 
@@ -64,42 +56,14 @@ def submit(directory: Path, count: int, durable: bool) -> float:
         return (time.monotonic_ns() - began) / count
 
 
-def handed_off(directory: Path, with_output: bool, count: int, durable: bool) -> float:
-    """The driver's own parts, without its loop: no controls, limits, counters or journal."""
-    queue = Queue.open(directory / "in")
-    out = Directory.open(directory / "out")
-    target = Target("out", out, Publication(DEFAULT_PUBLISH))
-    settings = Settings(outputs=("../out",), durable=durable)
-    handoff = Handoff(queue.directory, queue.private, (target,), settings)
-    picker = Picker(queue.directory)
-    mint = names.Mint("1", os.urandom(2).hex())
-    limits = Limits(None, 0.0, 0.0, None)
-    done = 0
-    began = time.monotonic_ns()
-    while candidate := picker.next():
-        token = mint.next(time.time_ns() // 1000)
-        claim = handoff.claim(candidate.name, candidate.docid, candidate.attempt, token)
-        if claim is None:
-            continue
-        outputs = handoff.outputs(claim)
-        if with_output:
-            Document(claim.docid, 0, queue.name, queue.directory, claim.name).read()
-            outputs.take(OUTPUT, limits)
-        handoff.complete_one(claim, outputs)
-        done += 1
-    spent = time.monotonic_ns() - began
-    if done != count:
-        raise SystemExit(f"{done} of {count} documents")
-    return spent / count
-
-
-def driven(directory: Path, with_output: bool, count: int, durable: bool) -> float:
+def driven(directory: Path, with_output: bool, count: int, durable: bool, batch: int) -> float:
     watch = Stopwatch()
+    one = watch.cycle if with_output else watch.claim
     Driver(
         directory / "in",
-        watch.cycle if with_output else watch.claim,
+        one if batch == 1 else lambda documents: [one(document) for document in documents],
         directory / "out" if with_output else (),
-        options=Options(drain=True, durable=durable),
+        options=Options(drain=True, durable=durable, batch=batch),
     ).run()
     if watch.documents != count:
         raise SystemExit(f"{watch.documents} of {count} documents")
@@ -108,7 +72,7 @@ def driven(directory: Path, with_output: bool, count: int, durable: bool) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=["handoff", "driver"])
+    parser.add_argument("batch", choices=["driver", "8", "32"])
     parser.add_argument("workload", choices=["submit", "claim", "cycle"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("count", type=int)
@@ -117,9 +81,9 @@ def main() -> None:
     if words.workload == "submit":
         spent = submit(words.directory, words.count, words.durable)
     else:
-        measured = handed_off if words.part == "handoff" else driven
+        batch = 1 if words.batch == "driver" else int(words.batch)
         with_output = words.workload == "cycle"
-        spent = measured(words.directory, with_output, words.count, words.durable)
+        spent = driven(words.directory, with_output, words.count, words.durable, batch)
     print(json.dumps({"documents": words.count, "ns_per_document": spent}))
 
 

@@ -21,16 +21,16 @@ from queuedriver.pipeline.model import BETWEEN_STAGES
 
 TITLE = "A chain of three stages"
 LEAD = (
-    "{documents:,} documents of 1 KiB, copied by each stage, which has one driver; not durable. "
-    "Counted are hand-offs a second, of which a document takes three: from the first document to "
-    "the last, without start-up and leaving. The yardstick is what three drivers reach together "
-    "that have nothing to do with each other, each with all documents in a queue of its own: the "
-    "sum of their speeds. The C program makes the same calls, each of its chains against its own "
-    "processes apart, with {limit} documents between two stages at most, as under watchdogd. "
-    "Median of {rounds} rounds, × within them. Then the chain at rest: from "
-    "just before a document becomes visible in the first queue until it is visible behind the last "
-    "stage, {wakes} times, after 50 to 500 ms of idleness. Every run is checked: each document "
-    "came out once, under its name, and none is left."
+    "{documents:,} documents of 1 KiB, copied by each stage, which has one driver; not durable "
+    "but where it is said. Counted are hand-offs a second, of which a document takes three: from "
+    "the first document to the last, without start-up and leaving. The yardstick is what three "
+    "drivers reach together that have nothing to do with each other, each with all documents in a "
+    "queue of its own: the sum of their speeds. The C program makes the same calls, each of its "
+    "chains against its own processes apart, with {limit} documents between two stages at most, "
+    "as under watchdogd. Median of {rounds} rounds, × within them. Then the chain at rest: from "
+    "just before a document becomes visible in the first queue until it is visible behind the "
+    "last stage, {wakes} times, after 50 to 500 ms of idleness. Every run is checked: each "
+    "document came out once, under its name, and none is left."
 )
 APART = "three drivers apart, together"
 ALONE = "one driver alone"
@@ -38,6 +38,7 @@ C_APART = "C, three processes apart"
 C_CHAIN = "C, chain"
 CHAIN = "chain, three queuedriver run"
 WATCHED = "chain, watchdogd"
+DURABLE = "chain, watchdogd, durable"
 QUEUES = ("input", "s1", "s2", "s3")
 PROCESS = "benchmarks.pipeline_child:process"
 Start = contextlib.AbstractContextManager[object]
@@ -59,9 +60,10 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     group = Group("")
     notes: set[str] = set()
     for place in places:
-        chosen = contenders(scale.pipeline_documents)
+        chosen = measuring.beside(contenders(scale.pipeline_documents), scale.against)
         results = measuring.interleave(chosen, scale.long_rounds, place)
-        waits = measuring.interleave(at_rest(scale.wakes), 1, place)
+        resting = measuring.beside(at_rest(scale.wakes), scale.against)
+        waits = measuring.interleave(resting, 1, place)
         for contender in chosen:
             cells = _cells(results, contender.name) + _waits(waits, contender.name)
             group.rows.append([contender.name, place.name, *cells])
@@ -83,13 +85,15 @@ def contenders(documents: int) -> list[Contender]:
     def chained(start: Callable[[Path], Start]) -> Callable[[Path], Sample]:
         return lambda directory: run_chain(directory, start, documents)
 
+    tree = measuring.ROOT
     return [
         Contender(C_APART, lambda directory: run_c(directory, documents, chained=False)),
         Contender(C_CHAIN, lambda directory: run_c(directory, documents, chained=True)),
-        Contender(APART, apart(3)),
-        Contender(ALONE, apart(1)),
-        Contender(CHAIN, chained(by_hand)),
-        Contender(WATCHED, chained(by_watchdogd)),
+        Contender(APART, apart(3), tree=tree),
+        Contender(ALONE, apart(1), tree=tree),
+        Contender(CHAIN, chained(by_hand), tree=tree),
+        Contender(WATCHED, chained(by_watchdogd), tree=tree),
+        Contender(DURABLE, chained(durably), tree=tree),
     ]
 
 
@@ -97,7 +101,11 @@ def at_rest(wakes: int) -> list[Contender]:
     def measured(start: Callable[[Path], Start]) -> Callable[[Path], Sample]:
         return lambda directory: rest(directory, start, wakes)
 
-    return [Contender(CHAIN, measured(by_hand)), Contender(WATCHED, measured(by_watchdogd))]
+    tree = measuring.ROOT
+    return [
+        Contender(CHAIN, measured(by_hand), tree=tree),
+        Contender(WATCHED, measured(by_watchdogd), tree=tree),
+    ]
 
 
 def by_hand(directory: Path) -> Start:
@@ -107,8 +115,13 @@ def by_hand(directory: Path) -> Start:
     return drivers(directory, list(itertools.pairwise(QUEUES)))
 
 
-def by_watchdogd(directory: Path) -> Start:
-    stages = [f'name = "{name}"\ncall = "{PROCESS}"\ndurable = false' for name in QUEUES[1:]]
+def durably(directory: Path) -> Start:
+    return by_watchdogd(directory, durable=True)
+
+
+def by_watchdogd(directory: Path, *, durable: bool = False) -> Start:
+    synced = f"durable = {str(durable).lower()}"
+    stages = [f'name = "{name}"\ncall = "{PROCESS}"\n{synced}' for name in QUEUES[1:]]
     pipelines.write(directory, stages)
     return pipelines.watched(directory, more=_environ(directory))
 
@@ -244,11 +257,17 @@ def _cells(results: Results, name: str) -> list[str]:
     if name not in results:
         return ["failed", "-", "-"]
     cells = [f"{1e6 / results.median_us(name):,.0f}", "-", "-"]
-    apart = C_APART if name == C_CHAIN else APART
-    if name not in (APART, C_APART) and apart in results:
+    apart = C_APART if name == C_CHAIN else name.replace(_own(name), APART)
+    if name != apart and name != C_APART and apart in results:
         speeds = [1 / ratio for ratio in results.ratios(name, apart)]
         cells[1:] = [f"{median(speeds):.2f}", f"({min(speeds):.2f}-{max(speeds):.2f})"]
     return cells
+
+
+def _own(name: str) -> str:
+    """Return a contender's name without the commit that runs it."""
+    ours = (APART, ALONE, DURABLE, WATCHED, CHAIN)
+    return next((one for one in ours if name.startswith(one)), name)
 
 
 def _waits(results: Results, name: str) -> list[str]:

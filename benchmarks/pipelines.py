@@ -39,8 +39,7 @@ def until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
 def environ(directory: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """For whatever is started here: it finds our modules, and keeps what is its own in here."""
     return {
-        **os.environ,
-        "PYTHONPATH": str(measuring.ROOT),
+        **measuring.environ(),
         "WATCHDOGD_STATE": str(directory / "state"),
         "XDG_RUNTIME_DIR": str(directory / "run"),
         **(more or {}),

@@ -1,11 +1,14 @@
-"""How much to measure: one frozen set of sizes, passed whole."""
+"""How much to measure, and beside which other commit: one frozen set, passed whole."""
 
 from dataclasses import dataclass
+
+from benchmarks.checkout import Checkout
 
 
 @dataclass(frozen=True)
 class Scale:
-    rounds: int = 9
+    against: Checkout | None = None
+    rounds: int = 15
     long_rounds: int = 5  # of the workloads whose rounds take many seconds
     documents: int = 4_000
     durable_documents: int = 300

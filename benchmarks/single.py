@@ -13,13 +13,15 @@ from benchmarks.table import Group, Table
 
 C = "C, the same system calls"
 PYTHON = "plain os.* Python"
-HANDOFF = "queuedriver hand-off, a loop"
 SUBMIT = "queuedriver Queue.submit"
 DRIVER = "queuedriver Driver"
+# By how many documents its function gets at a time.
+BATCHES = {f"queuedriver Driver, batches of {size}": str(size) for size in (8, 32)}
 OURS = {
     "submit": (SUBMIT,),
-    "claim": (HANDOFF, DRIVER),
-    "cycle": (HANDOFF, DRIVER),
+    "claim": (DRIVER,),
+    "cycle": (DRIVER,),
+    "durable": (DRIVER, *BATCHES),
 }
 TITLES = {
     "submit": "Submit a document of 1 KiB",
@@ -58,19 +60,19 @@ def contenders(workload: str, scale: Scale) -> list[Contender]:
     def in_python(directory: Path) -> Sample:
         return measuring.module("plain", verb, *queues(directory), count, *flag)
 
-    def with_ours(part: str) -> Callable[[Path], Sample]:
-        return lambda directory: measuring.module("ours", part, verb, directory, count, *flag)
+    def with_ours(batch: str) -> Callable[[Path], Sample]:
+        return lambda directory: measuring.module("ours", batch, verb, directory, count, *flag)
 
     def with_peer(peer: str) -> Callable[[Path], Sample]:
         return lambda directory: measuring.module("peers", peer, verb, directory, count)
 
     found = [Contender(C, in_c, fill), Contender(PYTHON, in_python, fill)]
-    for name in OURS[verb]:
-        part = "driver" if name == DRIVER else "handoff"
-        found.append(Contender(name, with_ours(part), fill))
+    for name in OURS[workload]:
+        batch = BATCHES.get(name, "driver")
+        found.append(Contender(name, with_ours(batch), fill, tree=measuring.ROOT))
     if not durable:
         found += [Contender(name, with_peer(name), slow=peer.slow) for name, peer in PEERS.items()]
-    return found
+    return measuring.beside(found, scale.against)
 
 
 def measure(workload: str, scale: Scale, places: list[Place]) -> Table:
@@ -80,7 +82,7 @@ def measure(workload: str, scale: Scale, places: list[Place]) -> Table:
     results = {place.name: measuring.interleave(chosen, scale.rounds, place) for place in places}
     columns = ["contender", "a document goes through"]
     for place in results:
-        columns += [f"{place} µs", "× C", "(min-max)", "best"]
+        columns += [f"{place} µs", "× C", "(quartiles)", "× Python", "(quartiles)"]
     ours, peers = Group(ROLLS_FORWARD), Group(CANNOT)
     for contender in chosen:
         group = peers if contender.name in PEERS else ours
@@ -95,19 +97,20 @@ def _row(name: str, results: dict[str, Results]) -> list[str]:
     row = [name, PEERS[name].promise if name in PEERS else "exactly once"]
     for result in results.values():
         if name not in result:
-            row += ["failed", "-", "-", "-"]
-        elif C not in result:
-            row += [f"{result.median_us(name):.1f}", "-", "-", "-"]
-        else:
-            ratios = result.ratios(name, C)
-            median = statistics.median(ratios)
-            row += [
-                f"{result.median_us(name):.1f}",
-                f"{median:.2f}",
-                f"({min(ratios):.2f}-{max(ratios):.2f})",
-                f"{result.best_ratio(name, C):.2f}",
-            ]
+            row += ["failed", "-", "-", "-", "-"]
+            continue
+        row.append(f"{result.median_us(name):.1f}")
+        for yardstick in (C, PYTHON):
+            row += _ratio(result, name, yardstick)
     return row
+
+
+def _ratio(result: Results, name: str, yardstick: str) -> list[str]:
+    """Return the median of the rounds' ratios, and between what the middle half of them lies."""
+    if yardstick not in result:
+        return ["-", "-"]
+    lower, median, upper = statistics.quantiles(result.ratios(name, yardstick), n=4)
+    return [f"{median:.2f}", f"({lower:.2f}-{upper:.2f})"]
 
 
 def _notes(workload: str, results: dict[str, Results]) -> list[str]:

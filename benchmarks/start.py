@@ -1,4 +1,4 @@
-"""The cold start of `queuedriver put` for one file, beside that of Python itself."""
+"""The cold start of a put, a status, and a driver up to its first claim, beside that of Python."""
 
 import sys
 import time
@@ -7,17 +7,30 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import measuring
-from benchmarks.measuring import Contender, Sample
+from benchmarks.measuring import Contender, Results, Sample
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
 
 PYTHON = "python -c pass"
 PUT = "queuedriver put QUEUE FILE"
+STATUS = "queuedriver status QUEUE"
+RUN = "queuedriver run, to its first claim"
+# What the driver calls: the first document says when it was there.
+FIRST_CLAIM = """
+import time
+
+
+def process(document):
+    with open("claimed_at", "w") as file:
+        file.write(str(time.monotonic_ns()))
+    return b""
+"""
 TITLE = "Cold start"
 LEAD = (
-    "From exec to exit, a new process each, median of {starts}. The put is durable, as it is by "
-    "default. Its compiled modules are on disk and in the page cache."
+    "From exec to exit, a new process each, median of {starts}; of the driver, from exec to its "
+    "function getting the first document. The put is durable, as it is by default. Compiled "
+    "modules are on disk and in the page cache. × Python is taken in each round."
 )
 
 
@@ -25,39 +38,64 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     group = Group("")
     notes: set[str] = set()
     for place in places:
-        results = measuring.interleave(contenders(), scale.starts, place)
-        for name in (PYTHON, PUT):
-            if name in results:
-                times = [sample.ns_per_document / 1e6 for sample in results.samples[name]]
-                cells = [f"{median(times):.0f}", f"{min(times):.0f}", f"{max(times):.0f}"]
-            else:
-                cells = ["failed", "-", "-"]
-            group.rows.append([name, place.name, *cells])
+        chosen = measuring.beside(contenders(), scale.against)
+        results = measuring.interleave(chosen, scale.starts, place)
+        for name in (one.name for one in chosen):
+            group.rows.append([name, place.name, *_cells(results, name)])
         notes |= {f"{name} failed: {why}" for name, why in results.failures.items()}
-    columns = ["command", "place", "median ms", "fastest", "slowest"]
+    columns = ["command", "place", "median ms", "fastest", "slowest", "× Python"]
     return Table(TITLE, LEAD.format(starts=scale.starts), columns, [group], sorted(notes))
 
 
+def _cells(results: Results, name: str) -> list[str]:
+    if name not in results:
+        return ["failed", "-", "-", "-"]
+    times = [sample.ns_per_document / 1e6 for sample in results.samples[name]]
+    cells = [f"{one:.0f}" for one in (median(times), min(times), max(times))]
+    if PYTHON not in results:
+        return [*cells, "-"]
+    return [*cells, f"{median(results.ratios(name, PYTHON)):.1f}"]
+
+
 def contenders() -> list[Contender]:
-    command = Path(sys.executable).parent / "queuedriver"
+    command = str(Path(sys.executable).parent / "queuedriver")
 
     def prepare(directory: Path) -> None:
         measuring.make_queue(directory / "queue")
+        measuring.make_queue(directory / "output")
         (directory / "document").write_bytes(b"x" * 1024)
-        # So that no compiling of modules is measured.
-        measuring.run(command, "put", directory / "queue", directory / "document", "--docid", "0")
+        (directory / "first_claim.py").write_text(FIRST_CLAIM)
 
     def timed(*words: str) -> Callable[[Path], Sample]:
         def measured(directory: Path) -> Sample:
             chosen = [word.format(directory=directory) for word in words]
+            # Once unmeasured: so that no compiling of modules is.
+            measuring.run(*chosen)
+            chosen[-1:] = [chosen[-1].replace("document", "second")]
+            (directory / "document").rename(directory / "second")
             began = time.perf_counter_ns()
             measuring.run(*chosen)
             return Sample(time.perf_counter_ns() - began)
 
         return measured
 
-    put = timed(str(command), "put", "{directory}/queue", "{directory}/document")
+    def to_first_claim(directory: Path) -> Sample:
+        options = ["--call", "first_claim:process", "--drain"]
+        spent = 0
+        for turn in range(2):
+            (directory / "queue" / f"{turn}.ready").write_bytes(b"x")
+            began = time.monotonic_ns()
+            words = [command, "run", "queue", "--to", "output", *options]
+            measuring.run(*words, cwd=directory)
+            spent = int((directory / "claimed_at").read_text()) - began
+        return Sample(spent)
+
+    tree = measuring.ROOT
+    put = timed(command, "put", "{directory}/queue", "{directory}/document")
+    status = timed(command, "status", "{directory}/queue")
     return [
-        Contender(PYTHON, timed(sys.executable, "-c", "pass")),
-        Contender(PUT, put, prepare),
+        Contender(PYTHON, timed(sys.executable, "-c", "pass"), prepare),
+        Contender(PUT, put, prepare, tree=tree),
+        Contender(STATUS, status, prepare, tree=tree),
+        Contender(RUN, to_first_claim, prepare, tree=tree),
     ]

@@ -3,7 +3,7 @@
 Exception
 ├── QueueError                   what was asked cannot be done; carries an exit code
 │   ├── BadDocid                 a name that may not be a docid                        65
-│   ├── BadArgument              a value that cannot be meant                           2
+│   ├── BadArgument              a value that makes no sense                            2
 │   ├── NotFound                 no such queue, no such document                       66
 │   ├── AlreadyThere             a waiting item would have been clobbered              73
 │   ├── QueueClosed              submitting into a queue that is `done`                73
@@ -71,7 +71,7 @@ class BadDocid(QueueError):
 
 
 class BadArgument(QueueError):
-    """A value that cannot be meant."""
+    """A value that makes no sense."""
 
     exit_code = 2
 

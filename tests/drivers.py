@@ -48,8 +48,8 @@ class Ended(NamedTuple):
     counters: Counters = Counters()
 
 
-# What is done to a document: a function, or how `--call` names one, or a command.
-Does = Callable[..., object] | str | Sequence[str]
+# What is done to a document: a function, or how `--call` names one, or a command, or a processor.
+Does = Callable[..., object] | str | Sequence[str] | Processor
 
 
 # Called in the driver's process before anything else.
@@ -118,6 +118,8 @@ def _drive(orders: Orders, answer: Connection) -> None:
     processor: Processor | Callable[..., object]
     if isinstance(does, str):
         processor = load(does)
+    elif isinstance(does, Processor):
+        processor = does
     else:
         processor = does if callable(does) else CommandProcessor(does)
     options = msgspec.convert(dict(orders.options), Options)

@@ -203,11 +203,14 @@ def read_events(path: str) -> list[Event]:
 def describe(event: Event) -> str:
     """One line for a person; nothing in it can steer a terminal."""
     who = event.driver or event.stage
-    how = [event.message] if event.message else []
+    end = []
     if event.exit_code is not None:
-        how.append(f"exit code {event.exit_code}")
+        end.append(f"exit code {event.exit_code}")
     if event.signal is not None:
-        how.append(f"ended by {event.signal}")
+        end.append(f"ended by {event.signal}")
+    # Most messages say it already.
+    how = [event.message] if event.message else []
+    how += [one for one in end if one not in event.message]
     words = " ".join(filter(None, (who, event.event)))
     line = f"{words}: {', '.join(how)}" if how else words
     return "".join(

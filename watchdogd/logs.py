@@ -22,6 +22,16 @@ _STDOUT, _STDERR = 1, 2
 
 def open_log(path: str, size: int, keep: int) -> int:
     """A descriptor to append to; a log that has grown to its size is rotated first."""
+    fd, grown = _open_file(path)
+    if grown < size or not rotate(path, keep):
+        return fd
+    os.close(fd)
+    fd, _ = _open_file(path)
+    return fd
+
+
+def _open_file(path: str) -> tuple[int, int]:
+    """A descriptor to append to, and how many bytes are there already."""
     try:
         fd = os.open(path, _APPEND, 0o644)
     except OSError as error:
@@ -33,13 +43,10 @@ def open_log(path: str, size: int, keep: int) -> int:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        if found.st_size >= size and rotate(path, keep):
-            os.close(fd)
-            fd = os.open(path, _APPEND, 0o644)
     except BaseException:
         os.close(fd)
         raise
-    return fd
+    return fd, found.st_size
 
 
 def rotate(path: str, keep: int) -> bool:

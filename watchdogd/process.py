@@ -131,8 +131,10 @@ def spawn(
         opened.append(null)
         given = (stdin, null if stdout is None else stdout, null if stderr is None else stderr)
         # None of them may be among 0 to 2, where one would be overwritten before it is copied.
-        moved = [_above(fd) for fd in given]
-        opened += moved
+        moved = []
+        for fd in given:
+            moved.append(_above(fd))
+            opened.append(moved[-1])
         pid = launch(argv, environ, moved, keep)
     finally:
         for fd in opened:
@@ -187,8 +189,12 @@ def _ended(pidfd: int) -> bool:
 def _readable(data: bytes) -> int:
     """A descriptor from which this can be read."""
     fd = os.memfd_create("order", os.MFD_CLOEXEC)
-    os.write(fd, data)
-    os.lseek(fd, 0, os.SEEK_SET)
+    try:
+        os.write(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 

@@ -118,6 +118,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     reload_error: str = ""
     # Serials of the requests in `.watchdogd/` that were dealt with: whoever made one can wait.
     served: tuple[str, ...] = ()
+    # What ended the watchdog itself, and where its report is; "" when it left as it was asked.
+    crash: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
     # What this host gives the pipeline; None when there is no bound.

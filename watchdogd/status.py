@@ -108,6 +108,27 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     )
 
 
+def last_word(watchdog: "Supervisor", crash: str) -> HostReport:
+    """A watchdog that an error has ended: of nothing but what it knew when it began, for the rest
+    may be what is wrong."""
+    pipeline = watchdog.pipeline
+    return HostReport(
+        host=watchdog.host,
+        pid=os.getpid(),
+        identity=identify(os.getpid()),
+        started_at=watchdog.started_at,
+        at=time.time(),
+        beat=watchdog.beat + 1,
+        pipeline=pipeline.file,
+        name=pipeline.name,
+        root=pipeline.root,
+        local=watchdog.local,
+        adopt=pipeline.adopt,
+        state="stopped",
+        crash=crash,
+    )
+
+
 def in_a_line(watchdog: "Supervisor") -> str:
     """All of it, for a service manager."""
     living = sum(slot.process is not None for slot in watchdog.stages.slots)

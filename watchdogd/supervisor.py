@@ -37,7 +37,7 @@ from watchdogd.report import State, encode
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Errands, Request
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line
+from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
 from watchdogd.wishes import Wishes
 
@@ -47,6 +47,8 @@ _LONGEST_SLEEP = 5.0
 _RECOVER_EVERY = 5.0
 # How long the end waits for the eyes to see it.
 _LAST_LOOK = 5.0
+# How many looks in a row must see all stages drained before a drain is over.
+_DRAINED_LOOKS = 2
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -93,6 +95,8 @@ class Supervisor:
         self.remarks: tuple[str, ...] = ()
         # How often this watchdog has told how it is.
         self.beat = 0
+        # How many looks in a row have seen all stages drained.
+        self._drained_looks = 0
         # Why a drain was given up.
         self.hopeless: str | None = None
 
@@ -186,10 +190,20 @@ class Supervisor:
             if not self._begun:
                 self.stages.begin()
         self._begun = True
-        still_open = sight.open_among(self.pipeline.sources)
-        if self.drain and still_open and not sight.trouble:
-            # Again with each look: eyes that were asked before may have ended before they did it.
-            self._lookout.send(Errands(close=still_open))
+        if self.drain and not self._leaving:
+            self._see_empty()
+
+    def _see_empty(self) -> None:
+        """Leave when all stages were seen drained by two looks in a row: what one look does not see
+        in one queue may have come there from another that was looked at before. No queue is closed:
+        more may come tomorrow."""
+        nothing_left = self.stages.empty and not self.outlook.sight.trouble
+        self._drained_looks = self._drained_looks + 1 if self.stages.drained else 0
+        if nothing_left and self._drained_looks >= _DRAINED_LOOKS:
+            self.stages.finish()
+            self._leave()
+        elif nothing_left:
+            self._lookout.send(Errands(look=True))
 
     def _recover(self, now: float) -> None:
         """What dead drivers left where no driver lives: the living see to it by themselves."""
@@ -218,14 +232,16 @@ class Supervisor:
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
         self.wishes.serve(request.serial)
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str = "") -> None:
         """Stages from the first to the last: each driver finishes what it has at hand."""
         if self._leaving:
             return
         self._leaving = True
         self._notifier.stopping()
         self._notifier.extend(self.stages.grace + _MARGIN)
-        self._herald.say("note", f"leaving because of {why}; a second signal hurries the documents")
+        if why:
+            words = f"leaving because of {why}; a second signal hurries the documents"
+            self._herald.say("note", words)
         self.stages.leave()
 
     # Reload
@@ -296,3 +312,10 @@ class Supervisor:
         last = Errands(recover=queues if killed else (), look=True, farewell=True)
         self._tell(last, time.monotonic())
         self.outlook.listen_to_the_end(_LAST_LOOK)
+
+    def crashed(self, words: str) -> None:
+        """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
+        self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        report = msgspec.Raw(encode(last_word(self, words)))
+        if self._lookout.send(Errands(publish=report, farewell=True)):
+            self.outlook.listen_to_the_end(_LAST_LOOK)

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked
 from queuedriver.format.decoding import decode
 from queuedriver.pipeline.complaints import Slip
 from queuedriver.pipeline.model import Pipeline
-from queuedriver.processors.base import MARKER
-from queuedriver.processors.children import KILL_WAIT, Tail, kill_marked
+from queuedriver.processors.child import Tail
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.trying import Order, Outcome, last_lines
 
@@ -66,7 +66,7 @@ def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
         for trial in running:
             trial.end()
         # And what has left its process group.
-        kill_marked(marker)
+        kill_marked([marker])
     return Trials(tuple(slips), tuple(slow))
 
 

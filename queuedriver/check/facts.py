@@ -114,6 +114,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     next_due: int = 0
     given_up: int = 0
     controls: tuple[str, ...] = ()
+    # Documents in a queue that is closed.
+    closed_over: int = 0
 
     @property
     def living(self) -> bool:

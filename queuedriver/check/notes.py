@@ -50,6 +50,14 @@ def _control(facts: Facts) -> Iterator[Finding]:
         yield note("control", name, words)
 
 
+def _closed_queue(facts: Facts) -> Iterator[Finding]:
+    if facts.closed_over and not facts.living:
+        verb = "waits" if facts.closed_over == 1 else "wait"
+        count = format_count(facts.closed_over, "document")
+        message = f"{count} {verb} in a closed queue, and no driver is alive: start one, or reopen"
+        yield note("closed-queue", "done", message)
+
+
 NOTES: dict[str, Callable[[Facts], Iterator[Finding]]] = {
     "foreign-file": _foreign_file,
     "same-docid": _same_docid,
@@ -57,4 +65,5 @@ NOTES: dict[str, Callable[[Facts], Iterator[Finding]]] = {
     "silent-driver": _silent_driver,
     "failed-twice": _given_up,
     "control": _control,
+    "closed-queue": _closed_queue,
 }

@@ -109,6 +109,7 @@ class _Look:
             next_due=seen.next_due,
             given_up=seen.given_up,
             controls=tuple(name for name, there in in_control if there),
+            closed_over=self._queue.listing(self._now).unfinished if controls.done else 0,
             wrong_types=tuple(self._shelves.wrong_types),
             elsewhere=tuple(self._shelves.elsewhere),
             scraps=(*self._shelves.scraps, *seen.scraps),

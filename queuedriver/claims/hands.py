@@ -14,7 +14,7 @@ import msgspec
 from queuedriver.claims.document import Document
 from queuedriver.claims.handoff import Claim, Completion
 from queuedriver.claims.lane import Lane
-from queuedriver.claims.outcomes import Failed, Postponed, Setback, from_exception
+from queuedriver.claims.outcomes import Doubted, Failed, Postponed, Setback, from_exception
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.claims.picking import Candidate
 from queuedriver.claims.setbacks import Fate
@@ -119,7 +119,7 @@ class Hands:
             self.abandon(job, trouble)
             raise
 
-    def end_by(self, job: Job, setback: Setback) -> None:
+    def end_by(self, job: Job, setback: Setback | Doubted) -> None:
         """The same, for whoever knows already what it means."""
         try:
             self._end_by(job, setback)
@@ -127,8 +127,8 @@ class Hands:
             self.abandon(job, trouble)
             raise
 
-    def _end_by(self, job: Job, setback: Setback) -> None:
-        if isinstance(setback, Failed):
+    def _end_by(self, job: Job, setback: Setback | Doubted) -> None:
+        if isinstance(setback, Failed | Doubted):
             # Before what it wrote is removed: that may be what the disk is full of.
             _check_room(job.lane.handoff.targets)
         job.outputs.discard()
@@ -179,11 +179,12 @@ def _let_go(job: Job, reason: str) -> None:
         handoff.settle_report(claim.docid, claim.token)
 
 
-def _apply(lane: Lane, claim: Claim, setback: Setback) -> Fate:
+def _apply(lane: Lane, claim: Claim, setback: Setback | Doubted) -> Fate:
     now = time.time()
-    if isinstance(setback, Failed):
+    if isinstance(setback, Failed | Doubted):
         claimed_at = names.parse_token(claim.token).claimed_at
-        return lane.setbacks.charge(claim, setback.failure, claimed_at, now)
+        blame = lane.setbacks.charge if isinstance(setback, Failed) else lane.setbacks.take_back
+        return blame(claim, setback.failure, claimed_at, now)
     if isinstance(setback, Postponed):
         return lane.setbacks.postpone(claim, setback.after, setback.reason, now)
     return lane.setbacks.release(claim, setback.reason)

@@ -56,6 +56,12 @@ class Released(msgspec.Struct, frozen=True):
 Setback = Failed | Postponed | Released
 
 
+class Doubted(msgspec.Struct, frozen=True):
+    """Given back uncharged, as others were at hand beside it; charged when it is the third time."""
+
+    failure: Failure
+
+
 def from_exception(error: BaseException) -> Setback:
     """What a processor meant by raising this."""
     match error:

@@ -32,11 +32,11 @@ from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
+from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
 from queuedriver.format.records import read_hidden_reports
-from queuedriver.processors.children import kill_marked
 
 # How long an orphan is kept for whoever may still want to publish it.
 KEEP = 7 * 86400.0

@@ -13,8 +13,9 @@ from queuedriver.disk.journal import Journal
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Report
 
-# The third time that a host goes down, a lease expires or we kill a driver under one document,
-# the document is charged: one that panics hosts must end too.
+# The third time that a host goes down, a lease expires, we kill a driver under one document, or a
+# worker is lost that had it among others, the document is charged: one that panics hosts must end
+# too.
 UNCOUNTED_STRIKES = 3
 
 Fate = Literal["failed", "discarded", "released", "later", "revoked"]

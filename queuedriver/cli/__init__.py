@@ -1,8 +1,8 @@
 """The command `queuedriver`: its commands, and where they are. How it runs is `program`'s."""
 
-from queuedriver.cli.program import Command, Program, describe, say
+from queuedriver.cli.program import Command, Program, describe, say, say_some
 
-__all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say"]
+__all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say", "say_some"]
 
 COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
@@ -18,7 +18,8 @@ COMMANDS = {
     "pause": Command("operate", "pause", "Let the drivers of a queue claim nothing new."),
     "resume": Command("operate", "resume", "Undo pause and quit."),
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),
-    "close": Command("operate", "close", "Say that nothing more will be submitted."),
+    "close": Command("operate", "close", "Say that nothing more will be submitted, for good."),
+    "reopen": Command("operate", "reopen", "Undo close."),
     "broker": Command("broker", "broker", "Deal documents to workers that do not mount the queue."),
     "worker": Command("worker", "worker", "Process what a broker deals."),
     "client": Command("client", "client", "Bring files to a broker, and take back the answers."),

@@ -2,14 +2,30 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import typer
-
-from queuedriver.errors import BadArgument, NotPermitted, is_trouble, trouble
+from queuedriver.cli import say
+from queuedriver.errors import (
+    BadArgument,
+    ConfigError,
+    NotPermitted,
+    QueueError,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format.units import parse_duration, parse_size
 from queuedriver.operating.queue import Queue
+
+if TYPE_CHECKING:
+    from queuedriver.options import Options
+
+
+class Declined(QueueError):
+    """Somebody was asked, and does not mean it."""
+
+    exit_code = 1
 
 
 def duration(option: str, text: str) -> float:
@@ -28,16 +44,31 @@ def size(option: str, text: str) -> int:
         raise BadArgument(f"{option}: {error}") from None
 
 
-def docids(given: Iterable[str]) -> list[str]:
-    """The docids of a command line, each once; `-` stands for those on stdin, one a line."""
-    found: list[str] = []
-    for one in given:
-        if one == "-":
-            lines = sys.stdin.buffer.read().split(b"\n") if sys.stdin else []
-            found += [os.fsdecode(line) for line in lines if line]
-        else:
-            found.append(one)
-    return list(dict.fromkeys(found))
+def checked(options: "Options") -> "Options":
+    """Return the options themselves; what cannot be meant was a slip of the command line."""
+    from queuedriver.format.settings import check_publish
+
+    try:
+        check_publish(options.publish)
+        return options.check()
+    except ConfigError as error:
+        raise BadArgument(str(error)) from None
+
+
+def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
+    """Return the names in a file, each with a separator after it; `-` is stdin."""
+    if path != "-":
+        with open(path, "rb") as file:
+            data = file.read()
+    else:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+    return [os.fsdecode(line) for line in data.split(separator) if line]
+
+
+def warn_of(queue: Queue) -> None:
+    """Say that a queue is closed, paused or told to quit, and what to type."""
+    for word, meaning in queue.controls().meanings(queue.path):
+        say(f"{queue.path} is {word}: {meaning}")
 
 
 def confirm(what: str, yes: bool) -> None:
@@ -46,8 +77,10 @@ def confirm(what: str, yes: bool) -> None:
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         raise BadArgument(f"{what}: say --yes if that is meant")
-    if not typer.confirm(f"{what}?", err=True):
-        raise typer.Exit(1)
+    print(f"{what}? [y/N]: ", end="", file=sys.stderr, flush=True)
+    # To end the input is to decline.
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("nothing was changed")
 
 
 @contextmanager

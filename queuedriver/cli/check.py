@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.check import check as checking
 from queuedriver.check.facts import Finding
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
@@ -17,11 +17,11 @@ _BROKEN = 1
 
 
 def check(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")],
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be repaired without losing anything.")
+        bool, Option("--repair", help="Repair what can be repaired without losing anything.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
 ) -> int:
     """Name every broken rule of a queue.
 

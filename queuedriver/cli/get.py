@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
-from queuedriver.cli import say
+from queuedriver.cli import say, say_some
+from queuedriver.cli.arguments import warn_of
 from queuedriver.cli.run import drive
+from queuedriver.cli.words import Argument, Option
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import PermanentError, ProcessorFailed
@@ -19,14 +19,13 @@ from queuedriver.format.event import Event
 from queuedriver.format.names import PRIVATE
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events
-from queuedriver.operating.queue import JOURNAL
+from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 
 # One sync of the file system serves so many documents.
 _BATCH = 32
 # To be killed while it is copied is no fault of a document's.
 _RETRIES = 10
-_SHOWN = 20
 
 
 class Collect:
@@ -60,25 +59,25 @@ class Collect:
 
 
 def get(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to empty.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue to empty.")],
     dest: Annotated[
-        str, typer.Argument(metavar="DEST", help="The directory for the files; made if missing.")
+        str, Argument(metavar="DEST", help="The directory for the files; made if missing.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more, until the queue is closed.")
+        bool, Option("--follow", help="Wait for more, until the queue is closed.")
     ] = False,
     durable: Annotated[
-        bool, typer.Option(help="Make files survive a power cut before they leave the queue.")
+        bool, Option(help="Make files survive a power cut before they leave the queue.")
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was collected.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what was collected.")] = False,
 ) -> int:
     """Collect what a queue holds as plain files, each exactly once.
 
     Each document that waits in QUEUE becomes a file in DEST, named by its docid, and leaves the
     queue. While it is copied its name ends in .writing. A file of the same name is never
-    overwritten: the second gets a name of its own, <docid>~<serial>, and is named at the end. Any
-    number may collect at once, and one that is killed is finished by the next.
+    overwritten: the second gets a name of its own, <stem>~<serial>.<ext>, and is named at the end.
+    Any number may collect at once, and one that is killed is finished by the next.
     """
     options = Options(
         drain=not follow,
@@ -90,6 +89,9 @@ def get(
     )
     driver = Driver(queue, Collect(), dest, options=options)
     started_at = time.time()
+    if not quiet:
+        with Queue.open(queue) as opened:
+            warn_of(opened)
     left = drive(driver, [queue], quiet)
     collected = _collected(queue, driver.id, started_at)
     if not quiet:
@@ -115,10 +117,8 @@ def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]
 
 def _summarize(left: Left, collected: Sequence[tuple[Event, str]], dest: str) -> None:
     second = [(one.docid, name) for one, name in collected if name != one.docid]
-    for docid, name in second[:_SHOWN]:
-        say(f"there was a {docid!r} in {dest} already; this one is {name!r}")
-    if len(second) > _SHOWN:
-        say(f"and {format_count(len(second) - _SHOWN, 'more file')} likewise")
+    there = f"in {dest} already; this one is"
+    say_some([f"there was a {docid!r} {there} {name!r}" for docid, name in second], "file")
     words = f"{format_count(len(collected), 'file')} collected in {dest}"
     if left.counters.discarded:
         words += f", {left.counters.discarded:,} discarded: they were not files"

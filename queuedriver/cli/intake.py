@@ -10,17 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
-from queuedriver.cli import describe, say
+from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.errors import AlreadyThere, BadArgument
-from queuedriver.format import names
-from queuedriver.format.units import format_count
 from queuedriver.operating.queue import JOURNAL, Queue
-from queuedriver.operating.submission import Submitted
+from queuedriver.operating.submission import Submitted, entering_name
 
-# More messages of one kind than this tell nobody more.
-_SHOWN = 20
 _CANNOT_CREATE = 73
 _NOT_PERMITTED = 77
 
@@ -39,12 +35,6 @@ class Terms(NamedTuple):
     durable: bool = True
     due: float | None = None
 
-    def name(self, docid: str) -> str:
-        """The name a document enters under."""
-        if self.due is None:
-            return names.waiting_name(docid, 0)
-        return names.later_name(docid, 0, int(self.due))
-
 
 class Intake:
     """Submits to one queue, and remembers what became of each."""
@@ -56,8 +46,8 @@ class Intake:
         self._journal = Journal(os.path.join(queue.private.path, JOURNAL), submitter(host), host)
         self._entered: list[Submitted] = []
         self._refused: list[str] = []
-        # In the queue, but where they came from too.
-        self._left: list[tuple[str, str]] = []
+        # Files that are in the queue, but where they came from too; in words.
+        self._left: list[str] = []
 
     def read(self, docid: str) -> None:
         """Submit what comes on stdin."""
@@ -95,7 +85,8 @@ class Intake:
             try:
                 os.unlink(path)
             except OSError as error:
-                self._left.append((path, describe(error)))
+                why = describe(error)
+                self._left.append(f"{path!r} is in the queue, but could not be taken away: {why}")
 
     def close(self) -> None:
         self._journal.close()
@@ -104,14 +95,14 @@ class Intake:
 
     def exit_code(self, wanted: int) -> int:
         """Say what is not as it was wanted."""
-        for docid in self._refused[:_SHOWN]:
-            say(f"{docid!r} waits in {self._queue.path} already; use --replace, or another docid")
-        if len(self._refused) > _SHOWN:
-            say(f"and {format_count(len(self._refused) - _SHOWN, 'more document')} likewise")
+        where = f"waits in {self._queue.path} already; use --replace, or another docid"
+        say_some([f"{docid!r} {where}" for docid in self._refused], "document")
         if self._refused:
             self.say_how_many(wanted)
-        for path, reason in self._left[:_SHOWN]:
-            say(f"{path!r} is in the queue, but could not be taken away: {reason}")
+        say_some(self._left, "file")
+        if self._queue.controls().done:
+            say(f"{self._queue.path} was closed meanwhile; put --reopen goes on with it")
+            return _CANNOT_CREATE
         if self._refused:
             return _CANNOT_CREATE
         return _NOT_PERMITTED if self._left else 0
@@ -146,7 +137,7 @@ class Intake:
         target = self._queue.directory
         for source in sources:
             where, name = os.path.split(source.path)
-            parent, final = parents[where or "."], self._terms.name(source.docid)
+            parent, final = parents[where or "."], entering_name(source.docid, self._terms.due)
             try:
                 if self._terms.replace:
                     parent.rename_over(name, final, target)

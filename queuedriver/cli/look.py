@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
     escape_name,
@@ -20,6 +20,7 @@ from queuedriver.cli.render import (
     write_json,
     write_json_line,
 )
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
@@ -28,15 +29,15 @@ from queuedriver.operating.document_view import DocumentView, docid_of, explain,
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 
-QueuePath = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
+QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[
-    str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+    str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print for programs.")]
+AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
 
 
 def status(
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE…", help="Directories of queues.")],
+    queues: Annotated[list[str], Argument(metavar="QUEUE…", help="Directories of queues.")],
     as_json: AsJson = False,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.
@@ -60,9 +61,9 @@ def list_items(
     queue: QueuePath,
     state: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATE", help="Only these; may be given more than once."),
+        Option(metavar="STATE", help="Only these; may be given more than once."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
 ) -> None:
     """List the documents of a queue, one a line, in the order of the directory.
 
@@ -123,6 +124,8 @@ def _document(queue: str, text: str) -> Iterator[DocumentView]:
     """What is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
         seen = gather(opened, docid_of(text))
+        if seen.unknown and (docid := extended(opened, seen.docid)):
+            seen = gather(opened, docid)
         if seen.unknown:
             raise NotFound(
                 f"no document {seen.docid!r} is or was in {seen.queue}; "

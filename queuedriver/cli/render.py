@@ -12,8 +12,11 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TextIO
 
+from queuedriver.format.units import format_count
+
 # What `--json` documents are; raised when a field changes its meaning or goes.
 VERSION = 1
+_MOST = 20
 _GAP = "  "
 _ELLIPSIS = "…"
 
@@ -66,6 +69,14 @@ def _take(text: str, columns: int) -> str:
         if taken > columns:
             return text[:index]
     return text
+
+
+def some(lines: Sequence[str], noun: str) -> list[str]:
+    """Return the first lines of one kind, and how many more there are: all of them tell nobody
+    more."""
+    more = len(lines) - _MOST
+    rest = [f"and {format_count(more, f'more {noun}')} likewise"] if more > 0 else []
+    return [*lines[:_MOST], *rest]
 
 
 class Paint(NamedTuple):

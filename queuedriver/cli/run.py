@@ -3,125 +3,63 @@
 import faulthandler
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
+from queuedriver.cli.arguments import checked, warn_of
+from queuedriver.cli.words import Argument, Option, Row, row
 from queuedriver.driving.driver import Driver, Left
-from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
-from queuedriver.format.settings import check_publish
 from queuedriver.format.units import format_count
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from queuedriver.options import rows as said_of
 from queuedriver.processors.base import Processor
 
-# Options that are written as durations and as sizes.
-_DURATIONS = ("retry_delay", "timeout", "hard_after", "grace", "max_age")
-_SIZES = ("max_output_bytes", "max_memory")
 
-_Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT...", help="Queues to take from, the first first.")
-]
-_To = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."
-    ),
-]
-_Id = Annotated[
-    str | None, typer.Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
-]
-_Call = Annotated[
-    str | None,
-    typer.Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function, or a plug-in by name."),
-]
-_Command = Annotated[
-    str | None,
-    typer.Option(metavar="WORDS", help="Run a program per document: 'tool {input} {output}'."),
-]
-_Server = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
-]
-_Drain = Annotated[bool, typer.Option("--drain", help="Leave when the queue is empty.")]
-_Retries = Annotated[
-    int, typer.Option(metavar="N", help="How often a document is tried again after it failed.")
-]
-_RetryDelay = Annotated[str, typer.Option(metavar="TIME", help="How long to wait before that.")]
-_Timeout = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a document may take, as in 10min.")
-]
-_HardAfter = Annotated[
-    str, typer.Option(metavar="TIME", help="How much later the driver is ended if it hangs.")
-]
-_Grace = Annotated[
-    str, typer.Option(metavar="TIME", help="How long it may take once asked to leave.")
-]
-_Order = Annotated[
-    Literal["fair", "age", "name"],
-    typer.Option(help="In which order; age and name cost a full listing each time."),
-]
-_Batch = Annotated[
-    int, typer.Option(metavar="N", help="How many documents a call gets, as a list.")
-]
-_Publish = Annotated[
-    str, typer.Option(metavar="NAME", help="Names of outputs; {docid} and {stem} may be used.")
-]
-_Existing = Annotated[
-    Literal["keep", "replace"], typer.Option(help="What becomes of an output of the same name.")
-]
-_MaxOutputItems = Annotated[
-    int | None, typer.Option(metavar="N", help="Claim nothing while so much waits in an output.")
-]
-_MaxOutputBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The same in bytes, as in 1GB.")
-]
-_MaxDocuments = Annotated[
-    int | None, typer.Option(metavar="N", help="Leave, to be started anew, after about N.")
-]
-_MaxAge = Annotated[str | None, typer.Option(metavar="TIME", help="The same after a while.")]
-_MaxMemory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The same when it uses more memory.")
-]
-_Durable = Annotated[bool, typer.Option(help="Make every promise hold over a power cut.")]
-_Archive = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Keep finished inputs there; else they go.")
-]
-_Poll = Annotated[bool, typer.Option("--poll", help="Never rely on inotify.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what happened at the end.")]
+def _rows() -> Iterator[Row]:
+    """Return the rows of the options that a driver is told."""
+    usual = Options()
+    for name, (kind, said) in said_of(Options).items():
+        default = getattr(usual, name)
+        # What is off anyway needs no flag that says so.
+        flags = (f"--{name.replace('_', '-')}",) if default is False else ()
+        yield row(name, kind, Option(*flags, metavar=said.unit, help=said.help), default)
+
+
+_DRIVING = tuple(_rows())
 
 
 def run(
-    inputs: _Inputs,
-    to: _To = None,
-    id: _Id = None,
-    call: _Call = None,
-    command: _Command = None,
-    server: _Server = None,
-    drain: _Drain = False,
-    retries: _Retries = 1,
-    retry_delay: _RetryDelay = "0s",
-    timeout: _Timeout = None,
-    hard_after: _HardAfter = "30s",
-    grace: _Grace = "60s",
-    order: _Order = "fair",
-    batch: _Batch = 1,
-    publish: _Publish = "{docid}.ready",
-    existing: _Existing = "keep",
-    max_output_items: _MaxOutputItems = None,
-    max_output_bytes: _MaxOutputBytes = None,
-    max_documents: _MaxDocuments = None,
-    max_age: _MaxAge = None,
-    max_memory: _MaxMemory = None,
-    durable: _Durable = False,
-    archive: _Archive = None,
-    poll: _Poll = False,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    inputs: Annotated[
+        list[str], Argument(metavar="INPUT...", help="Queues to take from, the first first.")
+    ],
+    to: Annotated[
+        list[str] | None,
+        Option("--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."),
+    ] = None,
+    id: Annotated[
+        str | None, Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
+    ] = None,
+    call: Annotated[
+        str | None,
+        Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function, or a plug-in by name."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        Option(metavar="WORDS", help="Run a program per document: 'tool {input} {output}'."),
+    ] = None,
+    server: Annotated[
+        str | None, Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
+    ] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what happened at the end.")] = False,
+    **driving: Annotated[Any, _DRIVING],
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
@@ -138,15 +76,18 @@ def run(
     Exit codes:
       0   it was asked to leave, or all there was is done
       1   --drain: finished, but documents were discarded
-      2   the arguments cannot be meant
+      2   wrong usage
       66  no such queue          69  another driver has the id
       73  an output is a file    74  the file system fails
       75  --drain: only documents that are not due yet are left, or
           the outputs are full and nobody empties them
       77  not permitted          78  this can never work: see the message
     """
-    given = {name: value for name, value in locals().items() if name in Options.__struct_fields__}
-    options = _options(given)
+    options = checked(Options(**driving))
+    if not quiet:
+        for path in inputs:
+            with Queue.open(path) as queue:
+                warn_of(queue)
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()
@@ -198,19 +139,6 @@ def summary(left: Left) -> str:
     if left.counters.discarded:
         words.append(f"{left.counters.discarded:,} discarded")
     return ", ".join(words)
-
-
-def _options(given: dict[str, Any]) -> Options:
-    """What the driver is told, or BadArgument."""
-    for names, parse in ((_DURATIONS, duration), (_SIZES, size)):
-        for name in names:
-            if given[name] is not None:
-                given[name] = parse(f"--{name.replace('_', '-')}", given[name])
-    try:
-        check_publish(given["publish"])
-        return Options(**given).check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None
 
 
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:

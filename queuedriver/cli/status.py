@@ -8,6 +8,7 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
+from queuedriver.operating.queue import Controls
 from queuedriver.operating.queue_view import DriverView, QueueView
 
 # Always shown, also when there is nothing in them.
@@ -86,7 +87,7 @@ def _row(seen: QueueView) -> tuple[str, ...]:
 def _state(seen: QueueView) -> str:
     words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
     if seen.done:
-        words.append("done")
+        words.append("closed")
     return " ".join(words)
 
 
@@ -106,14 +107,12 @@ def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
 
 
 def _loud(seen: QueueView, paint: Paint) -> str:
-    shown = escape_name(seen.queue)
-    words = []
-    if seen.paused:
-        words.append(f"PAUSED: nothing is claimed before queuedriver resume {shown}")
-    if seen.quit:
-        words.append(f"QUIT: drivers leave, and none stays before queuedriver resume {shown}")
-    if seen.done:
-        words.append("done: nothing more comes" + (", and drained" if _drained(seen) else ""))
+    controls = Controls(seen.done, seen.paused, seen.quit)
+    words = [f"{word}: {why}" for word, why in controls.meanings(escape_name(seen.queue))]
+    if seen.done and _drained(seen):
+        words[-1] = "closed, and drained: nothing more comes"
+    elif seen.done and not seen.living:
+        words.append("documents wait in a closed queue, and no driver is alive")
     return "".join(f"  {paint.loud(word)}" for word in words)
 
 

@@ -51,7 +51,8 @@ def register(
         if any(lane.queue.directory.present(names.QUIT) for lane in crew.lanes):
             limits.leave("quit", QUIT_FILE)
 
-    beats = Heartbeat(registration, directories, report, interval, look, options.durable)
+    durable = any(lane.handoff.settings.durable for lane in crew.lanes)
+    beats = Heartbeat(registration, directories, report, interval, look, durable)
     beats.start()
     return beats
 

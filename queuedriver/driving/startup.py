@@ -91,9 +91,10 @@ def assemble(
         owner = Owner(driver, salt, observer.me.host, held)
         lanes = []
         for queue in queues:
-            settings = _settings(queue, targets, options)
             with our_directories(queue):
-                _agree(queue, settings, driver, observer)
+                have = queue.settings()
+                settings = _settings(queue, have, targets, options)
+                _agree(queue, have, settings, driver, observer)
                 _check_landmarks(queue, settings, targets)
                 lane = Lane(
                     queue,
@@ -192,8 +193,14 @@ def free_id(queues: Sequence[Queue], observer: Observer) -> str:
     return next(one for one in ids if not any(_holder(queue, one, observer) for queue in queues))
 
 
-def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Settings:
+def _settings(
+    queue: Queue, have: Settings | None, targets: Sequence[Target], options: Options
+) -> Settings:
+    """Return what this driver wants; where it does not mind, what others have agreed on."""
     archive = options.archive
+    durable = options.durable
+    if durable is None:
+        durable = have is not None and have.durable
     return Settings(
         outputs=tuple(os.path.relpath(target.directory.path, queue.path) for target in targets),
         publish=options.publish,
@@ -201,13 +208,14 @@ def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Sett
         retries=options.retries,
         retry_delay=options.retry_delay,
         archive=os.path.relpath(archive, queue.path) if archive else None,
-        durable=options.durable,
+        durable=durable,
     )
 
 
-def _agree(queue: Queue, settings: Settings, driver: str, observer: Observer) -> None:
+def _agree(
+    queue: Queue, have: Settings | None, settings: Settings, driver: str, observer: Observer
+) -> None:
     """Write the settings down, unless claims are about that were made under other ones."""
-    have = queue.settings()
     if have == settings:
         return
     if have is not None:

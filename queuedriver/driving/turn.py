@@ -7,10 +7,11 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands, Job
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
+from queuedriver.claims.outputs import Outputs
 from queuedriver.claims.picking import Candidate
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
-from queuedriver.processors.base import Processor
+from queuedriver.processors.base import BatchProcessor, Processor
 
 
 class Turn:
@@ -128,7 +129,10 @@ class Turn:
         self._limits.begin()
         try:
             batch = [(job.document, job.outputs) for job in jobs]
-            fates = self._processor.process_batch(batch, self._limits)
+            if isinstance(self._processor, BatchProcessor):
+                fates = self._processor.process_batch(batch, self._limits)
+            else:
+                fates = [self._fate(*one) for one in batch]
             return [
                 _unread(job.document) if fate is None else fate
                 for job, fate in zip(jobs, fates, strict=True)
@@ -142,6 +146,15 @@ class Turn:
             job.outputs.discard()
             fates += self._fates([job])
         return fates
+
+    def _fate(self, document: Document, outputs: Outputs) -> BaseException | None:
+        """Process one document of a batch, within a time-out of its own; return what went wrong."""
+        self._limits.begin()
+        try:
+            self._processor.process(document, outputs, self._limits)
+        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+            return error
+        return None
 
 
 def _unread(document: Document) -> ProcessorFailed | None:

@@ -67,8 +67,12 @@ _plain_ready = re.compile(rf"{_PLAIN}\.ready").fullmatch
 _SPLIT_TOKEN = re.compile(
     rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
+# What follows the serial in a second docid, so that `*.json.gz` finds it, too.
+_EXTENSIONS = re.compile(r"(?:\.[A-Za-z0-9]{1,12}){0,2}\Z")
 # No shorter number: `page~1` and `page~2` are docids of their own.
-_SECOND = re.compile(r"(?s)(?P<docid>.+)~(?:[0-9a-f]{18}|[0-9]{19,20})")
+_SECOND = re.compile(
+    rf"(?s)(?P<docid>.+)~(?:[0-9a-f]{{18}}|[0-9]{{19,20}})(?P<ext>{_EXTENSIONS.pattern})"
+)
 # How many names are tried for an item whose own is taken. Serials are unique, bare numbers are not.
 _MOST_SECONDS = 1000
 _EXT = re.compile(r"[A-Za-z0-9]{1,12}")
@@ -139,12 +143,17 @@ def writing_name(docid: str, token: str, ext: str = "") -> str:
 
 
 def second_docid(docid: str, token: str, more: int = 0) -> str:
-    """The docid under which the second of two equal ones is kept: `<docid>~<serial of N>`."""
+    """Return the docid under which the second of two equal ones is kept: `<docid>~<serial of N>`,
+    with the extension at the end."""
     again = _SECOND.fullmatch(docid)
+    first = again["docid"] + again["ext"] if again else docid
+    # Nothing stands before the dot of a name that is all extension.
+    found = _EXTENSIONS.search(first, 1)
+    stem = first[: found.start()] if found else first
     serial = token.rpartition("-")[2].zfill(18)
     if more:
         serial = f"{(int(serial, 16) + more) % 16**18:018x}"
-    return f"{again['docid'] if again else docid}~{serial}"
+    return f"{stem}~{serial}{first[len(stem) :]}"
 
 
 def docids_to_try(docid: str, token: str) -> Iterator[str]:
@@ -235,7 +244,7 @@ def objection(docid: str) -> str | None:
             return "it is not valid UTF-8"
     if length > MAX_DOCID:
         again = _SECOND.fullmatch(docid)
-        length = len(again["docid"].encode()) if again else length
+        length = len((again["docid"] + again["ext"]).encode()) if again else length
         if length > MAX_DOCID:
             return f"it is {length} bytes long, more than {MAX_DOCID}"
     if "/" in docid or "\0" in docid:

@@ -13,7 +13,7 @@ document's records are found by exact names, however many documents have failed.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -34,6 +34,7 @@ _RECORD = re.compile(r"(?s)(?P<docid>[^.].*)\.[0-9]+\.(?:failed[0-9]*|released2?
 _FORMER = re.compile(r"(?s)(?P<docid>[^.].*)\.[A-Za-z0-9_-]{1,51}\.json")
 # How nearly all of them end.
 _USUAL = (".failed.json", ".released.json")
+_TAKEN_BACK = (".released.json", ".released2.json")
 
 _Kind = TypeVar("_Kind")
 _Record = TypeVar("_Record", "Attempt", "Report")
@@ -149,6 +150,13 @@ class Attempts:
     def docids(self) -> set[str]:
         """Of which documents there are records."""
         return {docid for name in self.directory.names() if (docid := docid_of(name))}
+
+    def taken_back(self) -> Iterator[str]:
+        """Which documents were taken back uncharged before; one may be named twice."""
+        for name in self.directory.names():
+            match = _RECORD.fullmatch(name)
+            if match and name.endswith(_TAKEN_BACK):
+                yield match["docid"]
 
     def forget_all(self, docids: Collection[str]) -> None:
         """The same for all documents with these docids, in one listing."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from queuedriver.claims.outcomes import Failed
+from queuedriver.claims.outcomes import Doubted, Failed
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.network.client import Reply
 from queuedriver.protocols import roundrobin, scale0_client
@@ -79,4 +79,6 @@ def _reply(ended: Ended) -> Reply:
     if isinstance(outcome, Done):
         return Reply(ended.id, outcome.results)
     how = outcome.how
-    return Reply(ended.id, (), how.failure.message if isinstance(how, Failed) else how.reason)
+    return Reply(
+        ended.id, (), how.failure.message if isinstance(how, Failed | Doubted) else how.reason
+    )

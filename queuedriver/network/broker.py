@@ -161,10 +161,12 @@ class Broker:
 
     def _desks(self, crew: Crew, service: Service, mint: names.Mint) -> Iterator[Desk]:
         for lane in crew.lanes:
-            requests = Requests(lane.queue, mint, self.options.durable)
+            requests = Requests(lane.queue, mint, lane.handoff.settings.durable)
             requests.load(time.monotonic())
             elsewhere = OtherBrokers(lane, crew.driver)
-            yield Desk(service.name, lane, Line(lane, elsewhere.have), requests)
+            line = Line(lane, elsewhere.have)
+            line.load()
+            yield Desk(service.name, lane, line, requests)
 
     def _pressure(self, crews: Sequence[Crew], observer: Observer) -> BackPressure:
         targets = [target for crew in crews for target in crew.targets]
@@ -325,14 +327,13 @@ class BrokerLoop(Loop):
 
     def _next(self, now: float) -> Candidate | None:
         """The first item of a service for which a worker is ready."""
-        ready = self.dealer.session.ready
         for desk in self._desks:
-            # Filled even if nobody would take anything: that is how the end of a queue is noticed.
-            if desk.line.fill(now) and ready(desk.service):
+            candidate = self.dealer.choose(desk, now)
+            if candidate is not None:
                 self._lane = desk.lane
                 self._desks.remove(desk)
                 self._desks.append(desk)
-                return desk.line.next()
+                return candidate
         return None
 
     def _facts(self, now: float, leaving: str, why: str) -> Seen:
@@ -355,7 +356,7 @@ class BrokerLoop(Loop):
     def _wait(self, seconds: float) -> Woken:
         """Answer what needs no queue as it comes; wake for what does."""
         end = time.monotonic() + seconds
-        ready = self._readiness()
+        ready = self.dealer.readiness()
         while True:
             now = time.monotonic()
             at = self.dealer.next_tick_at()
@@ -372,7 +373,7 @@ class BrokerLoop(Loop):
                 # Nothing waits for anything: let the heartbeats of many come together.
                 time.sleep(_COALESCE)
             wanted = self.dealer.converse(now)
-            if not self._trouble and (wanted or self._readiness() != ready):
+            if not self._trouble and (wanted or self.dealer.readiness() != ready):
                 return "other"
             if now >= end:
                 for desk in self._desks:
@@ -381,8 +382,3 @@ class BrokerLoop(Loop):
 
     def _lines(self) -> Iterator[Line]:
         return (desk.line for desk in self._desks)
-
-    def _readiness(self) -> list[bool]:
-        """For which services somebody would take what waits."""
-        ready = self.dealer.session.ready
-        return [bool(desk.line) and ready(desk.service) for desk in self._desks]

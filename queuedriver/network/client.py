@@ -64,7 +64,8 @@ class Client:
         self._ended: deque[tuple[str, Reply]] = deque()
         # What could not be sent: the connection is not there yet, or not any more.
         self._unsent: deque[Send] = deque()
-        self._unsent_since = 0.0
+        # Since when something is under way, if it is.
+        self._stuck_since: float | None = None
         self._poll = select.poll()
         for fd in transport.fds():
             self._poll.register(fd, select.POLLIN)
@@ -73,8 +74,8 @@ class Client:
         """Each document's name and what became of it, in the order in which they end."""
         waiting = iter(documents)
         more = True
-        while more or self._asked or self._ended or self._unsent:
-            while more and not self._unsent and len(self._asked) < self._parallel:
+        while more or self._asked or self._ended or self._under_way():
+            while more and not self._under_way() and len(self._asked) < self._parallel:
                 document = next(waiting, None)
                 if document is None:
                     more = False
@@ -82,46 +83,57 @@ class Client:
                 self._ask(*document)
             while self._ended:
                 yield self._ended.popleft()
-            if self._asked or self._unsent:
+            if self._asked or self._under_way():
                 self._converse()
+
+    def _under_way(self) -> bool:
+        """Whether something has not left yet: the transport may keep what its socket has no room
+        for, and drops it when it is closed, or when that becomes too much."""
+        return bool(self._unsent) or self._transport.next_tick_at() is not None
 
     def _ask(self, name: str, payload: bytes) -> None:
         now = time.monotonic()
         docid = name if names.objection(name) is None else "document"
         id, effects = self._session.ask(docid, payload, now)
         self._asked[id] = name
-        self._carry_out(effects, now)
+        self._carry_out(effects)
 
     def _converse(self) -> None:
         if not self._transport.pending():
             now = time.monotonic()
-            at = self._session.next_tick_at()
-            seconds = _LONGEST if at is None else min(max(0.0, at - now), _LONGEST)
+            instants = (self._session.next_tick_at(), self._transport.next_tick_at())
+            until = min((one for one in instants if one is not None), default=now + _LONGEST)
+            seconds = min(max(0.0, until - now), _LONGEST)
             self._poll.poll(min(seconds, _SOON if self._unsent else seconds) * 1000)
         now, wall = time.monotonic(), time.time()
         for arrival in self._transport.arrivals():
             if isinstance(arrival, Message):
                 try:
-                    self._carry_out(self._session.receive(arrival.frames, now, wall), now)
+                    self._carry_out(self._session.receive(arrival.frames, now, wall))
                 except RemoteProtocolError as error:
                     self._say(f"the broker sent what it may not: {error}")
         if (at := self._session.next_tick_at()) is not None and at <= now:
-            self._carry_out(self._session.tick(now, wall), now)
-        self._send_again(now)
+            self._carry_out(self._session.tick(now, wall))
+        if (due := self._transport.next_tick_at()) is not None and due <= now:
+            self._transport.tick(now)
+        self._send_again()
+        if not self._under_way():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = now
+        elif now - self._stuck_since > self._timeout:
+            raise Unreachable("no broker answers there; is one running?")
 
-    def _send_again(self, now: float) -> None:
+    def _send_again(self) -> None:
         while self._unsent:
             if not self._transport.send(self._unsent[0].peer, self._unsent[0].frames):
-                if now - self._unsent_since > self._timeout:
-                    raise Unreachable("no broker answers there; is one running?")
                 return
             self._unsent.popleft()
 
-    def _carry_out(self, effects: Sequence[Send | Reply], now: float) -> None:
+    def _carry_out(self, effects: Sequence[Send | Reply]) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 if self._unsent or not self._transport.send(effect.peer, effect.frames):
-                    self._unsent_since = self._unsent_since if self._unsent else now
                     self._unsent.append(effect)
             elif (name := self._asked.pop(effect.id, None)) is not None:
                 self._ended.append((name, effect))

@@ -19,7 +19,7 @@ import msgspec
 
 from queuedriver.claims.hands import Hands, Job
 from queuedriver.claims.lane import Lane
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.outcomes import Doubted, Failed, Failure, Released
 from queuedriver.claims.outputs import Output
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import read_up_to
@@ -164,7 +164,7 @@ class Dealer:
             for effect in effects:
                 if type(effect) is Send:
                     if not self.transport.send(effect.peer, effect.frames):
-                        gone += self.session.gone(effect.peer, now)
+                        gone += self.session.gone(effect.peer, now, effect.claim)
                 elif isinstance(effect, _ON_QUEUES):
                     self._want(effect)
                 elif type(effect) is Close:
@@ -201,10 +201,30 @@ class Dealer:
             else:
                 self._answer(effect, now)
 
+    def choose(self, desk: Desk, now: float) -> Candidate | None:
+        """The next item of a service that somebody would take."""
+        line, session = desk.line, self.session
+        # Filled even if nobody would take anything: that is how the end of a queue is noticed.
+        line.fill(now)
+        session.spare(desk.service, line.suspects_wait)
+        if line.suspects_wait and session.ready(desk.service, alone=True):
+            return line.next_suspect()
+        return line.next() if line.others_wait and session.ready(desk.service) else None
+
+    def readiness(self) -> list[bool]:
+        """For which services somebody would take what waits."""
+        ready = self.session.ready
+        return [
+            (desk.line.suspects_wait and ready(desk.service, alone=True))
+            or (desk.line.others_wait and ready(desk.service))
+            for desk in self._desks.values()
+        ]
+
     def work(self, lane: Lane, candidate: Candidate) -> None:
         """Claim one item and deal it."""
         desk = self._at[lane.queue.path]
-        if not self.session.ready(desk.service):
+        alone = desk.line.is_suspect(candidate)
+        if not self.session.ready(desk.service, alone):
             # Whoever was, when this was chosen, is gone.
             desk.line.put_back(candidate)
             return
@@ -212,7 +232,7 @@ class Dealer:
         if job is None:
             return
         try:
-            work = self._work_of(desk, job)
+            work = self._work_of(desk, job, alone)
         except (ProcessorFailed, OSError) as error:
             # It cannot be read, or not be sent.
             try:
@@ -237,7 +257,7 @@ class Dealer:
             self._hands.tally.worked(0, 1)
         self._send_all(self.session.deal(work, now), now)
 
-    def _work_of(self, desk: Desk, job: Job) -> Work | None:
+    def _work_of(self, desk: Desk, job: Job, alone: bool) -> Work | None:
         """What is to be dealt; None of a request that is answered, and only to be finished."""
         claim, requests = job.claim, desk.requests
         if requests.answered(claim.docid):
@@ -248,7 +268,7 @@ class Dealer:
         if size > self._max_message and (request is None or size > len(payload)):
             message = f"it has {size} bytes; a message may have {self._max_message}"
             raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
-        return Work(claim.token, claim.docid, claim.attempt, payload, desk.service, request)
+        return Work(claim.token, claim.docid, claim.attempt, payload, desk.service, request, alone)
 
     def _finish(self, job: Job, work: int = 0) -> bool:
         """Whether it was still ours to finish."""
@@ -285,6 +305,7 @@ class Dealer:
             raise
         del self._dealt[effect.claim]
         try:
+            self._clear(dealt)
             if self._finish(dealt.job, time.perf_counter_ns() - dealt.began):
                 dealt.desk.requests.finished(reply.docid, now)
         finally:
@@ -316,13 +337,23 @@ class Dealer:
         work = time.perf_counter_ns() - dealt.began
         try:
             if isinstance(effect, Done):
+                self._clear(dealt)
                 self._complete(dealt, effect, work)
             else:
+                if isinstance(effect.how, Doubted):
+                    dealt.desk.line.suspect(dealt.job.claim.docid)
                 self._hands.end_by(dealt.job, effect.how)
                 self._hands.tally.worked(0, 0)
                 dealt.desk.line.wake()
         finally:
             self._hands.put_down(dealt.job)
+
+    def _clear(self, dealt: Dealt) -> None:
+        """It is done. That it was taken back before is nothing its name says, so nobody else would
+        forget it; a crash before it is committed costs it no more than that."""
+        claim, handoff = dealt.job.claim, dealt.job.lane.handoff
+        if dealt.desk.line.clear(claim.docid) and not claim.attempt:
+            handoff.attempts.forget(claim.docid, handoff.inode(claim), 0)
 
     def _complete(self, dealt: Dealt, effect: Done, work: int) -> None:
         job = dealt.job
@@ -382,7 +413,8 @@ def _read(job: Job, most: int) -> tuple[bytes, int]:
 
 
 def _charged(lost: Lost) -> Iterator[SetBack]:
-    """Each document that a lost worker had has failed once."""
+    """Each document that a lost worker had has failed once; unless that is in doubt."""
     message = f"its worker was lost ({lost.why}) while it had the document"
-    how = Failed(Failure(cause="worker-lost", message=message))
+    failure = Failure(cause="worker-lost", message=message)
+    how = Doubted(failure) if lost.doubted else Failed(failure)
     return (SetBack(claim, how) for claim in lost.claims)

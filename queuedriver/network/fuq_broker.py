@@ -293,7 +293,7 @@ class FuqLoop(Loop):
             effect = todo.pop()
             if isinstance(effect, Send):
                 if not self._listener.send(effect.peer, effect.frames):
-                    todo += reversed(self._session.gone(effect.peer, now))
+                    todo += reversed(self._session.gone(effect.peer, now, effect.claim))
             elif isinstance(effect, Finished | SetBack | Lost):
                 self._foreman.end(effect)
                 self._settle()

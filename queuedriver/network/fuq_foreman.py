@@ -14,7 +14,7 @@ import msgspec
 from queuedriver.claims.hands import Hands, Job
 from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import Observer
-from queuedriver.claims.outcomes import Failed, Failure, Released, Setback, from_exception
+from queuedriver.claims.outcomes import Doubted, Failed, Failure, Released, Setback, from_exception
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
@@ -359,7 +359,7 @@ class Foreman:
         if completion.revoked:
             one.scan(self._owner.held)
 
-    def _set_back(self, claim: str, how: Setback) -> None:
+    def _set_back(self, claim: str, how: Setback | Doubted) -> None:
         dealt = self._dealt.get(claim)
         if dealt is None:
             return

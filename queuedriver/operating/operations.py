@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.handoff import ATTEMPTS, Handoff
-from queuedriver.claims.liveness import DRIVERS, LEASE, Observer, Roster, draw_salt
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
@@ -212,8 +212,6 @@ class Recovered(NamedTuple):
 
     events: list[Event]
     unjudged: list[Unjudged]
-    # Seconds after which every driver that is silent is known to be dead.
-    lease: float
 
 
 def recover(
@@ -236,13 +234,7 @@ def recover(
         observer = observer or Observer(lease=lease)
         recoverer = Recoverer(queue.directory, drivers, handoff, setbacks, journal, observer)
         recoverer.recover()
-        roster = recoverer.roster
-        leases = [one.registration.lease for one in roster.owners.values() if one.registration]
-        return Recovered(
-            journal.pending[before:],
-            list(_unjudged(queue, roster)),
-            max([LEASE, *leases]) if lease is None else lease,
-        )
+        return Recovered(journal.pending[before:], list(_unjudged(queue, recoverer.roster)))
 
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:

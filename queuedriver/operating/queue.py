@@ -52,6 +52,17 @@ class Controls(NamedTuple):
     paused: bool = False
     quit: bool = False
 
+    def meanings(self, queue: str) -> list[tuple[str, str]]:
+        """Return a word for each that is there, and what it means and what undoes it."""
+        found = []
+        if self.paused:
+            found.append(("PAUSED", f"nothing is claimed before queuedriver resume {queue}"))
+        if self.quit:
+            found.append(("QUIT", f"no driver stays before queuedriver resume {queue}"))
+        if self.done:
+            found.append(("closed", f"drivers leave when it is empty; queuedriver reopen {queue}"))
+        return found
+
 
 class Queue:
     """One queue directory."""
@@ -155,7 +166,8 @@ class Queue:
         if self.directory.present(names.DONE):
             if not reopen:
                 raise QueueClosed(
-                    f"{self.path} is done: nothing more was to be submitted; use --reopen to go on"
+                    f"{self.path} is closed: nothing more was to be submitted; use --reopen, or "
+                    f"queuedriver reopen {self.path}"
                 )
             self.set_control(names.DONE, wanted=False)
 

@@ -106,7 +106,7 @@ class Submission:
     def _enter(self, docid: str, aside: str) -> Submitted:
         incoming = self._incoming
         try:
-            name = _name(docid, self._due)
+            name = entering_name(docid, self._due)
             if self._replace:
                 incoming.rename_over(aside, name, self._queue)
             else:
@@ -151,7 +151,8 @@ class Submission:
         yield from entered
 
 
-def _name(docid: str, due: float | None) -> str:
+def entering_name(docid: str, due: float | None) -> str:
+    """Return the name under which a document enters: waiting, or not before an instant."""
     if due is None:
         return names.waiting_name(docid, 0)
     # Beyond these a name would be nobody's: negative, or of more digits than the grammar has.

@@ -15,9 +15,9 @@ from typing import Any
 from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs
+from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
-from queuedriver.processors.base import MARKER
 
 ENTRY_POINTS = "queuedriver.processors"
 

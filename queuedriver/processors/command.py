@@ -24,18 +24,22 @@ import os
 import re
 import select
 import shlex
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.processors.children import GRACE, Child, Ended, Tail
-from queuedriver.processors.program import Program, one_by_one, open_null, split_command
+from queuedriver.processors.child import GRACE, Child, Ended, Tail
+from queuedriver.processors.program import (
+    Program,
+    failed,
+    objection_to_output,
+    open_null,
+    split_command,
+)
 
 _DONE = 0
 _PERMANENT = 65
@@ -115,11 +119,6 @@ class CommandProcessor:
             os.close(self._null)
             self._null = -1
 
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return one_by_one(self.process, batch, limits)
-
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
             raise Interrupted(reason)
@@ -170,35 +169,23 @@ class CommandProcessor:
     def _look_at(
         self, slot: OutputSlot, path: str, outputs: Outputs, ended: Ended | None, tail: Tail
     ) -> None:
-        try:
-            mode = os.lstat(path).st_mode
-        except FileNotFoundError:
-            if slot.optional:
-                outputs.forget(path)
-                return
-            what = f"ended well, but did not write {{{slot.word}}}"
-        else:
-            if stat.S_ISREG(mode):
-                return
-            what = f"left something at {{{slot.word}}} that is not a regular file"
-        raise self._failed("bad-answer", what + _last_words(tail), ended, tail)
+        """Raise unless there is an output where the command was to write one."""
+        wrong = objection_to_output(path)
+        if wrong is None:
+            return
+        if not wrong and slot.optional:
+            outputs.forget(path)
+            return
+        what = f"{wrong} at" if wrong else "ended well, but did not write"
+        words = f"{what} {{{slot.word}}}{_last_words(tail)}"
+        raise self._failed("bad-answer", words, ended, tail)
 
     def _failed(self, cause: str, words: str, ended: Ended | None, tail: Tail) -> ProcessorFailed:
-        return ProcessorFailed(
-            Failure(
-                cause=cause,
-                message=f"{self._program.name} {words}",
-                permanent=cause == "permanent",
-                exit_code=ended and ended.exit_code,
-                signal=ended and ended.signal,
-                stderr_tail=tail.text(),
-                peak_memory=ended and ended.peak_memory,
-            )
-        )
+        return failed(cause, f"{self._program.name} {words}", tail.text(), ended)
 
 
 def _last_words(tail: Tail) -> str:
-    """What a program wrote last is usually why it gave up."""
+    """Return what a program wrote last, which is usually why it gave up."""
     return f": {last}" if (last := tail.last_line()) else ""
 
 

@@ -1,4 +1,4 @@
-"""The program of a command or a server: found once, and started without a shell.
+"""The program of a command or a server: found once, started without a shell, and how it failed.
 
 posix_spawn starts it as the leader of a process group of its own. No preexec_fn: that needs a fork,
 which copies the page tables of a parent of gigabytes. Every signal is back at its default: that a
@@ -11,23 +11,13 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Mapping, Sequence
 
-from queuedriver.claims.document import Document
-from queuedriver.claims.outputs import Outputs
-from queuedriver.driving.limits import Limits
-from queuedriver.errors import (
-    ConfigError,
-    Interrupted,
-    PermanentError,
-    ProcessorFailed,
-    QueueError,
-    TryLater,
-    is_trouble,
-    trouble,
-)
-from queuedriver.processors.base import MARKER
-from queuedriver.processors.children import Child
+from queuedriver.claims.outcomes import Failure
+from queuedriver.disk.processes import MARKER
+from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
+from queuedriver.processors.child import Child, Ended
 
 # What spawn says when the machine is short of something; it says nothing about the document.
 _SHORTAGES = frozenset(
@@ -68,6 +58,40 @@ class Program:
             return Child(pid)
         except OSError as error:
             raise _cannot_start(error, self._path) from None
+
+
+def failed(
+    cause: str,
+    message: str,
+    stderr: str | None,
+    ended: Ended | None = None,
+    *,
+    traceback: str | None = None,
+    peak_memory: int | None = None,
+) -> ProcessorFailed:
+    """Return what to raise for a document that a program failed at."""
+    return ProcessorFailed(
+        Failure(
+            cause=cause,
+            message=message,
+            permanent=cause == "permanent",
+            traceback=traceback,
+            exit_code=ended and ended.exit_code,
+            signal=ended and ended.signal,
+            stderr_tail=stderr,
+            peak_memory=peak_memory or (ended and ended.peak_memory),
+        )
+    )
+
+
+def objection_to_output(path: str) -> str | None:
+    """Return what is wrong with what a program left at the path it was given; None when it is a
+    file, and "" when there is nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return ""
+    return None if stat.S_ISREG(mode) else "left something that is not a regular file"
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:
@@ -148,28 +172,3 @@ def _keep_descriptors() -> None:
         with contextlib.suppress(OSError):
             if (fd := int(name)) > 2:
                 os.set_inheritable(fd, False)  # noqa: FBT003 - the name says what it sets
-
-
-def one_by_one(
-    process: Callable[[Document, Outputs, Limits], None],
-    batch: Sequence[tuple[Document, Outputs]],
-    limits: Limits,
-) -> list[BaseException | None]:
-    """A batch, for processors that take one document at a time; each gets the whole time-out."""
-    fates: list[BaseException | None] = []
-    for document, outputs in batch:
-        limits.begin()
-        try:
-            process(document, outputs, limits)
-        except (
-            ProcessorFailed,
-            PermanentError,
-            TryLater,
-            Interrupted,
-            QueueError,
-            OSError,
-        ) as error:
-            fates.append(error)
-        else:
-            fates.append(None)
-    return fates

@@ -26,18 +26,16 @@ later it gets SIGTERM, and 5 seconds later SIGKILL.
 
 import os
 import shlex
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
-from queuedriver.processors.children import GRACE
-from queuedriver.processors.program import Program, one_by_one, split_command
+from queuedriver.processors.child import GRACE
+from queuedriver.processors.program import Program, failed, objection_to_output, split_command
 from queuedriver.processors.serving import RunningServer, ServerEnd
 
 # A model may take minutes to load from a slow share; in seconds.
@@ -71,11 +69,6 @@ class ServerProcessor:
             self._server.leave(self._grace)
             self._server = None
 
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return one_by_one(self.process, batch, limits)
-
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
             raise Interrupted(reason)
@@ -86,7 +79,13 @@ class ServerProcessor:
         if answer.later is not None:
             raise TryLater(answer.later, answer.reason)
         if answer.error is not None:
-            raise _failed(server, answer, answer.error)
+            raise failed(
+                "permanent" if answer.permanent else "exception",
+                answer.error,
+                server.stderr_tail(),
+                traceback=answer.traceback,
+                peak_memory=server.peak_memory(),
+            )
         self._take(answer, path, outputs, limits)
 
     def _ask(self, line: bytes, docid: str, limits: Limits) -> tuple[RunningServer, Answer]:
@@ -137,16 +136,8 @@ class ServerProcessor:
             words = f"{own_end.words} before it answered"
         if last := end.tail.last_line():
             words = f"{words}: {last}"
-        return ProcessorFailed(
-            Failure(
-                cause=cause,
-                message=f"{self._program.name} {words}",
-                exit_code=own_end and own_end.exit_code,
-                signal=own_end and own_end.signal,
-                stderr_tail=end.tail.text(),
-                peak_memory=end.peak_memory,
-            )
-        )
+        message, stderr = f"{self._program.name} {words}", end.tail.text()
+        return failed(cause, message, stderr, own_end, peak_memory=end.peak_memory)
 
     def _take(self, answer: Answer, path: str | None, outputs: Outputs, limits: Limits) -> None:
         """Register what a server wrote."""
@@ -165,28 +156,15 @@ class ServerProcessor:
             outputs.take(Output(Path(one.path), one.docid, one.queue, one.ext), limits)
 
     def _look_at(self, path: str, named: Sequence[AnsweredOutput]) -> None:
-        """Whether the output at the path that we gave is one."""
+        """Raise unless there is an output at the path that we gave."""
         if any(one.docid or one.queue or one.ext for one in named if one.path == path):
             what = "named the path it was given and another docid, queue or ext; write another file"
+        elif (wrong := objection_to_output(path)) is None:
+            return
         else:
-            try:
-                if stat.S_ISREG(os.lstat(path).st_mode):
-                    return
-                what = "left something at the output's path that is not a regular file"
-            except FileNotFoundError:
-                what = "said ok, but did not write the output"
-        message = f"{self._program.name} {what}"
-        raise ProcessorFailed(Failure(cause="bad-answer", message=message))
-
-
-def _failed(server: RunningServer, answer: Answer, message: str) -> ProcessorFailed:
-    return ProcessorFailed(
-        Failure(
-            cause="permanent" if answer.permanent else "exception",
-            message=message,
-            permanent=answer.permanent,
-            traceback=answer.traceback,
-            stderr_tail=server.stderr_tail(),
-            peak_memory=server.peak_memory(),
-        )
-    )
+            what = (
+                f"{wrong} at the output's path"
+                if wrong
+                else "said ok, but did not write the output"
+            )
+        raise failed("bad-answer", f"{self._program.name} {what}", None)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from queuedriver.driving.limits import Limits
 from queuedriver.processors.answers import Answer, Fault, Lines, parse
-from queuedriver.processors.children import TAIL, Ended, Tail
+from queuedriver.processors.child import TAIL, Ended, Tail
 from queuedriver.processors.program import Program
 
 # From a closed pipe to the exit status that explains it, in seconds.

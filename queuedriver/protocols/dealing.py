@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from queuedriver.claims.outcomes import Setback
+from queuedriver.claims.outcomes import Doubted, Released, Setback
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -38,6 +38,9 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     service: str = ""
     request: Request | None = None
+    # Whether its worker may have nothing else in hand, before it or after it: it has failed before,
+    # or was in the hands of a worker that was lost, and others must not pay for it.
+    alone: bool = False
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +58,8 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
     peer: bytes
     frames: tuple[bytes, ...]
+    # The claim that they deal, if they do: what cannot be sent nobody has had.
+    claim: str = ""
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -78,7 +83,7 @@ class SetBack(msgspec.Struct, frozen=True):
     """It was not: charge it, give it back, or let it wait."""
 
     claim: str
-    how: Setback
+    how: Setback | Doubted
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -88,6 +93,9 @@ class Lost(msgspec.Struct, frozen=True):
     claims: tuple[str, ...]
     # silent, overdue, left, unroutable
     why: str
+    # Whether these claims may be as innocent as what was beside them, or never came there: then
+    # none is charged before the third time.
+    doubted: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -138,6 +146,11 @@ class Say(msgspec.Struct, frozen=True, gc=False):
     words: str
 
 
+def undelivered(claim: str) -> SetBack:
+    """Give back what was dealt to a worker and never left."""
+    return SetBack(claim, Released("its worker was gone before it was sent"))
+
+
 Effect = Send | Close | Done | SetBack | Lost | Asked | Answered | Process | Reconnect | Leave | Say
 Effects = list[Effect]
 
@@ -151,11 +164,16 @@ class BrokerSession(Protocol):
     def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """Frames of one message; of a stream, one chunk of bytes. `wall` is the time of day."""
 
-    def gone(self, peer: bytes, now: float) -> Effects:
-        """The peer cannot be reached any more."""
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
+        """The peer cannot be reached any more. `unsent` is the claim that could not be sent to it:
+        that one is given back, whatever becomes of the others."""
 
-    def ready(self, service: str = "") -> bool:
-        """Whether somebody would take a document now."""
+    def ready(self, service: str = "", alone: bool = False) -> bool:
+        """Whether somebody would take a document now; `alone`: one that goes alone."""
+
+    def spare(self, service: str, wanted: bool) -> None:
+        """Whether a document waits that goes alone: as long as one does, some worker is dealt
+        nothing else, lest all have always something in hand."""
 
     def deal(self, work: Work, now: float) -> Effects:
         """Send it to whose turn it is. Only after `ready`; what nobody takes after all (it needs

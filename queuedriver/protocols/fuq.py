@@ -24,7 +24,16 @@ from queuedriver.claims.outcomes import Released
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.protocols import fuq_auth as auth
 from queuedriver.protocols import fuq_wire as wire
-from queuedriver.protocols.dealing import Close, Effect, Lost, Say, Send, SetBack, Work
+from queuedriver.protocols.dealing import (
+    Close,
+    Effect,
+    Lost,
+    Say,
+    Send,
+    SetBack,
+    Work,
+    undelivered,
+)
 from queuedriver.protocols.fuq_tables import CLIENT, ELSE, HOLDS, PENDING, SERVER
 from queuedriver.protocols.fuq_wire import Code, JobStatusUpdate, Message, Receiver, Type
 from queuedriver.protocols.roster import Order, Policy, Roster
@@ -127,7 +136,9 @@ class Broker:
         self._job_timeout = job_timeout
         self._greeting = greeting
         self._max_body = max_body
-        self._roster = Roster(Policy(Order.ASSIGNED, max_workers=max_clients))
+        # Each task is a process of its own, and costs its client nothing when it ends.
+        policy = Policy(Order.ASSIGNED, one_process=False, max_workers=max_clients)
+        self._roster = Roster(policy)
         self._peers: dict[bytes, _Conversation] = {}
         # Connections that are yet to greet, in the order in which their time ends.
         self._greeting_peers: dict[bytes, float] = {}
@@ -167,8 +178,10 @@ class Broker:
             effects += self._cut_off(peer, str(error))
         return effects
 
-    def gone(self, peer: bytes, now: float) -> FuqEffects:
-        """The connection is no more."""
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> FuqEffects:
+        """The connection is no more. `unsent` is a claim that could not be sent to it."""
+        if unsent and self._roster.settle(peer, unsent):
+            return [undelivered(unsent), *self._forget(peer, "left")]
         return self._forget(peer, "left")
 
     def tick(self, now: float) -> FuqEffects:
@@ -232,7 +245,7 @@ class Broker:
         one.dealt[job.job_id, task.task] = _Dealt(work.claim, job.num_proc)
         one.crossing.add(work.claim)
         self.changes += 1
-        return [_send(peer, wire.encode_body(Type.JOB, work.payload))]
+        return [_send(peer, wire.encode_body(Type.JOB, work.payload), work.claim)]
 
     def stop(self, number: int, to: Collection[bytes] | None = None) -> FuqEffects:
         """Take so many processors from these clients, or from all: 0 is all they have, STOP_NOW all
@@ -416,7 +429,7 @@ class Broker:
         return self._peers.pop(peer, None)
 
 
-def _send(peer: bytes, message: bytes) -> Send:
+def _send(peer: bytes, message: bytes, claim: str = "") -> Send:
     if len(peer) == 0:
         raise LocalProtocolError("a client without a name")
-    return Send(peer, (message,))
+    return Send(peer, (message,), claim)

@@ -28,6 +28,7 @@ from queuedriver.protocols.dealing import (
     Done,
     Effects,
     Leave,
+    Lost,
     Process,
     Reconnect,
     Result,
@@ -35,6 +36,7 @@ from queuedriver.protocols.dealing import (
     Send,
     SetBack,
     Work,
+    undelivered,
 )
 from queuedriver.protocols.pingpong_wire import (
     DISCONNECT,
@@ -112,6 +114,7 @@ BROKER = Table(
         _ours(BUSY, "DISCONNECT", "", "the document is given back", UNKNOWN),
         _ours(BUSY, "each second", "", "PONG, to see whether it is there", BUSY),
         _ours(BUSY, "unreachable", "", "the document is lost", OWING),
+        _ours(BUSY, "unreachable", "not sent", "the document is given back", UNKNOWN),
         _ours(BUSY, "time-out", "", "the document is lost", OWING),
         _ours(OWING, "READY", "", "PONG", LISTED),
         _ours(OWING, "result", "", "PONG; the result is dropped", LISTED),
@@ -203,12 +206,19 @@ class Broker:
         BROKER.own_step(BUSY, "PING × N_TIMEOUTS", "joined again")
         del self._pings[peer]
         self._owe(peer)
-        lost = self._roster.leave(peer, "left")
-        return [lost] if lost else []
+        claims = self._roster.claims(peer)
+        self._roster.leave(peer, "left")
+        # It lives, and nothing says that the document ever came there.
+        return [Lost(peer, claims, "left", doubted=True)]
 
-    def gone(self, peer: bytes, now: float) -> Effects:
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
         """It cannot be reached any more."""
         self._pings.pop(peer, None)
+        if unsent and self._roster.settle(peer, unsent):
+            # It has no result for it, either: it may say PING again.
+            BROKER.own_step(BUSY, "unreachable", "not sent")
+            self._roster.leave(peer, "unroutable")
+            return [undelivered(unsent)]
         lost = self._roster.leave(peer, "unroutable")
         if lost is None:
             return []
@@ -216,9 +226,12 @@ class Broker:
             self._owe(peer)
         return [lost]
 
-    def ready(self, service: str = "") -> bool:
+    def ready(self, service: str = "", alone: bool = False) -> bool:
         """Whether a worker waits."""
         return not self._leaving and self._roster.pick(service) is not None
+
+    def spare(self, service: str, wanted: bool) -> None:
+        """Nothing to do: a worker has one document at a time."""
 
     def deal(self, work: Work, now: float) -> Effects:
         """To the worker that waits and was heard of longest ago."""
@@ -229,7 +242,7 @@ class Broker:
         self._roster.assign(worker, work.claim, now, deadline=deadline)
         if self._probe_at is None:
             self._probe_at = now + self._options.ping_interval
-        return [Send(worker, encode(Payload(work.payload)))]
+        return [Send(worker, encode(Payload(work.payload)), work.claim)]
 
     def leave(self, now: float) -> Effects:
         """EXIT to those that wait; the others get it after their result."""

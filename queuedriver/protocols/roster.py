@@ -8,7 +8,9 @@ nobody waits for takes a slot without a claim. Whose turn it is follows the orde
     LISTED     who offered itself first; once per offer  (scale0)
 
 A busy worker may be exempt from silence: a long document must not look like a death. What a lost
-worker had in hand is said once, by `Lost`, whatever the reason.
+worker had in hand is said once, by `Lost`, whatever the reason; of several, any may have ended it,
+and none is known to have. So what has done so may be dealt alone: to a worker with nothing in hand,
+and nothing is dealt to that one until it has settled.
 """
 
 import heapq
@@ -40,6 +42,8 @@ class Policy(msgspec.Struct, frozen=True):
     silent_after: float | None = None
     # Whether that holds while it has work, too.
     busy_silent: bool = False
+    # Whether all that a worker has in hand is in one process, which any of it may end.
+    one_process: bool = True
     max_workers: int = 10_000
 
 
@@ -55,6 +59,8 @@ class _Worker(msgspec.Struct):
     taken: int = 0
     # What each claim takes, and until when it has time.
     claims: dict[str, tuple[int, float | None]] = msgspec.field(default_factory=dict)
+    # The claim that it was given alone; nothing goes behind it.
+    alone: str = ""
     # LISTED: how many times it offered itself and was not given work since.
     turns: int = 0
     # When it is next looked whether it is silent.
@@ -81,6 +87,8 @@ class Roster:
         self._alarms: list[tuple[float, bytes]] = []
         self._most_alarms = _STALE
         self._turn = 0
+        # Services for which something waits that goes alone.
+        self._sparing: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -197,15 +205,29 @@ class Roster:
         if found is None:
             return None
         self._unlist_services(found.services)
-        return Lost(worker, tuple(found.claims), why)
+        needs = [need for need, _ in found.claims.values()]
+        # A request that nobody waits for is in hand as well, without a claim.
+        several = len(needs) > 1 or found.taken > sum(needs)
+        doubted = bool(needs) and several and self._policy.one_process
+        return Lost(worker, tuple(found.claims), why, doubted)
 
     # Work
 
-    def pick(self, service: str = "", need: int = 1) -> bytes | None:
-        """Whose turn it is, of those with so many free slots. It stays first until `assign`."""
+    def spare(self, service: str, wanted: bool) -> None:
+        """From now on one worker is kept for what goes alone: that with the least in hand, which
+        soon has nothing. Or no longer."""
+        if wanted:
+            self._sparing.add(service)
+        else:
+            self._sparing.discard(service)
+
+    def pick(self, service: str = "", need: int = 1, alone: bool = False) -> bytes | None:
+        """Whose turn it is, of those with so many free slots; `alone`: and with no claim in hand.
+        It stays first until `assign`."""
         queue = self._queues.get(service)
         if not queue:
             return None
+        spared = self._spared() if self._sparing and not alone else frozenset()
         small: list[tuple[int, bytes]] = []
         picked: bytes | None = None
         while queue:
@@ -214,10 +236,10 @@ class Roster:
             if found is None or found.turn != turn or not self._may(found, service):
                 heapq.heappop(queue)
                 continue
-            if found.free >= need:
+            if found.free >= need and name not in spared and not (alone and found.claims):
                 picked = name
                 break
-            # Free, but not for this much: it keeps its place.
+            # Free, but not for this: it keeps its place.
             small.append(heapq.heappop(queue))
         for entry in small:
             heapq.heappush(queue, entry)
@@ -230,9 +252,12 @@ class Roster:
         now: float,
         need: int = 1,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> None:
         """Give it a claim, or (None) only take its slots."""
         found = self._workers[worker]
+        if alone and claim is not None:
+            found.alone = claim
         found.taken += need
         found.turns = max(0, found.turns - 1)
         if claim is not None:
@@ -251,6 +276,9 @@ class Roster:
         if found is None or claim not in found.claims:
             return False
         need, _ = found.claims.pop(claim)
+        if found.alone == claim:
+            found.alone = ""
+            self._enqueue(found)
         if free_slot:
             self._give_back(found, need)
         return True
@@ -317,9 +345,31 @@ class Roster:
         worker.turn = self._turn
         self._enqueue(worker)
 
+    def _offers(self, worker: _Worker) -> bool:
+        return worker.turns > 0 if self._policy.order is Order.LISTED else True
+
     def _may(self, worker: _Worker, service: str) -> bool:
-        listed = worker.turns > 0 if self._policy.order is Order.LISTED else True
+        listed = self._offers(worker) and not worker.alone
         return listed and worker.free > 0 and service in worker.services
+
+    def _spared(self) -> frozenset[bytes]:
+        """Who is kept for what goes alone."""
+        found = []
+        for service in self._sparing:
+            able = (
+                one
+                for one in self._workers.values()
+                if service in one.services
+                and self._offers(one)
+                and one.slots > 0
+                and not one.alone
+                # One whose every slot was lost would be kept for ever.
+                and (one.claims or one.free > 0)
+            )
+            first = min(able, key=lambda one: (len(one.claims), one.turn), default=None)
+            if first is not None:
+                found.append(first.name)
+        return frozenset(found)
 
     def _enqueue(self, worker: _Worker) -> None:
         if worker.free <= 0 or (self._policy.order is Order.LISTED and not worker.turns):

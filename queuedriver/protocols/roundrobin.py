@@ -93,7 +93,7 @@ BROKER = Table(
         Row(REGISTERED, "pass", "answer", "keep, finish, pass it on", REGISTERED, ours=True),
         Row(REGISTERED, "pass", "late", "drop", REGISTERED, ours=True),
         Row(REGISTERED, "deal", "", "EXEC or TRACKEXEC; one slot is taken", REGISTERED),
-        Row(REGISTERED, "lost", "", "charge what it had", UNKNOWN, ours=True),
+        Row(REGISTERED, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
         Row(LEAVING, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
         Row(LEAVING, "DEREGISTER", "", "ignore", LEAVING),
         Row(LEAVING, "INCREMENT", "", "ignore", LEAVING),
@@ -107,7 +107,7 @@ BROKER = Table(
         Row(LEAVING, "pass", "answer", "keep, finish, pass it on", LEAVING, ours=True),
         Row(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN, ours=True),
         Row(LEAVING, "pass", "late", "drop", LEAVING, ours=True),
-        Row(LEAVING, "lost", "", "charge what it had", UNKNOWN, ours=True),
+        Row(LEAVING, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
     ],
 )
 

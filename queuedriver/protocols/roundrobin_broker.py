@@ -24,6 +24,7 @@ from queuedriver.protocols.dealing import (
     Send,
     SetBack,
     Work,
+    undelivered,
 )
 from queuedriver.protocols.roster import Order, Policy, Roster
 from queuedriver.protocols.roundrobin_documents import outcome_of, question
@@ -75,8 +76,6 @@ class RoundRobinBroker:
         self._paths: dict[bytes, OrderedDict[tuple[bytes, ...], None]] = {}
         # What each worker had in hand when it registered last.
         self._vouched: dict[bytes, _Vouched] = {}
-        # What was dealt last: if its worker turns out to be gone, it was never sent.
-        self._just_dealt: str | None = None
         self._probe_at: float | None = None
         self._serial = 0
 
@@ -93,22 +92,18 @@ class RoundRobinBroker:
     def joined(self, peer: bytes, now: float) -> Effects:
         return []
 
-    def gone(self, peer: bytes, now: float) -> Effects:
-        """It cannot be reached. What was dealt to it this very moment never left."""
-        unsent, self._just_dealt = self._just_dealt, None
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
+        """It cannot be reached."""
         effects: Effects = []
-        kept = self._in_hand.get(unsent) if unsent is not None else None
-        if unsent is not None and kept is not None and kept.worker == peer:
-            self._roster.settle(peer, unsent)
+        if unsent and self._roster.settle(peer, unsent):
             self._forget(unsent)
-            effects.append(SetBack(unsent, Released("its worker was gone before it was sent")))
+            effects.append(undelivered(unsent))
         lost = self._roster.leave(peer, "unroutable")
         if lost is not None:
             effects += self._lose(lost)
         return effects
 
     def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        self._just_dealt = None
         message = decode(frames, peer)
         if peer in self._roster:
             self._roster.heard(peer, now)
@@ -276,17 +271,20 @@ class RoundRobinBroker:
 
     # Work
 
-    def ready(self, service: str = "") -> bool:
-        return self._roster.pick(service) is not None
+    def ready(self, service: str = "", alone: bool = False) -> bool:
+        return self._roster.pick(service, alone=alone) is not None
+
+    def spare(self, service: str, wanted: bool) -> None:
+        self._roster.spare(service, wanted)
 
     def deal(self, work: Work, now: float) -> Effects:
-        worker = self._roster.pick(work.service)
+        worker = self._roster.pick(work.service, alone=work.alone)
         if worker is None:
             return [SetBack(work.claim, Released("no worker has a free slot"))]
         request = work.request
         if request is None:
             frames = encode(question(work))
-            self._assign(worker, _Kept(worker), work.claim, now)
+            self._assign(worker, _Kept(worker), work, now)
         else:
             try:
                 path = decode(request.frames).way_home
@@ -300,14 +298,15 @@ class RoundRobinBroker:
             frames = request.frames
             self._give(worker, path)
             kept = _Kept(worker, request.key) if request.answered else None
-            self._assign(worker, kept, work.claim, now)
+            self._assign(worker, kept, work, now)
         if self._probe_at is None:
             self._probe_at = now + self._options.probe_interval
-        return [Say(1, f"{work.docid} is dealt to {_shown(worker)}"), Send(worker, frames)]
+        said = Say(1, f"{work.docid} is dealt to {_shown(worker)}")
+        return [said, Send(worker, frames, work.claim)]
 
-    def _assign(self, worker: bytes, kept: _Kept | None, claim: str, now: float) -> None:
+    def _assign(self, worker: bytes, kept: _Kept | None, work: Work, now: float) -> None:
         self._table.own_step(rr.REGISTERED, "deal")
-        self._just_dealt = claim
+        claim = work.claim
         if (vouched := self._vouched.get(worker)) is not None:
             vouched.dealt = True
         if kept is None:
@@ -316,7 +315,7 @@ class RoundRobinBroker:
             return
         timeout = self._options.job_timeout
         deadline = None if timeout is None else now + timeout
-        self._roster.assign(worker, claim, now, deadline=deadline)
+        self._roster.assign(worker, claim, now, deadline=deadline, alone=work.alone)
         self._in_hand[claim] = kept
         if kept.key:
             self._asked[kept.key] = claim
@@ -335,7 +334,7 @@ class RoundRobinBroker:
             del self._asked[kept.key]
 
     def _lose(self, lost: Lost) -> Effects:
-        """Its claims are charged. It is not struck off: the roster has done that."""
+        """Its claims are charged, or doubted. It is not struck off: the roster has done that."""
         state = rr.LEAVING if lost.worker in self._leaving else rr.REGISTERED
         self._table.own_step(state, "lost")
         self._leaving.discard(lost.worker)
@@ -349,12 +348,10 @@ class RoundRobinBroker:
 
     def leave(self, now: float) -> Effects:
         """The protocol has no word for it."""
-        self._just_dealt = None
         return []
 
     def tick(self, now: float) -> Effects:
         """Lose who is overdue, and see whether those who are busy can still be reached."""
-        self._just_dealt = None
         effects: Effects = []
         for lost in self._roster.expire(now):
             effects += self._lose(lost)

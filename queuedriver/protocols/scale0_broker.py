@@ -20,6 +20,7 @@ from queuedriver.protocols.dealing import (
     Send,
     SetBack,
     Work,
+    undelivered,
 )
 from queuedriver.protocols.roster import Order, Policy, Roster
 from queuedriver.protocols.scale0 import BROKER, BUSY, CONFIGURED, LISTED, UNKNOWN, Options
@@ -118,22 +119,30 @@ class Broker:
             told = DisconnectError(error_code=error.code or MALFORMED, error_message=str(error))
             return [*effects, *self._disconnect(peer, told, has_envelope(frames), now)]
 
-    def gone(self, peer: bytes, now: float) -> Effects:
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
         """It cannot be reached any more."""
+        effects: Effects = []
+        if unsent and self._roster.settle(peer, unsent):
+            self._take_back(unsent, now)
+            effects.append(undelivered(unsent))
         self._peers.pop(peer, None)
         lost = self._roster.leave(peer, "unroutable")
-        return self._lost(lost, now) if lost is not None else []
+        return [*effects, *self._lost(lost, now)] if lost is not None else effects
 
-    def ready(self, service: str = "") -> bool:
+    def ready(self, service: str = "", alone: bool = False) -> bool:
         """Whether a worker waits that offers this service."""
-        return not self._leaving and self._roster.pick(service) is not None
+        return not self._leaving and self._roster.pick(service, alone=alone) is not None
+
+    def spare(self, service: str, wanted: bool) -> None:
+        """Keep a worker of this service for what goes alone, or no longer."""
+        self._roster.spare(service, wanted)
 
     def deal(self, work: Work, now: float) -> Effects:
         """To the worker whose READY is oldest of those that offer the service."""
         request = work.request
         if request is not None and (effects := self._requests.refused_before(work.claim, request)):
             return effects
-        worker = None if self._leaving else self._roster.pick(work.service)
+        worker = None if self._leaving else self._roster.pick(work.service, alone=work.alone)
         if worker is None:
             return [SetBack(work.claim, Released("no worker is ready"))]
         try:
@@ -152,7 +161,7 @@ class Broker:
         dealt = _Dealt(work.claim, identifier, work.attempt, request)
         self._by_claim[work.claim] = self._by_identifier[identifier] = dealt
         deadline = None if self._job_timeout is None else now + self._job_timeout
-        self._roster.assign(worker, work.claim, now, deadline=deadline)
+        self._roster.assign(worker, work.claim, now, deadline=deadline, alone=work.alone)
         if self._probe_at is None:
             self._probe_at = now + self._options.probe_interval
         event = WorkRequest(
@@ -163,7 +172,7 @@ class Broker:
             docid="" if request else work.docid,
             attempt=work.attempt,
         )
-        return [self._send(worker, event, body)]
+        return [msgspec.structs.replace(self._send(worker, event, body), claim=work.claim)]
 
     def leave(self, now: float) -> Effects:
         """Elsewhere with those that have nothing in hand; the others go after their reply."""
@@ -255,7 +264,7 @@ class Broker:
         ]
         for claim in claims:
             self._roster.settle(peer, claim)
-        return self._lost(Lost(peer, tuple(claims), "left"), now) if claims else []
+        return self._lost(Lost(peer, tuple(claims), "left", doubted=True), now) if claims else []
 
     def _ready(self, peer: bytes, event: Ready, envelope: bool, now: float) -> Effects:
         state = self._state(peer)
@@ -375,13 +384,21 @@ class Broker:
         for claim in lost.claims:
             dealt = self._drop(claim)
             if dealt.request is not None:
-                answer = self._requests.give_up(claim, dealt.request, dealt.attempt)
+                # What is not charged is tried again in any case.
+                attempt = -1 if lost.doubted else dealt.attempt
+                answer = self._requests.give_up(claim, dealt.request, attempt)
                 if answer:
                     effects += answer
                     continue
                 self._requests.again(dealt.request, now)
             charged.append(claim)
-        return [Lost(lost.worker, tuple(charged), lost.why), *effects]
+        return [msgspec.structs.replace(lost, claims=tuple(charged)), *effects]
+
+    def _take_back(self, claim: str, now: float) -> None:
+        """A claim is in no worker's hands any more; a frontend's request waits again."""
+        dealt = self._drop(claim)
+        if dealt.request is not None:
+            self._requests.again(dealt.request, now)
 
     def _release(self, peer: bytes, now: float) -> Effects:
         """It leaves, or has to: what it had is given back uncharged."""
@@ -390,9 +407,7 @@ class Broker:
         self._peers.pop(peer, None)
         effects: Effects = []
         for claim in claims:
-            dealt = self._drop(claim)
-            if dealt.request is not None:
-                self._requests.again(dealt.request, now)
+            self._take_back(claim, now)
             effects.append(SetBack(claim, Released("its worker left")))
         return effects
 

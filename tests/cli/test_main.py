@@ -111,7 +111,15 @@ def test_put_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     )
     code, *modules = ran.stdout.split()
     assert code == "0"
-    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driving.driver"}
+    costly = {
+        "filelock",
+        "psutil",
+        "typer",
+        "pydantic",
+        "rich",
+        "watchdog",
+        "queuedriver.driving.driver",
+    }
     assert costly.isdisjoint(modules)
 
 
@@ -203,6 +211,19 @@ def test_results_that_cannot_be_written_are_a_failure() -> None:
     assert (ran.returncode, ran.stderr) == (74, b"queuedriver: No space left on device\n")
 
 
+def test_closed_input_is_no_empty_document(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["sh", "-c", '"$@" <&-', "sh", *QUEUEDRIVER, "put", tmp_path, "--stdin", "--docid", "a"],
+        env=ENVIRON,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, b"")
+    assert b"there is no standard input" in ran.stderr
+    assert not list(tmp_path.glob("*.ready"))
+
+
 def test_output_that_was_closed_from_the_start_is_nobodys_loss(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     script = '"$@" >&- 2>&-'
@@ -261,7 +282,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("queuedriver re", ["recover", "resume", "retry"]),
+        ("queuedriver re", ["recover", "reopen", "resume", "retry"]),
         ("queuedriver run", ["run"]),
         ("queuedriver run in --max-o", ["--max-output-bytes", "--max-output-items"]),
         ("queuedriver run in --order ", ["age", "fair", "name"]),

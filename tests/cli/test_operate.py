@@ -117,6 +117,41 @@ def test_the_names_of_files_will_do_for_docids(queue: Path, cli: Cli) -> None:
     assert items(queue) == ["a.ready", "bad.2.ready"]
 
 
+def test_documents_are_named_by_a_glob_when_somebody_means_it(queue: Path, cli: Cli) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf", "bad3.txt")
+    assert cli("retry", queue, "*.pdf").code == 2
+    assert items(queue) == []
+    assert cli("retry", queue, "*.pdf", "--yes").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready"]
+    assert cli("retry", queue, "*.gif", "--yes").code == 66
+    submit(queue, "keep", "bad*")
+    # Somebody may have called a document so.
+    assert cli("discard", queue, "bad*", "--reason", "wrong").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready", "keep.ready"]
+    assert cli("discard", queue, "bad[12]*", "--reason", "wrong", "--yes").code == 0
+    assert items(queue) == ["keep.ready"]
+
+
+def test_a_docid_is_found_without_its_extension_when_only_one_can_be_meant(
+    queue: Path, cli: Cli
+) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf")
+    submit(queue, "bad2.txt")
+    assert cli("retry", queue, "bad1").code == 0
+    assert "bad1.pdf.ready" in items(queue)
+    called = cli("retry", queue, "bad2")
+    assert called.code == 66
+    assert "which of 2 is meant: 'bad2.pdf', 'bad2.txt'?" in called.err
+    assert cli("why", queue, "bad1").out.startswith("bad1.pdf: ")
+    assert cli("why", queue, "bad2").code == 66
+    drive(queue, retries=0)
+    assert cli("history", queue, "bad1").code == 0
+    # Also one of which only the journal tells.
+    submit(queue, "gone.tar.gz")
+    drive(queue)
+    assert cli("why", queue, "gone").out.startswith("gone.tar.gz: ")
+
+
 def test_what_cannot_be_retried_says_why(queue: Path, cli: Cli) -> None:
     names = ["gone.failed_twice", f"held.{TOKEN}.working", f"out.{TOKEN}.writing.xml"]
     for name in names:
@@ -377,8 +412,8 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     assert called.err.splitlines() == [
         "queuedriver: 1 claim of driver 7 which never registered",
         "queuedriver: 1 claim of driver h-9 on far, which cannot be seen from here",
-        f"queuedriver: queuedriver run {queue} sees within 3 min whether they live; if they are "
-        "gone for certain, use --lease 0",
+        "queuedriver: start a driver, which sees whether they live; if they are gone, use "
+        "--lease 0",
     ]
     assert len(items(queue)) == 2
     unjudged = cli("recover", queue, "--json").json["unjudged"]
@@ -388,7 +423,7 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     ]
 
 
-def test_who_knows_that_all_are_gone_need_not_wait_for_their_lease(queue: Path, cli: Cli) -> None:
+def test_who_is_gone_for_certain_need_not_be_waited_for(queue: Path, cli: Cli) -> None:
     left(queue, "working")
     (queue / "b.7.working").touch()
     registered(queue, "h-9", identity=elsewhere())

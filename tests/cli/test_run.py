@@ -195,6 +195,14 @@ def test_documents_that_are_not_due_make_it_end_with_75(place: Path) -> None:
     assert "not due yet" in called.err
 
 
+def test_a_driver_that_does_not_mind_is_as_durable_as_those_that_run(place: Path) -> None:
+    with driving(place, "loud:shout", "--durable"):
+        called = command("run", "in", "--to", "out", "--call", "loud:shout", "--drain", cwd=place)
+    assert called.code == 0
+    agreed = json.loads((place / "in/.queuedriver/settings.json").read_text())
+    assert agreed["durable"] is True
+
+
 def test_an_id_that_is_held_makes_it_end_with_69(place: Path) -> None:
     with driving(place, "loud:shout", "--id", "x") as holder:
         called = command("run", "in", "--to", "out", "--call", "loud:shout", "--id", "x", cwd=place)

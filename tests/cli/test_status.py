@@ -118,11 +118,13 @@ def test_paused_leaving_and_done_are_shouted(tmp_path: Path, capsys: Capsys) -> 
     first = call(capsys, "status", queue).out.splitlines()[0]
     assert first == (
         f"{queue}  PAUSED: nothing is claimed before queuedriver resume {queue}  "
-        f"QUIT: drivers leave, and none stays before queuedriver resume {queue}  "
-        "done: nothing more comes"
+        f"QUIT: no driver stays before queuedriver resume {queue}  "
+        f"closed: drivers leave when it is empty; queuedriver reopen {queue}  "
+        "documents wait in a closed queue, and no driver is alive"
     )
     (queue / "a.ready").unlink()
-    assert call(capsys, "status", queue).out.splitlines()[0].endswith("more comes, and drained")
+    first = call(capsys, "status", queue).out.splitlines()[0]
+    assert first.endswith("closed, and drained: nothing more comes")
 
 
 def test_file_that_is_no_item_is_named_with_what_mends_it(tmp_path: Path, capsys: Capsys) -> None:

@@ -46,6 +46,13 @@ def visited(called: Called) -> list[tuple[str, str]]:
     return [(stop["stage"], stop["docid"]) for stop in called.json["stops"]]
 
 
+def test_a_document_is_found_without_its_extension(file: Path, watch: Watch) -> None:
+    submit(queue(file, "input"), "scan.pdf")
+    through(file, "values", "parse", "out")
+    assert watch("trace", "scan").out == watch("trace", "scan.pdf").out
+    assert watch("trace", "sca").code == 66
+
+
 def test_a_document_is_followed_through_its_names_to_its_end(file: Path, watch: Watch) -> None:
     submit(queue(file, "input"), "a")
     through(file, "values", "parse", "out")

@@ -51,7 +51,7 @@ def test_the_unit_is_what_a_watchdog_needs(
         "RestartSec": "2",
         "RestartSteps": "5",
         "RestartMaxDelaySec": "60",
-        "RestartPreventExitStatus": "2 78",
+        "RestartPreventExitStatus": "2 70 78",
         "KillMode": "mixed",
         # The longest grace, and then some.
         "TimeoutStopSec": "630",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from queuedriver.processors.base import MARKER
+from queuedriver.disk.processes import MARKER
 from tests.crash.chaos_host import MODULE
 from tests.crash.chaos_stages import HOST
 

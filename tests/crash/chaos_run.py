@@ -19,9 +19,6 @@ from tests.crash.chaos_layout import Orders, lay_out
 from tests.crash.chaos_stages import RECORDS
 
 MARK = "CHAOS_PLACE"
-# How often an impatient operator says that all drivers are gone: seconds, less than from one beat
-# to the next.
-_OPERATES_EVERY = 3.0
 # Of the documents, submitted before anything runs.
 _BULK = 0.3
 # When, as part of the time of faults, a host loses its power, and the other one stands still.
@@ -69,7 +66,6 @@ class Chaos:
             "PYTHONPATH": str(ROOT),
         }
         self._hosts: list[Host] = []
-        self._operates_at = 0.0
         self._operators: list[subprocess.Popen[bytes]] = []
         self._power_cuts = 0
 
@@ -143,12 +139,9 @@ class Chaos:
 
     def _operate(self) -> None:
         """Somebody on a third host, who sees nobody's processes, recovers all queues, always."""
-        now = time.monotonic()
-        due = now >= self._operates_at
-        if not due or any(one.poll() is None for one in self._operators):
+        if any(one.poll() is None for one in self._operators):
             return
-        self._operates_at = now + _OPERATES_EVERY
-        command = [sys.executable, "-m", "queuedriver", "recover", "--lease", "0"]
+        command = [sys.executable, "-m", "queuedriver", "recover"]
         with open(self.place / "operator.log", "ab") as log:
             self._operators = [
                 subprocess.Popen(

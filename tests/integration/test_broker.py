@@ -4,9 +4,11 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit, wait_for
 
 _MODULE = """
+import os
 import time
 from pathlib import Path
 from queuedriver import Output
@@ -45,6 +48,12 @@ def two(document):
 
 def large(document):
     return bytes(100_000)
+
+def poison(document):
+    content = document.read()
+    if content == b"poison":
+        os._exit(3)
+    return content.upper()
 """
 
 Process = subprocess.Popen[bytes]
@@ -60,12 +69,13 @@ class Place:
         submit(self.input)
         (root / "loud.py").write_text(_MODULE)
         self.endpoint = "tcp://127.0.0.1:*"
+        self.protocol = "pingpong"
         self._all: list[Process] = []
 
     def broker(self, *more: str) -> Process:
         """One that listens; always at the same address."""
         args = ("--to", "out", "--listen", self.endpoint, *more)
-        process = self._start("broker", "pingpong", "in", *args)
+        process = self._start("broker", self.protocol, "in", *args)
         assert process.stderr is not None
         line = process.stderr.readline().decode()
         found = re.search(r"tcp://[0-9.:]+", line)
@@ -75,7 +85,7 @@ class Place:
 
     def worker(self, function: str = "shout", *more: str) -> Process:
         args = (self.endpoint, "--call", f"loud:{function}", *more)
-        return self._start("worker", "pingpong", *args)
+        return self._start("worker", self.protocol, *args)
 
     def _start(self, *args: str) -> Process:
         process = start(*args, cwd=self.root)
@@ -113,6 +123,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path)
     yield place
     place.end()
+
+
+def any_ended(processes: Iterable[Process]) -> bool:
+    return any(process.poll() is not None for process in processes)
 
 
 def ask(process: Process, number: signal.Signals = signal.SIGTERM) -> int:
@@ -286,6 +300,29 @@ def test_processor_that_hangs_ends_its_worker_shows_where_and_costs_an_attempt(
     assert "in hang" in said.err
     assert ended(broker).code == 1
     assert place.cause("doc") == "worker-lost"
+
+
+def test_document_that_ends_its_workers_is_discarded_and_nothing_that_was_beside_it(
+    place: Place,
+) -> None:
+    innocents = [f"d{number}" for number in range(9)]
+    submit(place.input, "poison", content=b"poison")
+    submit(place.input, *innocents)
+    place.protocol = "roundrobin"
+    # Its workers know a broker by its address, which therefore has to be said.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place.endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    broker = place.broker("--drain")
+    for _ in range(20):
+        worker = place.worker("poison", "--slots", "10")
+        wait_for(partial(any_ended, (worker, broker)))
+        if broker.poll() is not None:
+            break
+    assert ended(broker).code == 1
+    assert place.cause("poison") == "worker-lost"
+    with Queue.open(place.input) as queue:
+        assert [queue.report(docid) for docid in innocents] == [None] * 9
+    assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in innocents}
 
 
 def test_program_that_cannot_start_costs_no_document_anything(place: Place) -> None:

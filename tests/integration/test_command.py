@@ -16,10 +16,11 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import ASKED, Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.format.settings import Publication
-from queuedriver.processors.children import TAIL, kill_marked
+from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor
 
 MARK = f"test-{os.getpid()}"
@@ -82,7 +83,7 @@ class Desk:
         self.limits.close()
         for directory in (self.input, *self.queues.values()):
             directory.close()
-        kill_marked(MARK)
+        kill_marked([MARK])
 
 
 @pytest.fixture
@@ -160,12 +161,14 @@ def test_command_without_any_output_of_its_own_publishes_an_empty_one(desk: Desk
     assert desk.written(desk.run(["true"])) == {"out/doc.N.writing": b""}
 
 
-def test_batch_is_processed_one_by_one_and_each_document_has_its_own_fate(desk: Desk) -> None:
-    processor = desk.processor(["sh", "-c", "exit $(cat)"])
-    batch = [desk.claim(str(code), str(code).encode()) for code in (0, 65, 75, 3)]
-    fates = processor.process_batch(batch, desk.limits)
-    kinds = [None, ProcessorFailed, TryLater, ProcessorFailed]
-    assert [fate and type(fate) for fate in fates] == kinds
+@pytest.mark.parametrize(
+    ("code", "kind"), [(65, ProcessorFailed), (75, TryLater), (3, ProcessorFailed)]
+)
+def test_the_exit_code_says_what_becomes_of_the_document(
+    desk: Desk, code: int, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        desk.run(["sh", "-c", f"exit {code}"])
 
 
 # What a child inherits
@@ -448,8 +451,9 @@ def test_nothing_of_a_command_survives_an_exception_in_the_driver(desk: Desk) ->
 def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:
     processor = desk.processor(["sh", "-c", "exit $(cat)"])
     before = os.listdir("/proc/self/fd")
-    batch = [desk.claim(f"{number}", b"%d" % (number % 2)) for number in range(10)]
-    processor.process_batch(batch, desk.limits)
+    for number in range(10):
+        with contextlib.suppress(ProcessorFailed):
+            processor.process(*desk.claim(f"{number}", b"%d" % (number % 2)), desk.limits)
     assert os.listdir("/proc/self/fd") == before
     # Children of other tests may be there; but none that has ended and waits to be collected.
     with contextlib.suppress(ChildProcessError):

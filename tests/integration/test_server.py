@@ -15,11 +15,12 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import MAX_LATER, Failure
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
 from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
-from queuedriver.processors.children import TAIL, kill_marked
+from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
 
 MARK = f"test-server-{os.getpid()}"
@@ -102,7 +103,7 @@ class Desk:
         self.limits.close()
         for directory in (self.input, *self.queues.values()):
             directory.close()
-        kill_marked(MARK)
+        kill_marked([MARK])
 
 
 @pytest.fixture
@@ -449,15 +450,6 @@ def test_second_signal_is_heard_while_the_server_loads(desk: Desk) -> None:
     desk.start(f"{twice}{twice}time.sleep(60)")
     with pytest.raises(Interrupted):
         desk.do("")
-
-
-def test_batch_is_processed_one_by_one(desk: Desk) -> None:
-    desk.start()
-    assert desk.processor is not None
-    orders = ("write(''); say(ok=True)", "say(error='x')", "say(later=1)", "sys.exit(1)")
-    fates = desk.processor.process_batch([desk.claim(one) for one in orders], desk.limits)
-    kinds = [None, ProcessorFailed, TryLater, ProcessorFailed]
-    assert [fate and type(fate) for fate in fates] == kinds
 
 
 def test_no_descriptor_no_thread_and_no_zombie_stays(desk: Desk) -> None:

@@ -1,9 +1,11 @@
 """A watchdog keeps real drivers alive: killed, hung, bloated, forked away, and told to leave."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +76,7 @@ def test_four_queues_and_six_workers(yard: Yard) -> None:
     assert sorted(started) == ["output"] * 2 + ["parse"] * 3 + ["values"]
 
 
-def test_done_goes_through_a_graph_that_parts_and_meets(yard: Yard) -> None:
+def test_a_drain_goes_through_a_graph_that_parts_and_meets(yard: Yard) -> None:
     both = """
 def both(document):
     from queuedriver import Output
@@ -96,7 +98,16 @@ def both(document):
     code, said = yard.drain()
     assert code == 0, said
     assert yard.ls("out") == sorted(f"{one}.{way}.ready" for one in "xyz" for way in "ab")
-    assert os.path.exists(yard.root / "queues/out/done")
+
+
+def test_what_was_drained_today_takes_more_tomorrow(yard: Yard) -> None:
+    yard.write('name = "one"\ncall = "stages:shout"', 'name = "two"\ncall = "stages:shout"')
+    for day in ("monday", "tuesday"):
+        yard.put(day)
+        code, said = yard.drain()
+        assert (code, "1 document went through" in said) == (0, True), said
+    assert yard.ls("two") == ["monday.ready", "tuesday.ready"]
+    assert not list(yard.root.glob("queues/*/done"))
 
 
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
@@ -451,6 +462,57 @@ def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -
     assert [one["message"] for one in yard.events() if one["event"] == "exited"] == [
         "quit: it was asked to"
     ]
+
+
+# An end that nobody asked for
+
+# Runs the words after its own as the interpreter would, but for a bug that nobody has found yet.
+WITH_A_BUG = """
+import sys
+from watchdogd.cli import main
+from watchdogd.stages import Stages
+
+def begin(self):
+    raise ZeroDivisionError("a number of drivers")
+
+Stages.begin = begin
+main(sys.argv[sys.argv.index("watchdogd") + 1:])
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_pipeline_runs_whichever_of_the_usual_descriptors_are_closed(
+    yard: Yard, closed: str
+) -> None:
+    yard.write(f"{ONE}\ndrivers = 2", 'name = "two"\ncommand = ["cat"]')
+    yard.put("a")
+    watchdog = yard.run("--drain", under=["sh", "-c", f'exec "$@" {closed}', "sh"])
+    printed, said = watchdog.communicate(timeout=PATIENCE)
+    assert (watchdog.returncode, yard.ls("two")) == (0, ["a.ready"]), said
+    assert printed == ""
+
+
+def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a")
+    watchdog = yard.run(under=[sys.executable, "-c", WITH_A_BUG])
+    _, said = watchdog.communicate(timeout=PATIENCE)
+    assert watchdog.returncode == 70, said
+    report = re.search(r"please report it with (\S+)", said)
+    assert report is not None, said
+    assert "ZeroDivisionError: a number of drivers" in Path(report[1]).read_text()
+    shown = yard.command("status")
+    assert shown.returncode == 3
+    assert "the watchdog on rose crashed at" in shown.stdout
+    assert "ZeroDivisionError: a number of drivers" in shown.stdout
+    assert report[1] in shown.stdout
+    assert yard.events()[-1]["event"] == "watchdog-stopped"
+    assert report[1] in yard.events()[-1]["message"]
+    # The next one knows nothing of it.
+    yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(lambda: yard.states() == {"one-1": "ready"})
+    assert "crashed" not in yard.command("status").stdout
 
 
 # Steering

@@ -354,7 +354,7 @@ def test_stage_takes_a_queue_over_once_the_other_is_through(yard: Yard) -> None:
     assert yard.count("crash-looped") == 0
 
 
-def test_drain_closes_the_source_that_a_reload_brings(yard: Yard) -> None:
+def test_a_drain_waits_for_the_source_that_a_reload_brings(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("a", "wait")
     yard.put("b", queue="elsewhere")

@@ -122,7 +122,7 @@ def test_host_that_was_cut_off_is_given_up_and_publishes_nothing_when_it_is_back
         first.call(work.wait_for, f"{gate}.at")
     first.unplug()
     try:
-        # Only an operator may know that it need not be waited for.
+        # Only an operator may know that it is gone for certain.
         words = ("recover", f"{QUEUES}/cut/in", "--lease", "0")
         assert second.call(work.command, *words)["exit_code"] == 0
         heir = second.call(work.drive, *_queues("cut"), "heir", {"drain": True})

@@ -11,8 +11,14 @@ So the disk keeps two things, what everybody sees and what would be there after 
 
 An fsync of a directory saves what was changed in it, and what that needs. An fsync of a file does
 not save its name.
+
+A new file gets the lowest number that is free, as on ext4: what is remembered of a file by its
+number is soon told of another. A number is free when its file has no name and nobody has it open;
+where a power cut may bring the file back, not before that is impossible.
 """
 
+import errno
+import heapq
 from collections.abc import Callable, Iterator
 
 # A stamp that does not move for this long: kernels stamp files with the time of the last tick.
@@ -20,21 +26,46 @@ _TICK = 4_000_000
 
 
 class Inode:
-    """A file, or a directory if it has entries."""
+    """A file; a directory if it has entries, a symlink if it has a target."""
 
-    __slots__ = ("data", "durable", "entries", "links", "mtime", "number", "past", "synced")
+    __slots__ = (
+        "data",
+        "durable",
+        "durable_links",
+        "entries",
+        "links",
+        "mtime",
+        "number",
+        "opens",
+        "past",
+        "reserved",
+        "stuck",
+        "synced",
+        "target",
+    )
 
-    def __init__(self, number: int, entries: "dict[str, Inode] | None" = None) -> None:
+    def __init__(
+        self, number: int, entries: "dict[str, Inode] | None" = None, target: str | None = None
+    ) -> None:
         self.number = number
         self.entries = entries
+        self.target = target
         self.data = b""
         self.mtime = 0
+        # How many names it has, and how many descriptors.
         self.links = 0
-        # What a power cut leaves: bytes of a file, names of a directory.
+        self.opens = 0
+        # Bytes that it takes of the disk besides those that are in it.
+        self.reserved = 0
+        # What is said of a rename of it: EBUSY of a mount, EXDEV of a lower layer's directory,
+        # EPERM and EACCES of another user's file and directory. 0 of what can be moved.
+        self.stuck = 0
+        # What a power cut leaves: bytes of a file, names of a directory; how many names.
         self.synced = b""
         self.durable: dict[str, Inode] = {}
+        self.durable_links = 0
         # Earlier listings of a directory, for whoever is to be shown one.
-        self.past: list[tuple[str, ...]] = []
+        self.past: list[tuple[tuple[str, int], ...]] = []
 
 
 # In which directory, which name, which inode from now on (None: no longer there).
@@ -46,6 +77,15 @@ class Disk:
 
     def __init__(self) -> None:
         self._numbers = 1
+        self._free: list[int] = []
+        # Whose numbers are free as soon as no power cut can bring them back.
+        self._doomed: list[Inode] = []
+        # How many bytes there are in all files, how many may be (None: more than anybody writes),
+        # whether there may be more files, and what is said when there is no room.
+        self.used = 0
+        self.capacity: int | None = None
+        self.takes_files = True
+        self.says_full = errno.ENOSPC
         self.root = Inode(1, {})
         self.root.links = 1
         # Nanoseconds; whoever has a clock sets it.
@@ -58,29 +98,78 @@ class Disk:
         self.remembers = False
         self._unsynced: list[tuple[Change, ...]] = []
 
-    def new(self, directory: bool = False) -> Inode:
-        self._numbers += 1
-        inode = Inode(self._numbers, {} if directory else None)
+    def new(self, directory: bool = False, target: str | None = None) -> Inode:
+        if self._doomed:
+            self._reclaim()
+        if self._free:
+            number = heapq.heappop(self._free)
+        else:
+            number = self._numbers = self._numbers + 1
+        inode = Inode(number, {} if directory else None, target)
         inode.mtime = self.now
         return inode
+
+    @property
+    def free_numbers(self) -> tuple[int, ...]:
+        """The numbers that are given again."""
+        return tuple(sorted(self._free))
+
+    @property
+    def room(self) -> int:
+        """How many bytes can still be written."""
+        return 1 << 42 if self.capacity is None else max(0, self.capacity - self.used)
+
+    def empty(self, inode: Inode) -> None:
+        """Take all bytes out of a file."""
+        self.used -= len(inode.data) + inode.reserved
+        inode.data, inode.reserved, inode.mtime = b"", 0, self.now
+
+    def close(self, inode: Inode) -> None:
+        """A descriptor of it is gone."""
+        inode.opens -= 1
+        if not inode.opens and not inode.links:
+            self._forget(inode)
+
+    def _forget(self, inode: Inode) -> None:
+        """It has no name, and nobody has it open."""
+        self.used -= len(inode.data) + inode.reserved
+        if self.tracks:
+            self._doomed.append(inode)
+        else:
+            heapq.heappush(self._free, inode.number)
+
+    def _reclaim(self) -> None:
+        pending = {id(inode) for changes in self._unsynced for _, _, inode in changes}
+        kept = []
+        for inode in self._doomed:
+            if inode.durable_links or id(inode) in pending:
+                kept.append(inode)
+            else:
+                heapq.heappush(self._free, inode.number)
+        self._doomed = kept
 
     def change(self, *changes: Change) -> None:
         """Change names, all at once."""
         self.changes += 1
+        nameless: Inode | None = None
         for directory, name, inode in changes:
             entries = directory.entries
             assert entries is not None
             if self.remembers:
-                directory.past.append(tuple(entries))
+                directory.past.append(listing(directory))
             before = entries.pop(name, None)
             if before is not None:
                 before.links -= 1
+                if not before.links and not before.opens and before is not changes[-1][2]:
+                    nameless = before
             if inode is not None:
                 entries[name] = inode
                 inode.links += 1
             directory.mtime = self.now - self.now % _TICK
         if self.tracks:
             self._unsynced.append(changes)
+        if nameless is not None:
+            self._forget(nameless)
         if self.on_change is not None:
             for directory, name, inode in changes:
                 if inode is not None:
@@ -106,6 +195,7 @@ class Disk:
         for inode in self.inodes():
             inode.synced = inode.data
             inode.durable = dict(inode.entries or {})
+            inode.durable_links = inode.links
 
     def cut(self, choose: Callable[[int], int]) -> None:
         """The power fails. `choose(n)` picks one of n possibilities, the first being the worst."""
@@ -125,6 +215,20 @@ class Disk:
             elif inode.synced != inode.data:
                 kept = (inode.synced, inode.data[: len(inode.data) // 2], inode.data)
                 inode.data = inode.synced = kept[choose(3)]
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        """Nobody has anything open, and what there is has the names that were kept."""
+        there = list({id(inode): inode for inode in self.inodes()}.values())
+        for inode in there:
+            inode.links = int(inode is self.root)
+            inode.opens = inode.reserved = 0
+        for inode in there:
+            for entry in (inode.entries or {}).values():
+                entry.links += 1
+        self.used = sum(len(inode.data) for inode in there)
+        self._doomed = []
+        self._free = sorted({*range(2, self._numbers + 1)} - {inode.number for inode in there})
 
     def _save(self, directory: Inode) -> None:
         needed: set[tuple[int, str]] = set()
@@ -139,9 +243,9 @@ class Disk:
         if saved:
             self._unsynced = [changes for changes in self._unsynced if changes not in saved]
 
-    def inodes(self, durable: bool = False) -> Iterator[Inode]:
-        """Everything that can be reached."""
-        todo = [self.root]
+    def inodes(self, durable: bool = False, inside: Inode | None = None) -> Iterator[Inode]:
+        """Everything that can be reached, from the root or another directory."""
+        todo = [inside or self.root]
         while todo:
             inode = todo.pop()
             yield inode
@@ -152,22 +256,30 @@ class Disk:
     def copy(self) -> "Disk":
         """Another disk with the same on it, all of it safe."""
         disk = Disk()
-        disk._numbers, disk.now = self._numbers, self.now
+        disk._numbers, disk._free, disk.now = self._numbers, [*self._free], self.now
+        disk.used = self.used
         disk.root = _copied(self.root)
         return disk
 
 
+def listing(directory: Inode) -> tuple[tuple[str, int], ...]:
+    """The names in a directory, each with the number of its file."""
+    return tuple([(name, inode.number) for name, inode in (directory.entries or {}).items()])
+
+
 def _apply(changes: tuple[Change, ...]) -> None:
     for directory, name, inode in changes:
-        if inode is None:
-            directory.durable.pop(name, None)
-        else:
+        if (before := directory.durable.pop(name, None)) is not None:
+            before.durable_links -= 1
+        if inode is not None:
             directory.durable[name] = inode
+            inode.durable_links += 1
 
 
 def _copied(inode: Inode) -> Inode:
-    copy = Inode(inode.number)
+    copy = Inode(inode.number, target=inode.target)
     copy.data, copy.mtime, copy.links = inode.data, inode.mtime, inode.links
+    copy.stuck = inode.stuck
     if inode.entries is not None:
         copy.entries = {name: _copied(entry) for name, entry in inode.entries.items()}
     return copy

@@ -118,4 +118,5 @@ def _state(run: Run) -> int:
         names = [(name, entry.number) for name, entry in (one.entries or {}).items()]
         seen.append((one.number, one.data, *names))
     asked = tuple(run.happenings.count[kind] for kind in COUNTED)
-    return hash((run.world.state(), tuple(seen), asked, run.ledger.state()))
+    disk_state = tuple(seen), disk.free_numbers, disk.capacity, disk.takes_files
+    return hash((run.world.state(), disk_state, asked, run.ledger.state()))

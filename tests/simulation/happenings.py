@@ -11,6 +11,9 @@
     stale     a listing is an earlier one; a name that was looked for in vain before is still not
               to be seen, though it is there by now
     consume   somebody takes all outputs that are to be seen
+    turn, replace, away
+              somebody turns a symlink, or moves a directory (`outsiders.py`)
+    fill      the disk is full, or nearly, for a while
 
 The same schedule gives the same run, always, and a shorter one is a simpler story.
 """
@@ -19,7 +22,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.claims.liveness import LEASE
@@ -75,12 +78,15 @@ class Happenings:
         # Who is there when power has come back; who replaces somebody that was killed.
         self.on_restart: Callable[[], None] = lambda: None
         self.on_killed: Callable[[Process, int], None] = lambda *_: None
-        self.on_consume: Callable[[], None] = lambda: None
+        self.on_death: Callable[[Process, str], None] = lambda *_: None
         self.on_claim: Callable[[bytes], None] = lambda data: None
+        # What others do, by its kind: each returns what is to be told of it.
+        self.acts: Mapping[str, Callable[[int], str]] = {}
         # Who is asked at each step, and may end the run.
         self.watch: Callable[[], None] | None = None
         self.story: list[str] | None = None
         self._whole = False
+        self._made_up: OSError | None = None
         self._schedule = schedule
         self._next = 0
         world.kernel.at_stop = self._at_stop
@@ -136,7 +142,9 @@ class Happenings:
             self.count[kind] += 1
             # Before: whoever runs next is to be stopped at the next one.
             self.look_ahead()
-            if kind not in _FAULTS:
+            if kind in self.acts:
+                self._say(self.acts[kind](which))
+            elif kind not in _FAULTS:
                 getattr(self, f"_{kind}")(which)
         self.look_ahead()
         return fault
@@ -146,6 +154,7 @@ class Happenings:
     ) -> Any:
         kernel, call = self.world.kernel, method.__name__
         error = fault.error if fault is not None else None
+        self._made_up = error or self._made_up
         if fault is not None and error is not None and not fault.done:
             self._note(call, given, fault, error, None)
             raise error
@@ -164,6 +173,10 @@ class Happenings:
                 kernel.missed.add(kernel.renamed)
             raise error
         return answer
+
+    def made_up(self, error: OSError) -> bool:
+        """Whether a call said what is not so."""
+        return error is self._made_up
 
     # Faults
 
@@ -209,16 +222,17 @@ class Happenings:
 
     def _crash(self, which: int) -> None:
         self._say("KILLED")
-        self._kill([self.world.process], which)
+        self._kill([self.world.process], which, "crash")
 
     def _reboot(self, which: int) -> None:
         host = self.world.process.host
         self._say(f"HOST {host.name} GOES DOWN")
         host.reboot()
-        self._kill([one for one in self.world.processes() if one.host is host], which)
+        self._kill([one for one in self.world.processes() if one.host is host], which, "reboot")
 
-    def _kill(self, processes: Sequence[Process], which: int) -> None:
+    def _kill(self, processes: Sequence[Process], which: int, kind: str) -> None:
         for process in processes:
+            self.on_death(process, kind)
             self.world.kill(process)
             self.on_killed(process, which)
         self.world.yield_()
@@ -227,6 +241,7 @@ class Happenings:
         self._say("POWER CUT")
         world = self.world
         for process in world.processes():
+            self.on_death(process, "cut")
             world.kill(process)
         for host in world.hosts.values():
             host.reboot()
@@ -254,10 +269,6 @@ class Happenings:
         self._say(f"{LEASE + 20:g} s pass")
         self.world.pass_time(LEASE + 20.0)
 
-    def _consume(self, which: int) -> None:
-        self._say("somebody takes all outputs")
-        self.on_consume()
-
     # The promise that can be broken at any step
 
     def _see(self, directory: Inode, name: str, inode: Inode) -> None:
@@ -269,7 +280,8 @@ class Happenings:
                 self._check_whole(name, inode)
 
     def _check_whole(self, name: str, inode: Inode) -> None:
-        if name.endswith(".ready") and inode.data[-1:] != b">":
+        file = inode.entries is None
+        if file and name.endswith(".ready") and inode.data[-1:] != b">":
             raise self.world.broken(f"half-written: {name} is visible, and has {inode.data!r}")
 
     # The story

@@ -13,16 +13,17 @@ import itertools
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-from tests.simulation.disk import Disk, Inode
+from tests.simulation.disk import Disk, Inode, listing
 
 _DEVICE = 0x5117
 _WRITES = os.O_WRONLY | os.O_RDWR
 _NAME_MAX = 255
 _FD_BITS = 20
+_MOST_LINKS = 40
 _numbers = itertools.count(1)
 _new_tuple = tuple.__new__
 RENAME_NOREPLACE = 1
@@ -58,31 +59,43 @@ class Stat(NamedTuple):
 class Entry:
     """One line of a listing."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_number", "name")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, line: tuple[str, int]) -> None:
+        self.name, self._number = line
+
+    def inode(self) -> int:
+        return self._number
 
 
 class Listing:
     """What stands for what `os.scandir` returns."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_entries",)
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
+    def __init__(self, lines: Sequence[tuple[str, int]]) -> None:
+        self._entries = map(Entry, lines)
 
-    def __enter__(self) -> Iterator[Entry]:
-        return map(Entry, self._names)
+    def __enter__(self) -> "Listing":
+        return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.close()
+
+    def __iter__(self) -> "Listing":
+        return self
+
+    def __next__(self) -> Entry:
+        return next(self._entries)
+
+    def close(self) -> None:
+        self._entries = map(Entry, ())
 
 
 class StatVfs(NamedTuple):
     f_namemax: int = _NAME_MAX
-    f_bavail: int = 1 << 30
-    f_frsize: int = 4096
+    f_bavail: int = 1 << 42
+    f_frsize: int = 1
     f_flag: int = 0
 
 
@@ -144,7 +157,9 @@ class Kernel:
 
     def pipe2(self, flags: int) -> tuple[int, int]:
         """For signals, of which there are none."""
-        return self._descriptor(Open(Inode(0), 0)), self._descriptor(Open(Inode(0), 0))
+        pipe = Inode(0)
+        pipe.links = 1
+        return self._descriptor(Open(pipe, 0)), self._descriptor(Open(pipe, 0))
 
     def urandom(self, size: int) -> bytes:
         """Never the same twice, which real ones are with high probability."""
@@ -156,10 +171,14 @@ class Kernel:
 
     def fstatvfs(self, fd: int) -> StatVfs:
         self._open(fd)
-        return StatVfs()
+        return StatVfs(f_bavail=self.disk.room)
 
     def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:
-        self.files[fd2] = self._open(fd)
+        file, before = self._open(fd), self.files.get(fd2)
+        file.inode.opens += 1
+        self.files[fd2] = file
+        if before is not None:
+            self.disk.close(before.inode)
         return fd2
 
     def close(self, fd: int) -> None:
@@ -170,6 +189,7 @@ class Kernel:
                 # run.
                 return
             _fail(errno.EBADF)
+        self.disk.close(file.inode)
         if file.flags & _WRITES:
             # A network file system may say only now that it could not write.
             self.written()
@@ -190,52 +210,66 @@ class Kernel:
         if directory.entries is None:
             _fail(errno.ENOTDIR, path)
         inode = directory if name == "." else directory.entries.get(name)
+        exclusive = flags & os.O_EXCL and flags & os.O_CREAT
+        if inode is not None and inode.target is not None and not exclusive:
+            if flags & os.O_NOFOLLOW:
+                _fail(errno.ENOTDIR if flags & os.O_DIRECTORY else errno.ELOOP, path)
+            directory, name = self._follow(directory, name, path)
+            inode = self._named(directory, name)
         if inode is None:
-            if not flags & os.O_CREAT:
-                if self.missed is not None:
-                    self.missed.add((directory.number, name))
-                _fail(errno.ENOENT, path)
-            _check_name(directory, name, path)
-            inode = self.disk.new()
-            self.disk.change((directory, name, inode))
-            if self.missed is not None:
-                self.missed.discard((directory.number, name))
-        elif flags & os.O_EXCL:
+            inode = self._create(directory, name, path, flags)
+        elif exclusive:
             _fail(errno.EEXIST, path)
         elif inode.entries is not None:
             if flags & (_WRITES | os.O_CREAT):
                 _fail(errno.EISDIR, path)
         elif flags & os.O_DIRECTORY:
             _fail(errno.ENOTDIR, path)
+        elif flags & os.O_TRUNC:
+            self.disk.empty(inode)
         return self._descriptor(Open(inode, flags, path))
 
     @step
-    def walk(self, path: str) -> int | None:
+    def walk(self, path: str, inside: int = 0) -> int | None:
         """A descriptor of a directory that is there, found along its path in one step; else None.
 
         No call of Linux. It stands for one open for each part of the path, between which nothing
-        is worth happening: every tenth step would be taken there.
+        is worth happening: every tenth step would be taken there. In the last so many parts, those
+        `inside` a directory that a user named, no symlink is followed.
         """
         directory = self.disk.root
-        for part in path[1:].split("/"):
-            inside = (directory.entries or {}).get(part)
-            if inside is None or inside.entries is None:
+        parts = path[1:].split("/")
+        for left, part in zip(range(len(parts), 0, -1), parts, strict=True):
+            inner = (directory.entries or {}).get(part)
+            if inner is not None and inner.target is not None and left > inside:
+                try:
+                    inner = self._named(*self._follow(directory, part, path))
+                except OSError:
+                    return None
+            if inner is None or inner.entries is None:
                 return None
             if self.missed and (directory.number, part) in self.missed:
                 return None
-            directory = inside
+            directory = inner
         return self._descriptor(Open(directory, os.O_DIRECTORY, path))
 
     @step
     def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> Stat:
-        return _stat(self._find(path, dir_fd))
+        return _stat(self._find(path, dir_fd, follow_symlinks))
 
     @step
-    def listed(self, fd: int) -> list[str]:
-        entries = self._open(fd).inode.entries
-        if entries is None:
+    def readlink(self, path: str, *, dir_fd: int | None = None) -> str:
+        target = self._find(path, dir_fd, follow=False).target
+        if target is None:
+            _fail(errno.EINVAL, path)
+        return target
+
+    @step
+    def listed(self, fd: int) -> Sequence[tuple[str, int]]:
+        inode = self._open(fd).inode
+        if inode.entries is None:
             _fail(errno.ENOTDIR)
-        return list(entries)
+        return listing(inode)
 
     def scandir(self, fd: int) -> Listing:
         return Listing(self.listed(fd))
@@ -251,6 +285,10 @@ class Kernel:
         file.position += len(data)
         return data
 
+    def fdopen(self, fd: int, mode: str) -> "File":
+        assert mode == "rb"
+        return File(self, fd)
+
     # Changing
 
     @step
@@ -261,11 +299,28 @@ class Kernel:
             _fail(errno.EBADF)
         inode, at = file.inode, file.position
         part = bytes(data if inode.data else data[: (len(data) + 1) // 2])
+        if grows := max(0, at + len(part) - len(inode.data)):
+            if grows > (room := self.disk.room):
+                part = part[: len(part) - grows + room]
+                if not part:
+                    _fail(self.disk.says_full)
+                grows = room
+            self.disk.used += grows
         inode.data = inode.data[:at] + part + inode.data[at + len(part) :]
         inode.mtime = self.disk.now
         self.disk.changes += 1
         file.position += len(part)
         return len(part)
+
+    @step
+    def posix_fallocate(self, fd: int, offset: int, length: int) -> None:
+        """Bytes that are taken, and that nobody looks at."""
+        inode = self._open(fd).inode
+        more = offset + length - len(inode.data) - inode.reserved
+        if more > self.disk.room:
+            _fail(self.disk.says_full)
+        inode.reserved += max(0, more)
+        self.disk.used += max(0, more)
 
     def copy_file_range(self, source: int, target: int, count: int) -> int:
         _fail(errno.EXDEV)
@@ -302,18 +357,17 @@ class Kernel:
             _fail(errno.ENOENT, src, dst)
         _check_name(target, new, src, dst)
         there = target.entries.get(new)
+        if there is not None and not replace:
+            _fail(errno.EEXIST, src, dst)
+        if inode.entries is not None and target in self.disk.inodes(inside=inode):
+            _fail(errno.EINVAL, src, dst)
+        if there is inode:
+            return
         if there is not None:
-            if not replace:
-                _fail(errno.EEXIST, src, dst)
-            if there is inode:
-                return
-            if there.entries is not None:
-                if inode.entries is None:
-                    _fail(errno.EISDIR, src, dst)
-                if there.entries:
-                    _fail(errno.ENOTEMPTY, src, dst)
-            elif inode.entries is not None:
-                _fail(errno.ENOTDIR, src, dst)
+            if there.entries is not None and source in self.disk.inodes(inside=there):
+                _fail(errno.ENOTEMPTY, src, dst)
+            _check_replaceable(there, inode, src, dst)
+        _check_stuck(inode, src, dst, moved=source is not target)
         self.disk.change((source, old, None), (target, new, inode))
         self.renamed = target.number, new
         if self.missed is not None:
@@ -323,10 +377,11 @@ class Kernel:
     def link(
         self, src: str, dst: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
-        inode = self._find(src, src_dir_fd)
+        inode = self._find(src, src_dir_fd, follow=True)
         target, new = self._parent(dst, dst_dir_fd)
         if new in (target.entries or {}):
             _fail(errno.EEXIST, src, dst)
+        _check_name(target, new, src, dst)
         if inode.entries is not None:
             _fail(errno.EPERM, src, dst)
         self.disk.change((target, new, inode))
@@ -339,6 +394,19 @@ class Kernel:
             _fail(errno.ENOENT, path)
         if inode.entries is not None:
             _fail(errno.EISDIR, path)
+        _check_stuck(inode, path)
+        self.disk.change((directory, name, None))
+
+    @step
+    def rmdir(self, path: str, *, dir_fd: int | None = None) -> None:
+        directory, name = self._parent(path, dir_fd)
+        inode = (directory.entries or {}).get(name)
+        if inode is None:
+            _fail(errno.ENOENT, path)
+        if inode.entries is None:
+            _fail(errno.ENOTDIR, path)
+        if inode.entries:
+            _fail(errno.ENOTEMPTY, path)
         self.disk.change((directory, name, None))
 
     @step
@@ -347,7 +415,15 @@ class Kernel:
         if name in (directory.entries or {}):
             _fail(errno.EEXIST, path)
         _check_name(directory, name, path)
-        self.disk.change((directory, name, self.disk.new(directory=True)))
+        self.disk.change((directory, name, self._new(path, directory=True)))
+
+    @step
+    def symlink(self, src: str, dst: str, *, dir_fd: int | None = None) -> None:
+        directory, name = self._parent(dst, dir_fd)
+        if name in (directory.entries or {}):
+            _fail(errno.EEXIST, src, dst)
+        _check_name(directory, name, src, dst)
+        self.disk.change((directory, name, self._new(dst, target=src)))
 
     @step
     def fsync(self, fd: int) -> None:
@@ -358,6 +434,11 @@ class Kernel:
         self._open(fd)
         self.disk.sync_all()
 
+    @step
+    def sync_file_range(self, fd: int) -> None:
+        """The C library's: write-back is started, which promises nothing."""
+        self._open(fd)
+
     # Finding
 
     def _open(self, fd: int) -> Open:
@@ -367,10 +448,29 @@ class Kernel:
         return file
 
     def _descriptor(self, file: Open) -> int:
+        file.inode.opens += 1
         # No number is given twice, not even in another run.
         self._last_fd = fd = self._last_fd + 1
         self.files[fd] = file
         return fd
+
+    def _create(self, directory: Inode, name: str, path: str, flags: int) -> Inode:
+        """A file that is not there yet, where that is what was asked for."""
+        if not flags & os.O_CREAT:
+            if self.missed is not None:
+                self.missed.add((directory.number, name))
+            _fail(errno.ENOENT, path)
+        _check_name(directory, name, path)
+        inode = self._new(path)
+        self.disk.change((directory, name, inode))
+        if self.missed is not None:
+            self.missed.discard((directory.number, name))
+        return inode
+
+    def _new(self, path: str, directory: bool = False, target: str | None = None) -> Inode:
+        if not self.disk.takes_files:
+            _fail(self.disk.says_full, path)
+        return self.disk.new(directory, target)
 
     def _parent(self, path: str, dir_fd: int | None) -> tuple[Inode, str]:
         """The directory that a path leads to, and the name in it."""
@@ -384,20 +484,60 @@ class Kernel:
         if path[0] != "/":
             assert dir_fd is not None, f"{path!r}: there is no current directory here"
             start = self._open(dir_fd).inode
-        for part in filter(None, parent.split("/")):
-            start = _entry(start, part, path)
-        if start.entries is None:
+        return self._descend(start, parent, path), name or "."
+
+    def _descend(self, directory: Inode, parts: str, path: str, links: int = 0) -> Inode:
+        """The directory at the end of these parts, whatever symlinks there are among them."""
+        for part in filter(None, parts.split("/")):
+            directory, name = self._follow(directory, part, path, links)
+            directory = _entry(directory, name, path)
+        if directory.entries is None:
             _fail(errno.ENOTDIR, path)
-        return start, name or "."
+        return directory
+
+    def _follow(self, directory: Inode, name: str, path: str, links: int = 0) -> tuple[Inode, str]:
+        """The directory and the name that a name leads to; its own, if that is no symlink."""
+        while (inode := self._named(directory, name)) is not None and inode.target is not None:
+            links += 1
+            if links > _MOST_LINKS:
+                _fail(errno.ELOOP, path)
+            parent, _, last = inode.target.rstrip("/").rpartition("/")
+            start = self.disk.root if inode.target[0] == "/" else directory
+            directory, name = self._descend(start, parent, path, links), last or "."
+        return directory, name
+
+    def _named(self, directory: Inode, name: str) -> Inode | None:
+        return directory if name == "." else (directory.entries or {}).get(name)
 
     def cannot_see(self, path: str, dir_fd: int | None) -> bool:
         """Whether a name that is there may be said not to be: it was not, when last looked for."""
         directory, name = self._parent(path, dir_fd)
         return (directory.number, name) in (self.missed or ()) and name in (directory.entries or ())
 
-    def _find(self, path: str, dir_fd: int | None) -> Inode:
+    def _find(self, path: str, dir_fd: int | None, follow: bool) -> Inode:
         directory, name = self._parent(path, dir_fd)
+        if follow:
+            directory, name = self._follow(directory, name, path)
         return directory if name == "." else _entry(directory, name, path)
+
+
+class File:
+    """What stands for a file object: for reading, and without a buffer."""
+
+    def __init__(self, kernel: Kernel, fd: int) -> None:
+        self._kernel, self._fd = kernel, fd
+
+    def __enter__(self) -> "File":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, size: int) -> bytes:
+        return self._kernel.read(self._fd, size)
+
+    def close(self) -> None:
+        self._kernel.close(self._fd)
 
 
 class Paths:
@@ -439,6 +579,9 @@ class Libc:
     def syncfs(self, fd: int) -> int:
         return self._answer(self._kernel.syncfs, fd)
 
+    def sync_file_range(self, fd: int, offset: int, length: int, flags: int) -> int:
+        return self._answer(self._kernel.sync_file_range, fd)
+
     def get_errno(self) -> int:
         return self._errno
 
@@ -468,9 +611,39 @@ def _check_name(directory: Inode, name: str, path: str, path2: str | None = None
         _fail(errno.ENAMETOOLONG, path, path2)
 
 
+def _check_replaceable(there: Inode, inode: Inode, path: str, path2: str) -> None:
+    """Whether one may be renamed to the name that another has."""
+    if there.entries is not None:
+        if inode.entries is None:
+            _fail(errno.EISDIR, path, path2)
+        if there.entries:
+            _fail(errno.ENOTEMPTY, path, path2)
+    elif inode.entries is not None:
+        _fail(errno.ENOTDIR, path, path2)
+    _check_stuck(there, path, path2)
+
+
+def _check_stuck(
+    inode: Inode, path: str, path2: str | None = None, moved: bool | None = None
+) -> None:
+    """Whether an item may be renamed, to another directory or not; or removed (`moved` is None)."""
+    match inode.stuck:
+        case 0:
+            return
+        case errno.EXDEV if moved is None:
+            # What is below stays, and is hidden.
+            return
+        case errno.EACCES if not moved:
+            # Only in another directory its own entry for its parent is another.
+            return
+    _fail(inode.stuck, path, path2)
+
+
 def _stat(inode: Inode) -> Stat:
     kind = stat.S_IFREG if inode.entries is None else stat.S_IFDIR
     size, owner = len(inode.data), 0
+    if inode.target is not None:
+        kind, size = stat.S_IFLNK, len(inode.target)
     # Not by its own constructor, which takes twice as long.
     return _new_tuple(Stat, (kind, inode.number, _DEVICE, inode.links, size, inode.mtime, owner))
 

@@ -1,26 +1,32 @@
 """What came of it all: each submission exactly once, and nothing left over."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from queuedriver.format import names
 from queuedriver.format.records import Report
 from queuedriver.format.settings import Settings
-from tests.simulation.disk import Disk
-from tests.simulation.scene import INPUT, OUTPUTS, Submission, entries, find
-from tests.simulation.world import Violation
+from tests.simulation.disk import Disk, Inode
+from tests.simulation.scene import INPUT, ROOT, STUCK, Scene, Submission, entries, find
+from tests.simulation.world import Process, Violation
 
 _RETRIES = Settings().retries
 # What the system said of a call may cost a claim: it is given back, and made again.
 _COSTS_A_CLAIM = ("crash", "pause", "silence", "fail", "reboot", "cut", "stale")
+# Each driver may find out for itself; while a disk is full, again and again.
+_COSTS_SOME = {"turn": 2, "replace": 4, "away": 4, "fill": 40}
 # What will be asked of what has happened.
-COUNTED = (*_COSTS_A_CLAIM, "lose")
+COUNTED = (*_COSTS_A_CLAIM, *_COSTS_SOME, "lose")
 _PLANS = f"{names.PRIVATE}/claims"
 _ATTEMPTS = f"{names.PRIVATE}/attempts"
-# Three of these are charged like one crash: nobody knows whether the document is to blame.
-_UNCOUNTED = ("silence", "pause", "reboot", "cut")
+# Three of these are charged like one crash: nobody knows whether the document is to blame. Who is
+# silent, or stands still, may also lose what it claims afterwards, until it shows life again.
+_STRIKES_ANY = ("silence", "pause")
+_STRIKES_AT_HAND = ("reboot", "cut")
+# What the directories are called that are, or were, the first output and the second.
+_LABELS = {"out": "out", "today": "", "day": "out", "second": "second"}
 
 
 class Ledger:
@@ -33,7 +39,21 @@ class Ledger:
         # How often each was claimed, and was processed, by its content.
         self.claims: Counter[bytes] = Counter()
         self.worked: Counter[bytes] = Counter()
+        # How often somebody died with it in hand, by the kind of death.
+        self.deaths: Counter[tuple[bytes, str]] = Counter()
+        self._holders: dict[bytes, Process] = {}
         self._taken: Counter[bytes] = Counter()
+
+    def claim(self, data: bytes, process: Process) -> None:
+        """It was claimed by this process."""
+        self.claims[data] += 1
+        self._holders[data] = process
+
+    def die(self, process: Process, kind: str, disk: Disk) -> None:
+        """A process dies: what it has in hand may be to blame."""
+        for name, inode in entries(find(disk, INPUT)).items():
+            if name.endswith(".working") and self._holders.get(inode.data) is process:
+                self.deaths[inode.data, kind] += 1
 
     def sure(self, submission: Submission) -> None:
         self.unsure.remove(submission)
@@ -41,34 +61,47 @@ class Ledger:
 
     def state(self) -> object:
         """What will be asked of it."""
-        claims, worked = (tuple(sorted(one.items())) for one in (self.claims, self.worked))
-        return claims, worked, tuple(self.unsure), tuple(sorted(self._taken.items()))
+        counts = tuple(
+            tuple(sorted(one.items())) for one in (self.claims, self.worked, self._taken)
+        )
+        holders = tuple(sorted((data, one.pid) for data, one in self._holders.items()))
+        return counts, holders, tuple(sorted(self.deaths.items())), tuple(self.unsure)
 
-    def take(self, path: str, data: bytes) -> None:
+    def take(self, label: str, data: bytes) -> None:
         """An output was consumed."""
-        self._taken[_labelled(path, data)] += 1
+        self._taken[_labelled(label, data)] += 1
 
     def published(self, disk: Disk) -> Counter[bytes]:
         """All outputs that there were, by the queue and their content."""
         found = self._taken.copy()
-        for path in OUTPUTS:
-            for name, inode in entries(find(disk, path)).items():
+        for _, label, directory in output_directories(disk):
+            for name, inode in entries(directory).items():
                 if name.endswith(f".{names.READY}"):
-                    found[_labelled(path, inode.data)] += 1
+                    found[_labelled(label, inode.data)] += 1
         return found
 
 
-def left_over(disk: Disk, happened: Counter[str]) -> list[str]:
-    """What nobody may leave behind.
+def output_directories(disk: Disk) -> Iterator[tuple[str, str, Inode]]:
+    """All that are outputs, or were: their names, which output each is, and the directories."""
+    for name, inode in list(entries(find(disk, ROOT)).items()):
+        stem = name.partition(".")[0].partition("-")[0]
+        if (label := _LABELS.get(stem)) and inode.entries is not None:
+            yield name, label, inode
+
+
+def left_over(scene: Scene, disk: Disk, happened: Counter[str]) -> list[str]:
+    """What nobody may leave behind, but for items that cannot be moved.
 
     `orphans/` is not looked at: what lies there was written under a claim that was taken back. Nor
     are hidden files that somebody began to write (`.aside-…`, all of `incoming/`), which a crash
     leaves for later drivers to sweep, or `queuedriver check` to name.
     """
     found = []
-    for path in (INPUT, *OUTPUTS):
-        for name in entries(find(disk, path)):
+    for path in (INPUT, *scene.outputs):
+        for name, inode in entries(find(disk, path)).items():
             item = names.parse(name)
+            if inode.stuck:
+                continue
             if item is not None and (path == INPUT or item.state != names.READY):
                 found.append(f"{path}/{name}")
     found += [f"attempts/{name}" for name in _inside(disk, _ATTEMPTS) if name[0] != "."]
@@ -90,7 +123,10 @@ def reckon(disk: Disk, happened: Counter[str], ledger: Ledger) -> None:
     published = ledger.published(disk)
     discarded = _discarded(disk)
     for submission in ledger.submissions:
-        _settle(happened, ledger, submission, published, discarded)
+        if submission.kind in STUCK:
+            _see_waiting(disk, submission)
+        else:
+            _settle(happened, ledger, submission, published, discarded)
     for submission in ledger.unsure:
         # What was never safe may be undone by a power cut, also when somebody had begun with it.
         came = [*submission.outputs(), submission.data]
@@ -122,8 +158,9 @@ def _settle(
             raise Violation(f"not given up: {what}")
         return
     if given_up:
-        uncounted = sum(happened[kind] for kind in _UNCOUNTED)
-        if happened["crash"] + uncounted // 3 <= _RETRIES:
+        strikes = sum(ledger.deaths[data, kind] for kind in _STRIKES_AT_HAND)
+        strikes += sum(happened[kind] for kind in _STRIKES_ANY)
+        if ledger.deaths[data, "crash"] + strikes // 3 <= _RETRIES:
             raise Violation(f"charged without fault: {what}")
     tries = 1 + (submission.kind == "later") + _lost(happened)
     if ledger.claims[data] > tries:
@@ -133,7 +170,15 @@ def _settle(
 def _lost(happened: Counter[str]) -> int:
     """How many claims of one document may have been given up for what has happened. A lease that
     expires may be that of both drivers, of one after the other."""
-    return sum(happened[kind] * (2 if kind == "silence" else 1) for kind in _COSTS_A_CLAIM)
+    some = sum(happened[kind] * claims for kind, claims in _COSTS_SOME.items())
+    return some + sum(happened[kind] * (2 if kind == "silence" else 1) for kind in _COSTS_A_CLAIM)
+
+
+def _see_waiting(disk: Disk, submission: Submission) -> None:
+    """A Violation unless an item that cannot be moved is where it was, for whoever mends that."""
+    found = [name for name in entries(find(disk, INPUT)) if name.startswith(submission.docid)]
+    if len(found) != 1 or found[0].endswith((".working", ".written")):
+        raise Violation(f"not left in its place: {submission.docid}, but {found}")
 
 
 def _discarded(disk: Disk) -> Counter[bytes]:
@@ -151,8 +196,8 @@ def _discarded(disk: Disk) -> Counter[bytes]:
     return found
 
 
-def _labelled(path: str, data: bytes) -> bytes:
-    return path.rpartition("/")[2].encode() + b":" + data
+def _labelled(label: str, data: bytes) -> bytes:
+    return label.encode() + b":" + data
 
 
 def _inside(disk: Disk, path: str) -> Sequence[str]:

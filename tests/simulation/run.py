@@ -7,6 +7,7 @@ a shell, watchdogd's loop or a person would.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.lane import Lane, Owner
@@ -18,26 +19,26 @@ from queuedriver.driving import startup
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.startup import Crew
 from queuedriver.errors import AlreadyThere, QueueError, TryLater
-from queuedriver.format import names
 from queuedriver.format.settings import Publication
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.simulation.happenings import Happenings, Interruption
+from tests.simulation.outsiders import Outsiders
 from tests.simulation.reckoning import Ledger, kept_for_a_week, left_over, reckon
 from tests.simulation.scene import (
     INPUT,
-    OUTPUTS,
     Scene,
     again,
-    entries,
-    find,
     initial,
+    kind_of,
+    landmark_of,
     output,
     settings_of,
     template,
 )
 from tests.simulation.seams import installed, seam
+from tests.simulation.tools import Tool, write
 from tests.simulation.world import Host, Process, Violation, World
 from watchdogd.rescue import Rescuer
 
@@ -47,6 +48,8 @@ _LOOK = 200.0
 _ROUNDS = 4
 # More than a week.
 _LONG = 8 * 86400.0
+# Where processors write what is an answer by its path.
+_SCRATCH = "/tmp"
 # How long who submits, or operates, waits before it tries (again).
 _MOMENT = 0.02
 _TRIES = 50
@@ -64,11 +67,13 @@ class Run:
         self._ends = itertools.count(1)
         happenings.on_killed = self._replace
         happenings.on_restart = self._restart
-        happenings.on_consume = self._consume
-        happenings.on_claim = self._note_claim
+        happenings.on_death = lambda process, kind: self.ledger.die(process, kind, world.disk)
+        happenings.on_claim = lambda data: self.ledger.claim(data, world.process)
         for number, name in enumerate("AB"):
             # No two clocks agree.
             world.host(name, offset=scene.skew * number)
+        self.outsiders = Outsiders(world, scene, self.ledger)
+        happenings.acts = self.outsiders.acts
 
     def __call__(self) -> None:
         """Play it to the end; a Violation says what was broken."""
@@ -90,7 +95,10 @@ class Run:
         """Whatever was left has to be dealt with by those who come later, as long as they are left
         in peace; and what is kept for a week, by whoever comes after that."""
         disk = self.world.disk
-        self._come_later_until(lambda: left_over(disk, self.happenings.count), "left over")
+        self.outsiders.end()
+        self._come_later_until(
+            lambda: left_over(self.scene, disk, self.happenings.count), "left over"
+        )
         if kept_for_a_week(disk):
             self.world.pass_time(_LONG)
             self._come_later_until(lambda: kept_for_a_week(disk), "kept for ever")
@@ -98,7 +106,9 @@ class Run:
     def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
         in_peace = 0
         while left := left_by_now():
-            if in_peace == _ROUNDS:
+            if in_peace == _ROUNDS and self.outsiders.put_back():
+                in_peace = 0
+            elif in_peace == _ROUNDS:
                 raise Violation(f"{wrong}: {', '.join(left)}")
             happened = self.happenings.count.total()
             self._come_later()
@@ -122,9 +132,10 @@ class Run:
     def _drive(self, name: str, driver: str, host: Host, ready: bool = False) -> None:
         options = self.scene.options
         processor = self._work_all if options.batch > 1 else self._work
+        tool = Tool(processor, self.world.kernel, self._note_work, self._noting_faults)
 
         def act() -> object:
-            return Driver(INPUT, processor, OUTPUTS, id=driver, options=options).run()
+            return Driver(INPUT, tool, self.scene.outputs, id=driver, options=options).run()
 
         process = self.world.start(name, host, act)
         if ready:
@@ -132,11 +143,11 @@ class Run:
 
     def _work(self, document: Document) -> object:
         """The processor: does what the docid says."""
-        kind = document.docid.partition("-")[0]
+        kind = kind_of(document.docid)
         if kind == "poison":
             self.happenings.die()
         data = document.read()
-        self.ledger.worked[data] += 1
+        self._note_work(data)
         match kind:
             case "bad":
                 raise ValueError("this one never works")
@@ -144,6 +155,11 @@ class Run:
                 raise TryLater(after=0.0, reason="not the first time")
             case "none":
                 return None
+            case "path":
+                path = f"{_SCRATCH}/{document.docid}-{self.world.process.pid}"
+                with self._noting_faults(data):
+                    write(self.world.kernel, path, output(data, 0))
+                return Path(path)
             case "many":
                 return [
                     Output(output(data, 0)),
@@ -151,6 +167,19 @@ class Run:
                     Output(output(data, 2), queue="second"),
                 ]
         return output(data, 0)
+
+    @contextmanager
+    def _noting_faults(self, data: bytes) -> Iterator[None]:
+        """What a program is told by the system, and nobody else, may be charged to its document."""
+        try:
+            yield
+        except OSError as error:
+            if self.happenings.made_up(error):
+                self.ledger.deaths[data, "crash"] += 1
+            raise
+
+    def _note_work(self, data: bytes) -> None:
+        self.ledger.worked[data] += 1
 
     def _work_all(self, documents: Sequence[Document]) -> list[object]:
         return [self._work(document) for document in documents]
@@ -170,14 +199,15 @@ class Run:
         world.start(f"watchdog {host.name}", host, act, works=False, after=_LOOK)
 
     def _submit(self) -> None:
+        durable = bool(self.scene.options.durable)
         with Queue.open(INPUT) as queue:
-            for docid in self.scene.submitted:
-                submission = again(docid)
+            for number, docid in enumerate(self.scene.submitted):
+                submission = again(docid, number)
                 self.ledger.unsure.append(submission)
                 for _ in range(_TRIES):
                     self.world.sleep(_MOMENT)
                     with suppress(AlreadyThere):
-                        queue.submit(docid, submission.data, durable=self.scene.options.durable)
+                        queue.submit(docid, submission.data, durable=durable)
                         self.ledger.sure(submission)
                         break
 
@@ -219,6 +249,7 @@ class Run:
 
     def _restart(self) -> None:
         self._start(ready=False)
+        self.outsiders.restart()
 
     @contextmanager
     def _assemble(
@@ -239,7 +270,12 @@ class Run:
         publication = Publication(options.publish)
         with self.world.unseen():
             targets = tuple(
-                Target(path.rpartition("/")[2], Directory.open(path), publication)
+                Target(
+                    path.rpartition("/")[2],
+                    Directory.open(path),
+                    publication,
+                    landmark_of(self.scene, path),
+                )
                 for path in outputs
             )
             archive = Directory.open(options.archive) if options.archive else None
@@ -248,19 +284,3 @@ class Run:
             queue, settings = Queue.open(inputs[0]), settings_of(self.scene)
             lane = Lane(queue, targets, settings, owner, observer, options.order, archive)
         yield Crew(driver, salt, (), [lane], targets, observer)
-
-    # What the world tells us
-
-    def _consume(self) -> None:
-        """Somebody who takes outputs, durably, and does not give them back."""
-        disk = self.world.disk
-        for path in OUTPUTS:
-            directory = find(disk, path)
-            for name, inode in list(entries(directory).items()):
-                if name.endswith(f".{names.READY}"):
-                    disk.change((directory, name, None))
-                    self.ledger.take(path, inode.data)
-            disk.sync(directory)
-
-    def _note_claim(self, data: bytes) -> None:
-        self.ledger.claims[data] += 1

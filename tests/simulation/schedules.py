@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.happenings import Interruption
 from tests.simulation.run import Run
-from tests.simulation.scene import SCENES, Scene
+from tests.simulation.scene import HELD, SCENES, Scene
 from tests.simulation.world import Violation
 
 # How likely each kind is, among all interruptions.
@@ -32,7 +32,7 @@ KINDS = {
 _DURABLE_ONLY = ("cut",)
 _LENGTH = 160
 # Of the scenes: these take several times as long as the others, or are rarely of interest.
-_SHARES = {"again": 2, "batch": 2, "given up": 1, "later": 1, "poison": 1}
+_SHARES = {"again": 2, "batch": 2, "given up": 1, "later": 1, "poison": 1, "theirs": 2, "long": 1}
 _SHRINKS = 3000
 
 
@@ -43,9 +43,7 @@ class Schedule(NamedTuple):
     interruptions: tuple[Interruption, ...]
 
 
-def draw(
-    seed: int, scenes: Sequence[str] = tuple(SCENES), kinds: Mapping[str, int] = KINDS
-) -> Schedule:
+def draw(seed: int, scenes: Sequence[str] = HELD, kinds: Mapping[str, int] = KINDS) -> Schedule:
     """The schedule of a seed."""
     chance = random.Random(seed)
     scene = SCENES[chance.choices(scenes, [_SHARES.get(name, 6) for name in scenes])[0]]
@@ -53,7 +51,7 @@ def draw(
     length = chance.choice((_LENGTH // 2, _LENGTH, 2 * _LENGTH))
     likely = {
         kind: weight
-        for kind, weight in kinds.items()
+        for kind, weight in (*kinds.items(), *scene.also)
         if scene.options.durable or kind not in _DURABLE_ONLY
     }
     found = []

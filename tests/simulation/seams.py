@@ -25,9 +25,8 @@ from queuedriver.claims import liveness, picking, recovery
 from queuedriver.claims.liveness import Identity
 from queuedriver.claims.picking import Order, Picker, Share
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.disk import filesystem, journal, mounts
+from queuedriver.disk import filesystem, journal, mounts, processes
 from queuedriver.disk.filesystem import Directory
-from queuedriver.processors import children
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
 from tests.simulation.disk import Disk
@@ -226,7 +225,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         return world.identity(world.process)
 
     def open_directory(path: str, create: bool, inside: int) -> int:
-        fd = kernel.walk(path)
+        fd = kernel.walk(path, inside)
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
@@ -252,7 +251,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.process_ticks, world.ticks),
         (liveness.host_id, lambda: world.process.host.name),
         (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
-        (children.kill_marked, lambda marks: 0),
+        (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
         # Python takes its time to find out whether something is a processor.
         (Processor, CallProcessor),

@@ -26,10 +26,17 @@ FLAGS = st.sampled_from(
         filesystem._READ,
         filesystem._NEW,
         filesystem._DIRECTORY,
+        filesystem._INSIDE,
         os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC,
         os.O_WRONLY | os.O_CLOEXEC,
+        os.O_RDONLY | os.O_CLOEXEC,
     ]
 )
+# Where symlinks lead: beside them, to the other directory, to a file in it, nowhere, to themselves.
+TARGETS = st.sampled_from(["a", "b", "/one", "/two", "/two/a", "/nowhere/a", "c.ready"])
+# As a user names them: the directories themselves, and what is in them.
+PATHS = st.sampled_from(["/one", "/two", "/one/a", "/one/a/b", "/two/b", "/file", "/file/a"])
+TOPS = st.sampled_from(["/one", "/two", "/three"])
 CALLS = st.one_of(
     st.tuples(st.just("create"), PLACES, NAMES, st.binary(max_size=5)),
     st.tuples(st.just("open"), PLACES, NAMES, FLAGS),
@@ -42,7 +49,23 @@ CALLS = st.one_of(
     st.tuples(st.just("stat"), PLACES, SEEN),
     st.tuples(st.just("list"), PLACES),
     st.tuples(st.just("sync"), PLACES),
+    st.tuples(st.just("start_sync"), PLACES),
+    st.tuples(st.just("symlink"), PLACES, NAMES, TARGETS),
+    st.tuples(st.just("readlink"), PLACES, SEEN),
+    st.tuples(st.just("rmdir"), PLACES, NAMES),
+    # By paths: a directory that was opened need not be the one that is there.
+    st.tuples(st.just("move"), TOPS, TOPS),
+    st.tuples(st.just("move"), PATHS, PATHS),
+    st.tuples(st.just("make"), TOPS),
+    st.tuples(st.just("turn"), TOPS, TOPS),
+    st.tuples(st.just("open_path"), PATHS, FLAGS),
+    st.tuples(st.just("stat_path"), PATHS),
+    st.tuples(st.just("same"), PLACES, TOPS),
 )
+
+
+# Of the C library's sync_file_range: start to write, and wait for nothing.
+SYNC_FILE_RANGE_WRITE = 2
 
 
 class Caller:
@@ -50,6 +73,7 @@ class Caller:
 
     def __init__(self, system: Any, libc: Any, get_errno: Callable[[], int], root: str) -> None:
         self.os, self.libc, self._errno = system, libc, get_errno
+        self.root = root
         for name in ("one", "two"):
             system.mkdir(f"{root}/{name}")
         self.fds = [
@@ -109,19 +133,72 @@ class Caller:
 
     def _stat(self, place: int, name: str) -> tuple[int, int] | None:
         found = self.os.stat(name, dir_fd=self.fds[place], follow_symlinks=False)
-        # The links and the size of a directory are the file system's own business.
+        # The links and the size of a directory are the file system's own business, the size of a
+        # symlink is that of a path.
         return (found.st_size, found.st_nlink) if stat.S_ISREG(found.st_mode) else None
 
-    def _list(self, place: int) -> list[str]:
+    def _list(self, place: int) -> list[tuple[str, bool]]:
+        """The names, and whether each has the inode that it is said to have."""
         fd = self.os.open(".", filesystem._DIRECTORY, dir_fd=self.fds[place])
         try:
             with self.os.scandir(fd) as entries:
-                return sorted(entry.name for entry in entries)
+                return sorted(
+                    (entry.name, entry.inode() == self._inode(fd, entry.name)) for entry in entries
+                )
         finally:
             self.os.close(fd)
 
+    def _inode(self, fd: int, name: str) -> int:
+        number: int = self.os.stat(name, dir_fd=fd, follow_symlinks=False).st_ino
+        return number
+
     def _sync(self, place: int) -> None:
         self.os.fsync(self.fds[place])
+
+    def _start_sync(self, place: int) -> int:
+        failed = self.libc.sync_file_range(self.fds[place], 0, 0, SYNC_FILE_RANGE_WRITE)
+        return self._errno() if failed else 0
+
+    def _symlink(self, place: int, name: str, target: str) -> None:
+        self.os.symlink(self._full(target), name, dir_fd=self.fds[place])
+
+    def _readlink(self, place: int, name: str) -> str:
+        target: str = self.os.readlink(name, dir_fd=self.fds[place])
+        return target.removeprefix(self.root)
+
+    def _rmdir(self, place: int, name: str) -> None:
+        self.os.rmdir(name, dir_fd=self.fds[place])
+
+    def _move(self, old: str, new: str) -> None:
+        self.os.rename(self._full(old), self._full(new))
+
+    def _make(self, path: str) -> None:
+        self.os.mkdir(self._full(path))
+
+    def _turn(self, path: str, target: str) -> None:
+        """As `ln -sfn` does."""
+        self.os.symlink(self._full(target), f"{self.root}/new")
+        try:
+            self.os.rename(f"{self.root}/new", self._full(path))
+        except OSError:
+            self.os.unlink(f"{self.root}/new")
+            raise
+
+    def _open_path(self, path: str, flags: int) -> None:
+        self.os.close(self.os.open(self._full(path), flags, 0o666))
+
+    def _stat_path(self, path: str) -> tuple[int, int]:
+        found = self.os.stat(self._full(path))
+        kind = stat.S_IFMT(found.st_mode)
+        return kind, found.st_size if stat.S_ISREG(kind) else 0
+
+    def _same(self, place: int, path: str) -> bool:
+        """Whether the directory that was opened is the one that is there."""
+        ours, there = self.os.fstat(self.fds[place]), self.os.stat(self._full(path))
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+    def _full(self, path: str) -> str:
+        return self.root + path if path[0] == "/" else path
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +210,7 @@ def memory() -> Iterator[Path]:
 
 
 @given(calls=st.lists(CALLS, max_size=25))
-@settings(max_examples=400)
+@settings(max_examples=1000)
 def test_it_answers_like_linux(memory: Path, calls: list[tuple[Any, ...]]) -> None:
     root = memory / "root"
     root.mkdir()

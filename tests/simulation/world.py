@@ -185,6 +185,9 @@ class World:
     def kill(self, process: Process) -> None:
         """SIGKILL: nothing of it runs again, and nothing of it is undone."""
         process.alive = False
+        for file in process.files.values():
+            self.disk.close(file.inode)
+        process.files.clear()
         gone = [task for task in self.tasks if task.process is process]
         self._dead += gone
         self.tasks = [task for task in self.tasks if task.process is not process]

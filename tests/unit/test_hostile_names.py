@@ -168,7 +168,7 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         call("fuq", "hold", queue, name)
         call("fuq", "submit", queue, "--name", name, "--", "true")
         call("keys", queue / f"foreign {name}")
-    for command in ("pause", "resume", "quit", "resume", "close"):
+    for command in ("pause", "resume", "quit", "resume", "close", "reopen", "close"):
         call(command, queue)
     call("recover", "--lease", "0", queue)
     # What nobody finishes would be waited for.
@@ -193,7 +193,12 @@ def pipeline(tmp_path: Path) -> Path:
     )
     moves = (Move(at=1.0, from_stage=nasty, to_stage=nasty, why=nasty),)
     said = pipelines.report(
-        drivers=drivers, notes=tuple(NASTY), moves=moves, trouble=nasty, reload_error=nasty
+        drivers=drivers,
+        notes=tuple(NASTY),
+        moves=moves,
+        trouble=nasty,
+        reload_error=nasty,
+        crash=nasty,
     )
     pipelines.publish(file, said)
     pipelines.publish(file, pipelines.report("fern\x1b[2J", identity=pipelines.FAR, at=1.0))
@@ -219,6 +224,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call("trace", name, "-p", pipeline)
         call("trace", "--json", name, "-p", pipeline)
         call("retry", name, "-p", pipeline)
+        call("discarded", name, "-p", pipeline)
         call("scale", f"{name}=2", "-p", pipeline)
         call("scale", f"parse={name}", "-p", pipeline)
         call("scale", "parse=2", "--host", name, "-p", pipeline)
@@ -233,6 +239,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call(name)
     for command in ("pause", "resume", "reload", "restart"):
         call(command, "-p", pipeline)
+    call("discarded", "-p", pipeline)
     call("retry", "--yes", "-p", pipeline)
     call("stop", "-p", pipeline)
     assert {name for program, name in shell.called if program == "watchdogd"} >= set(WATCHDOGS)

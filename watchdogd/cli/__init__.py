@@ -11,6 +11,7 @@ COMMANDS = {
     "top": Command("look", "top", "Show how it is going, as it goes."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
+    "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),
     "retry": Command("retry", "retry", "Let discarded documents be tried again."),
     "scale": Command("steer", "scale", "Say how many drivers stages have."),
     "pause": Command("steer", "pause", "Let nothing new be claimed, in a stage or in all."),

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.arguments import confirm, opened
-from queuedriver.cli.operate import answer, meant, noting
+from queuedriver.cli.naming import is_meant, matching, meant
+from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
@@ -22,14 +22,14 @@ _RANK = ("done", "refused", "nothing to do", "missing")
 def retry(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[STAGE] [DOCID... | -]",
             help="A stage, else all; the documents, else all that were discarded. -: the docids "
             "on stdin, one a line.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came of each.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what came of each.")] = False,
     pipeline: PipelineFile = None,
 ) -> int:
     """Let documents be tried again, as if they never had been.
@@ -49,7 +49,7 @@ def retry(
         found = _retry(chosen, stages, meant(docids), stage)
     else:
         found = _retry_all(chosen, stages, stage, yes)
-    code = answer([result for _, result in found])
+    code = report_refusals([result for _, result in found])
     if as_json:
         documents = [{"queue": queue, **result._asdict()} for queue, result in found]
         write_json({"pipeline": chosen.pipeline.name, "documents": documents})
@@ -72,12 +72,12 @@ def _retry(
                 best[result.docid] = (path, result)
     where = f"stage {stage.name}" if stage is not None else f"any stage of {chosen.given}"
     for docid in docids:
-        if docid not in best or best[docid][1].came == "missing":
+        if not any(is_meant(docid, one) for one in best):
             words = f"no {docid!r} in {where}"
             if stage is None:
                 words += f"; its stages are: {_stages(chosen, docid)}"
             best[docid] = ("", Result(docid, "missing", words))
-    return [best[docid] for docid in docids]
+    return list(best.values())
 
 
 def _stages(chosen: Chosen, word: str) -> str:
@@ -85,9 +85,12 @@ def _stages(chosen: Chosen, word: str) -> str:
 
 
 def _retry_in(path: str, docids: list[str]) -> list[Result]:
+    """Those of them that are in a queue."""
     try:
         with opened(path) as queue, noting(queue) as journal:
-            return operations.retry(queue, docids, journal)
+            known = dict.fromkeys((*queue.discarded(), *(one.docid for _, one in queue.items())))
+            there = [docid for docid in matching(docids, known) if docid in known]
+            return operations.retry(queue, there, journal)
     except NotFound:
         # Nothing has made the queue yet.
         return []

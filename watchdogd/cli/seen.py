@@ -63,6 +63,7 @@ class SeenWatchdog(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     trouble: str
     reload_error: str
+    crash: str
     notes: tuple[str, ...]
     moves: tuple[Move, ...]
 

@@ -2,17 +2,21 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
-import typer
 
+from queuedriver.cli.naming import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
-from queuedriver.errors import NotFound
+from queuedriver.cli.words import Argument, Option
+from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import docid_of, explain
+from queuedriver.operating.queue import Queue
+from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose
 from watchdogd.cli.gathering import read_controls
 from watchdogd.cli.route import End, Route, Stop, route
@@ -23,9 +27,9 @@ _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
 
 def trace(
     docid: Annotated[
-        str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+        str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
     pipeline: PipelineFile = None,
 ) -> None:
     """Tell of one document through all stages: when it came, who took it, what came of it.
@@ -34,6 +38,8 @@ def trace(
     """
     chosen = choose(pipeline)
     found = route(chosen.pipeline, docid_of(docid))
+    if not (found.stops or found.ends) and (longer := _extended(chosen.pipeline, found.docid)):
+        found = route(chosen.pipeline, longer)
     if not found.stops and not found.ends:
         raise NotFound(f"no document {found.docid!r} is or was in any queue of {chosen.given}")
     paused = read_controls(chosen.pipeline.root).paused
@@ -46,6 +52,15 @@ def trace(
             write(line)
         write(escape_name(last))
     _confess(found)
+
+
+def _extended(pipeline: Pipeline, docid: str) -> str:
+    """Return the docid that is this one with an extension, in the first queue that knows of one."""
+    for name in pipeline.queues:
+        with suppress(NotFound, CannotUse), Queue.open(pipeline.path(name)) as queue:
+            if longer := extended(queue, docid):
+                return longer
+    return ""
 
 
 def _lines(found: Route, paint: Paint) -> Iterator[str]:

@@ -7,9 +7,8 @@ import shutil
 import sys
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.render import write
+from queuedriver.cli.words import Option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
@@ -43,7 +42,7 @@ Restart=on-failure
 RestartSec=2
 RestartSteps=5
 RestartMaxDelaySec=60
-RestartPreventExitStatus=2 78
+RestartPreventExitStatus=2 70 78
 KillMode={kill_mode}
 TimeoutStopSec={patience}
 Delegate=yes
@@ -57,16 +56,17 @@ def unit(
     pipeline: PipelineArgument = None,
     option: PipelineFile = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="USER", help="Who runs it; else you.")
+        str | None, Option("--user", metavar="USER", help="Who runs it; else you.")
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="As for watchdogd run.")
+        str | None, Option("--host", metavar="NAME", help="As for watchdogd run.")
     ] = None,
 ) -> None:
     """Print a systemd unit that keeps a pipeline running.
 
-    The watchdog is restarted if it fails or hangs, reloads on `systemctl reload`, and has time
-    enough to let its drivers finish. Needs systemd 254 for the growing delay between restarts.
+    The watchdog is restarted if it fails or hangs, but not after a bug of ours, which would end it
+    again. It reloads on `systemctl reload`, and has time enough to let its drivers finish. Needs
+    systemd 254 for the growing delay between restarts.
     """
     found = read(os.path.abspath(pipeline_file(either(pipeline, option))), host)
     write(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())

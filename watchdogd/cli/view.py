@@ -56,6 +56,7 @@ def _watchdog(seen: SeenHost) -> SeenWatchdog:
         at=report.at,
         trouble=report.trouble,
         reload_error=report.reload_error,
+        crash=report.crash,
         notes=report.notes,
         moves=report.moves,
     )

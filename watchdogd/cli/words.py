@@ -51,6 +51,9 @@ def _absence(view: View, typed: Typed) -> Iterator[Words]:
                 f"the watchdog on {watchdog.host} is silent since {since}: its host is down, or "
                 "does not reach the file system, or its clock is wrong"
             )
+        elif watchdog.standing == "stopped" and watchdog.crash:
+            why = _first_line(watchdog.crash)
+            yield Words(f"the watchdog on {watchdog.host} crashed at {since}: {why}")
         elif watchdog.standing == "gone" and view.state == "running":
             yield Words(f"the watchdog on {watchdog.host} ended without a word after {since}")
     for path in view.unreadable:
@@ -188,7 +191,8 @@ def standing_line(watchdog: SeenWatchdog, now: float) -> str:
                 f"watchdog on {watchdog.host}: {watchdog.state} for {since}, process {watchdog.pid}"
             )
         case "stopped":
-            return f"watchdog on {watchdog.host}: stopped at {format_instant(watchdog.at)}"
+            how = "crashed" if watchdog.crash else "stopped"
+            return f"watchdog on {watchdog.host}: {how} at {format_instant(watchdog.at)}"
         case "gone":
             return f"watchdog on {watchdog.host}: gone after {format_instant(watchdog.at)}"
     return f"watchdog on {watchdog.host}: silent since {format_instant(watchdog.at)}"

@@ -666,6 +666,8 @@ def claimed_by(driver: Driver, verdict: str = "dead") -> tuple[Claim, ...]:
         ),
         pytest.param(Facts(overdue=2, next_due=1, drivers=(ALIVE,)), [], id="due, and alive"),
         pytest.param(Facts(controls=("PAUSE",)), [("control", False)], id="paused"),
+        pytest.param(Facts(closed_over=1), [("closed-queue", False)], id="closed, nobody alive"),
+        pytest.param(Facts(closed_over=1, drivers=(ALIVE,)), [], id="closed, and draining"),
     ],
 )
 def test_what_follows_from_the_facts(facts: Facts, findings: list[tuple[str, bool]]) -> None:
@@ -690,6 +692,16 @@ def test_notes_break_nothing(place: Place) -> None:
         ("control", "QUIT"),
     }
     assert not any(one.broken for one in found)
+
+
+def test_a_document_that_was_copied_into_a_closed_queue_is_named(place: Place) -> None:
+    place.put("in/done", b"")
+    (place.root / "in/waits.ready").unlink()
+    assert place.check() == []
+    place.put("in/late.ready")
+    (found,) = place.check()
+    assert (found.rule, found.broken) == ("closed-queue", False)
+    assert "1 document waits in a closed queue" in found.message
 
 
 def test_item_whose_claim_would_not_fit_a_file_system_of_short_names(place: Place) -> None:

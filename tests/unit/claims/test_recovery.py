@@ -27,6 +27,7 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
+from queuedriver.disk.processes import MARKER
 from queuedriver.disk.runtime import EndedFor, note_ending, runtime_directory
 from queuedriver.format import names
 from queuedriver.format.event import Event
@@ -34,7 +35,6 @@ from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Plan
 from queuedriver.format.settings import Settings
 from queuedriver.operating.history import read_events
-from queuedriver.processors.base import MARKER
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

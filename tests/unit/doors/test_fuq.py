@@ -257,6 +257,15 @@ def test_lost_client_loses_what_it_had_in_hand() -> None:
     assert not broker.ready()
 
 
+def test_task_that_could_not_be_sent_is_given_back_and_the_others_are_lost() -> None:
+    broker = greeted(4)
+    broker.deal(work(1), 0.0)
+    (send,) = broker.deal(work(2), 0.0)
+    assert isinstance(send, Send)
+    given_back = SetBack("7.2", Released("its worker was gone before it was sent"))
+    assert broker.gone(A, 0.0, send.claim) == [given_back, Lost(A, ("7.1",), "left")]
+
+
 def test_client_that_was_stopped_at_once_charges_nobody() -> None:
     broker = greeted(4)
     broker.deal(work(1), 0.0)

@@ -35,6 +35,7 @@ from queuedriver.protocols.dealing import (
     Send,
     SetBack,
     Work,
+    undelivered,
 )
 
 if TYPE_CHECKING:
@@ -90,16 +91,19 @@ class Script:
             raise said
         return said
 
-    def gone(self, peer: bytes, now: float) -> Effects:
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
         self.lost.append(peer)
-        return []
+        return [undelivered(unsent)] if unsent else []
 
-    def ready(self, service: str = "") -> bool:
+    def ready(self, service: str = "", alone: bool = False) -> bool:
         return self.is_ready
+
+    def spare(self, service: str, wanted: bool) -> None:
+        pass
 
     def deal(self, work: Work, now: float) -> Effects:
         self.dealt.append(work)
-        return [Send(b"worker", (work.payload,))]
+        return [Send(b"worker", (work.payload,), work.claim)]
 
     def leave(self, now: float) -> Effects:
         return [Send(b"worker", (b"EXIT",))]
@@ -164,9 +168,9 @@ class Office:
         self.requests = Requests(self.lane.queue, mint, durable=False)
         self.requests.load(time.monotonic())
         self.line = Line(self.lane)
-        desk = Desk("", self.lane, self.line, self.requests)
+        self.desk = Desk("", self.lane, self.line, self.requests)
         hands = Hands(mint, self.held, self.tally)
-        self.dealer = Dealer(self.session, self.transport, [desk], hands, self.limits, MOST)
+        self.dealer = Dealer(self.session, self.transport, [self.desk], hands, self.limits, MOST)
 
     def close(self) -> None:
         self.requests.close()
@@ -185,9 +189,8 @@ class Office:
     def deal(self) -> Work | None:
         """The next item that waits, to whoever is ready."""
         before = len(self.session.dealt)
-        if self.line.fill(time.monotonic()):
-            candidate = self.line.next()
-            assert candidate is not None
+        candidate = self.dealer.choose(self.desk, time.monotonic())
+        if candidate is not None:
             self.dealer.work(self.lane, candidate)
         self.line.wake()
         return self.session.dealt[-1] if len(self.session.dealt) > before else None
@@ -317,6 +320,34 @@ def test_lost_worker_charges_each_of_its_documents_once(office: Office) -> None:
     assert office.discarded() == {"a": "worker-lost", "b": "worker-lost"}
 
 
+def test_documents_of_which_any_may_have_ended_their_worker_are_charged_the_third_time(
+    office: Office,
+) -> None:
+    office.put("a", "b")
+    for fate, alone in (("ready", False), ("ready", True), ("failed", True)):
+        works = [work for work in (office.deal(), office.deal()) if work]
+        assert [work.alone for work in works] == [alone, alone]
+        office.hear([Lost(b"worker", tuple(one.claim for one in works), "silent", doubted=True)])
+        office.settle()
+        assert office.items == [f"a:{fate}", f"b:{fate}"]
+
+
+def test_document_that_was_taken_back_is_alone_with_the_next_broker_and_its_successor_is_not(
+    office: Office, offices: list[Office]
+) -> None:
+    work = office.dealt()
+    office.hear([Lost(b"worker", (work.claim,), "silent", doubted=True)])
+    office.settle()
+    later = restarted(office, offices)
+    later.line.load()
+    again = later.deal()
+    assert again is not None
+    assert again.alone
+    later.hear([Done(again.claim, (Result(b"result"),))])
+    later.settle()
+    assert not later.dealt().alone
+
+
 def test_document_that_is_larger_than_a_message_is_discarded_unread(office: Office) -> None:
     path = office.bench.put("in/doc.ready", b"")
     os.truncate(path, 1 << 40)
@@ -381,6 +412,8 @@ def test_worker_that_cannot_be_reached_is_gone(office: Office) -> None:
     office.transport.away.add(b"worker")
     office.dealt()
     assert office.session.lost == [b"worker"]
+    office.settle()
+    assert office.items == ["doc:ready"]
 
 
 def test_nonsense_of_one_peer_is_dropped_and_the_rest_heard(office: Office) -> None:

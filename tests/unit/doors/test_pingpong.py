@@ -265,7 +265,7 @@ def test_document_that_was_lost_on_its_way_is_noticed_by_the_pings_of_its_worker
     assert hear(broker, "w", [b""], 0.55) == []
     # It may have said the first before it had the document.
     assert [hear(broker, "w", PING, at) for at in (0.6, 1.6)] == [[Send(b"w", PONG)]] * 2
-    assert hear(broker, "w", PING, 2.6) == [Lost(b"w", ("c1",), "left")]
+    assert hear(broker, "w", PING, 2.6) == [Lost(b"w", ("c1",), "left", doubted=True)]
     # It may have it after all: nothing else is dealt to it before it says READY.
     assert hear(broker, "w", PING, 3.6) == []
     assert not broker.ready()
@@ -300,7 +300,7 @@ def test_document_goes_to_the_worker_heard_of_longest_ago() -> None:
 
 def test_payload_that_equals_a_word_is_dealt_with_one_more_empty_frame() -> None:
     broker = a_broker(w=0.0)
-    assert broker.deal(work(payload=b"EXIT"), 0.0) == [Send(b"w", (b"", b"", b"EXIT"))]
+    assert broker.deal(work(payload=b"EXIT"), 0.0) == [Send(b"w", (b"", b"", b"EXIT"), "c1")]
 
 
 def test_document_that_nobody_waits_for_is_given_back() -> None:

@@ -26,6 +26,7 @@ class Model:
     turn: int
     taken: int = 0
     turns: int = 0
+    alone: str = ""
     claims: dict[str, tuple[int, float | None]] = field(default_factory=dict)
 
 
@@ -38,10 +39,18 @@ class Machine(RuleBasedStateMachine):
         self.now = 0.0
         self.turn = 0
         self.claim = 0
+        self.sparing: set[str] = set()
 
-    @initialize(order=st.sampled_from(Order), silent_after=LIFETIMES, busy_silent=st.booleans())
-    def start(self, order: Order, silent_after: float | None, busy_silent: bool) -> None:
-        self.policy = Policy(order, silent_after, busy_silent, max_workers=3)
+    @initialize(
+        order=st.sampled_from(Order),
+        silent_after=LIFETIMES,
+        busy_silent=st.booleans(),
+        one_process=st.booleans(),
+    )
+    def start(
+        self, order: Order, silent_after: float | None, busy_silent: bool, one_process: bool
+    ) -> None:
+        self.policy = Policy(order, silent_after, busy_silent, one_process, max_workers=3)
         self.roster = Roster(self.policy)
 
     def to_the_end(self, worker: Model) -> None:
@@ -61,16 +70,42 @@ class Machine(RuleBasedStateMachine):
         after = worker.silent_after
         return "silent" if after is not None and worker.heard_at + after <= self.now else ""
 
-    def expected(self, service: str, need: int) -> bytes | None:
+    def lost(self, name: bytes, why: str) -> Lost:
+        worker = self.workers[name]
+        needs = [need for need, _ in worker.claims.values()]
+        several = len(needs) > 1 or (len(needs) == 1 and worker.taken > needs[0])
+        return Lost(name, tuple(worker.claims), why, several and self.policy.one_process)
+
+    def expected(self, service: str, need: int, alone: bool) -> bytes | None:
         listed = self.policy.order is Order.LISTED
+        offer = {
+            name: worker
+            for name, worker in self.workers.items()
+            if (worker.turns or not listed) and not worker.alone
+        }
         may = [
             (worker.turn, name)
-            for name, worker in self.workers.items()
+            for name, worker in offer.items()
             if service in worker.services
             and worker.slots - worker.taken >= need
-            and (worker.turns or not listed)
+            and not (alone and worker.claims)
         ]
-        return min(may)[1] if may else None
+        spared = set()
+        for wanted in self.sparing if not alone else ():
+            able = [
+                (len(worker.claims), worker.turn, name)
+                for name, worker in offer.items()
+                if wanted in worker.services
+                and worker.slots > 0
+                and (worker.claims or worker.slots > worker.taken)
+            ]
+            spared |= {name for _, _, name in sorted(able)[:1]}
+        return min((one for one in may if one[1] not in spared), default=(0, None))[1]
+
+    @rule(service=st.sampled_from(["", "x", "y"]), wanted=st.booleans())
+    def spare(self, service: str, wanted: bool) -> None:
+        self.roster.spare(service, wanted)
+        self.sparing = self.sparing | {service} if wanted else self.sparing - {service}
 
     @rule(name=NAMES, slots=st.integers(0, 3), services=SERVICES, silent_after=LIFETIMES)
     def join(
@@ -119,28 +154,31 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def leave(self, name: bytes) -> None:
-        worker = self.workers.pop(name, None)
-        lost = self.roster.leave(name, "left")
-        assert lost == (Lost(name, tuple(worker.claims), "left") if worker else None)
+        expected = self.lost(name, "left") if name in self.workers else None
+        assert self.roster.leave(name, "left") == expected
+        self.workers.pop(name, None)
 
     @rule(
         service=st.sampled_from(["", "x", "y", "z"]),
         need=st.integers(1, 2),
         claimed=st.booleans(),
         lifetime=LIFETIMES,
+        alone=st.booleans(),
     )
     def pick_and_assign(
-        self, service: str, need: int, claimed: bool, lifetime: float | None
+        self, service: str, need: int, claimed: bool, lifetime: float | None, alone: bool
     ) -> None:
-        name = self.expected(service, need)
-        assert self.roster.pick(service, need) == name
+        name = self.expected(service, need, alone)
+        assert self.roster.pick(service, need, alone) == name
         if name is None:
             return
         self.claim += 1
         claim = f"c{self.claim}" if claimed else None
         deadline = None if lifetime is None else self.now + lifetime
-        self.roster.assign(name, claim, self.now, need, deadline)
+        self.roster.assign(name, claim, self.now, need, deadline, alone)
         worker = self.workers[name]
+        if alone and claim:
+            worker.alone = claim
         worker.taken += need
         worker.turns = max(0, worker.turns - 1)
         if claim is not None:
@@ -157,6 +195,8 @@ class Machine(RuleBasedStateMachine):
         assert self.roster.settle(name, claim, free_slot) == known
         if worker is not None and known:
             need, _ = worker.claims.pop(claim)
+            if worker.alone == claim:
+                worker.alone = ""
             if free_slot:
                 worker.taken = max(0, worker.taken - need)
 
@@ -178,9 +218,7 @@ class Machine(RuleBasedStateMachine):
             assert at <= self.now
         lost = self.roster.expire(self.now)
         assert sorted(lost, key=lambda one: one.worker) == [
-            Lost(name, tuple(self.workers[name].claims), why)
-            for name, why in sorted(due.items())
-            if why
+            self.lost(name, why) for name, why in sorted(due.items()) if why
         ]
         for one in lost:
             del self.workers[one.worker]
@@ -202,7 +240,9 @@ class Machine(RuleBasedStateMachine):
             assert self.roster.turns(name) == worker.turns
         for service in ("", "x", "y", "z"):
             for need in (1, 2):
-                assert self.roster.pick(service, need) == self.expected(service, need)
+                for alone in (False, True):
+                    expected = self.expected(service, need, alone)
+                    assert self.roster.pick(service, need, alone) == expected
 
 
 Machine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)

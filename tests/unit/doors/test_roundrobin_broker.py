@@ -391,7 +391,7 @@ def test_document_goes_out_as_a_trackexec_of_ours_named_by_its_claim() -> None:
         b"payload",
         b"",
     )
-    assert send == Send(W, frames)
+    assert send == Send(W, frames, "driver-0a")
 
 
 def test_workers_take_turns_by_when_they_were_dealt_to_and_full_ones_are_skipped_in_place() -> None:
@@ -514,7 +514,7 @@ def test_request_is_dealt_so_that_the_answer_finds_its_way_back() -> None:
     office.register()
     request = office.ask()
     (send,) = office.deal("c", request)
-    assert send == Send(W, request.frames)
+    assert send == Send(W, request.frames, "c")
     (answer,) = office.respond()
     # Unchanged, but for the hop it has made.
     assert answer == Answered("c", C, (b"", b"LMQv100", b"\x06", b"q1", b"", W))
@@ -600,7 +600,7 @@ def test_worker_that_is_gone_when_it_is_dealt_to_costs_the_document_nothing() ->
     office.register()
     office.deal("a")
     office.deal("b")
-    effects = said_apart(office.session.gone(W, 0.0))
+    effects = said_apart(office.session.gone(W, 0.0, "b"))
     assert effects == [
         SetBack("b", Released("its worker was gone before it was sent")),
         Lost(W, ("a",), "unroutable"),
@@ -640,7 +640,8 @@ def test_worker_is_lost_at_the_deadline_of_its_document_and_of_its_request() -> 
     office.deal("b", office.ask())
     assert not any(isinstance(one, Lost) for one in office.session.tick(29.0))
     (lost,) = (one for one in office.session.tick(30.0) if isinstance(one, Lost))
-    assert lost == Lost(W, ("a", "b"), "overdue")
+    # Either may have kept it from the other.
+    assert lost == Lost(W, ("a", "b"), "overdue", doubted=True)
     assert office.session.state_of(W) == rr.UNKNOWN
 
 

@@ -493,11 +493,11 @@ def test_worker_that_begins_anew_says_what_it_has_and_the_rest_is_lost() -> None
     deal(broker, work("h-1"))
     deal(broker, work("h-2"))
     effects = tell(broker, "w", "CHECKCONFIG", work_in_hand=["host-1:2"])
-    assert others(effects) == [Lost(b"w", ("h-1",), "left")]
+    assert others(effects) == [Lost(b"w", ("h-1",), "left", doubted=True)]
     assert commands(effects) == ["CONFIG"]
     effects = tell(broker, "w", "WORKREPLY", body=b"", work_request_identifier="host-1:2")
     assert others(effects) == [Done("h-2", (Result(b""),))]
-    # One that does not say keeps all.
+    # It lives: what it never had, it cannot have ended. One that does not say keeps all.
     ready(broker, "w")
     deal(broker, work("h-3"))
     assert others(tell(broker, "w", "CHECKCONFIG")) == []

@@ -115,6 +115,9 @@ def test_lines_that_are_not_understood_are_left_out(tmp_path: Path) -> None:
     assert read_events(str(path)) == [Event(at=1.0, host="h", event="ready")]
 
 
+SIGNALLED = "it was ended by SIGSEGV, with 'a' at hand"
+
+
 @pytest.mark.parametrize(
     ("event", "line"),
     [
@@ -126,6 +129,14 @@ def test_lines_that_are_not_understood_are_left_out(tmp_path: Path) -> None:
         (
             Event(at=0, host="h", event="killed", driver="parse-2", signal="SIGKILL"),
             "parse-2 killed: ended by SIGKILL",
+        ),
+        (
+            Event(at=0, host="h", event="exited", signal="SIGSEGV", message=SIGNALLED),
+            "exited: it was ended by SIGSEGV, with 'a' at hand",
+        ),
+        (
+            Event(at=0, host="h", event="exited", exit_code=3, message="it crashed (exit code 3)"),
+            "exited: it crashed (exit code 3)",
         ),
         (Event(at=0, host="h", event="waiting-fs", message="full"), "waiting-fs: full"),
         (Event(at=0, host="h", event="note", message="\x1b[2J\n"), "note: \\x1b[2J\\n"),

@@ -1,5 +1,6 @@
 """Logs stay within their size, and nothing that is written meanwhile is lost."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -58,6 +59,29 @@ def test_log_that_cannot_be_rotated_grows(tmp_path: Path) -> None:
     (tmp_path / "a.log.1/x").mkdir(parents=True)
     append(tmp_path / "a.log", b"2", keep=1)
     assert (tmp_path / "a.log").read_bytes() == b"1" * 100 + b"2"
+
+
+def test_log_that_cannot_be_begun_anew_closes_no_file_of_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "a.log", b"1" * 100)
+    really_open = os.open
+    others: list[int] = []
+
+    def open_(path: str, flags: int, mode: int = 0o777) -> int:
+        if not os.path.exists(path):
+            # Another thread is faster, and gets the number that has just become free.
+            others.append(really_open(tmp_path, os.O_RDONLY))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return really_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_)
+    with pytest.raises(OSError, match="No space left"):
+        open_log(str(tmp_path / "a.log"), 100, 2)
+    monkeypatch.undo()
+    (other,) = others
+    assert os.path.samestat(os.fstat(other), os.stat(tmp_path))
+    os.close(other)
 
 
 @pytest.mark.parametrize("dressed", ["symlink", "fifo", "directory"])

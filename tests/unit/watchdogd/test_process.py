@@ -1,7 +1,10 @@
 """Processes are known by their pidfd, ended with their group, and reaped without waiting."""
 
 import contextlib
+import errno
+import fcntl
 import os
+import resource
 import select
 import signal
 import sys
@@ -57,6 +60,33 @@ def run(started: list[Process], code: str, **more: object) -> Process:
 def test_exit_code_and_signal_are_told_apart(started: list[Process]) -> None:
     assert ended(run(started, "raise SystemExit(78)")) == Exit(code=78)
     assert ended(run(started, "import os; os.kill(os.getpid(), 11)")) == Exit(signal=11)
+
+
+def test_start_that_fails_for_want_of_descriptors_keeps_none(tmp_path: Path) -> None:
+    """Whichever of those that it needs is one too many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    failed = 0
+    for free in range(12):
+        before = set(os.listdir("/proc/self/fd"))
+        # A number that is free below the limit, for each that it may have; the rest is taken.
+        top = max(map(int, before)) + 32
+        taken = [fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3) for _ in range(top)]
+        for fd in taken[:free]:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, hard))
+        try:
+            process = spawn_for_helper(["true"], 0, 0, str(tmp_path / "log"))
+        except OSError as error:
+            failed += error.errno == errno.EMFILE
+        else:
+            os.close(process[1])
+            os.waitpid(process[0], 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for fd in taken[free:]:
+                os.close(fd)
+        assert set(os.listdir("/proc/self/fd")) == before, free
+    assert 0 < failed < 12
 
 
 def test_running_process_is_not_waited_for(started: list[Process]) -> None:

@@ -163,6 +163,14 @@ def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
     assert (house.wanted, house.stages.notes) == ({"one": 3, "two": 1}, [])
 
 
+def test_number_that_is_asked_for_before_anything_has_begun_is_had(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two", 0), stage("three"), memory=1000 * MB)
+    house.stages.scale({"one": 3, "two": 9999, "three": 0})
+    assert house.wanted == {"one": 3, "two": 50, "three": 0}
+    house.stages.begin()
+    assert house.wanted == {"one": 3, "two": 50, "three": 0}
+
+
 def test_stage_that_the_file_no_longer_has_is_forgotten_once_it_is_empty(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
     house.stages.begin()

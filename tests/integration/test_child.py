@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.processors.base import MARKER
-from queuedriver.processors.children import TAIL, Child, Tail, kill_marked
+from queuedriver.disk.processes import MARKER, kill_marked
+from queuedriver.processors.child import TAIL, Child, Tail
 
 VALUE = f"3-{os.getpid()}"
 
@@ -53,12 +53,12 @@ def test_marked_processes_die_also_when_they_left_group_and_session() -> None:
         assert child.stdout is not None
         pids = [int(pid) for pid in child.stdout.readline().split()]
         assert len({os.getsid(pid) for pid in (*pids, child.pid)}) == 2
-        assert kill_marked(VALUE) == 3
+        assert kill_marked([VALUE]) == 3
         assert child.wait() == -signal.SIGKILL
     for pid in pids:
         eventually(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists()  # type: ignore[misc]
                    or not Path(f"/proc/{pid}/cmdline").read_bytes())  # fmt: skip
-    assert kill_marked(VALUE) == 0
+    assert kill_marked([VALUE]) == 0
 
 
 def test_processes_with_another_mark_live_on() -> None:
@@ -71,7 +71,7 @@ def test_processes_with_another_mark_live_on() -> None:
     for other in others:
         cmdline = Path(f"/proc/{other.pid}/cmdline")
         eventually(lambda path=cmdline: path.read_bytes().startswith(b"sleep"))  # type: ignore[misc]
-    assert kill_marked(VALUE) == 0
+    assert kill_marked([VALUE]) == 0
     for other in others:
         assert other.poll() is None
         other.kill()
@@ -81,24 +81,13 @@ def test_processes_with_another_mark_live_on() -> None:
 def test_whoever_recovers_does_not_kill_itself() -> None:
     script = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
-        "from queuedriver.processors.children import kill_marked\n"
+        "from queuedriver.disk.processes import kill_marked\n"
         "import subprocess\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
-        f"print(kill_marked({VALUE!r}), child.wait())\n"
+        f"print(kill_marked([{VALUE!r}]), child.wait())\n"
     )
     with started(sys.executable, "-c", script, **{MARKER: VALUE}) as child:
         assert child.communicate()[0] == b"1 -9\n"
-
-
-def test_processes_that_vanish_or_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    for name in ("self", "meminfo", "1234567", str(gone.pid), "77", "٣"):
-        (tmp_path / name).mkdir()
-    # Read while it was there, and gone when it is to be killed.
-    (tmp_path / str(gone.pid) / "environ").write_bytes(f"A=b\0{MARKER}={VALUE}\0".encode())
-    (tmp_path / "77" / "environ").mkdir()
-    assert kill_marked(VALUE, str(tmp_path)) == 0
 
 
 def spawned(*command: str) -> Child:
@@ -132,7 +121,7 @@ def test_zombies_that_nobody_collects_do_not_hold_up_the_end_of_a_group() -> Non
     script = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "import ctypes, os, time\n"
-        "from queuedriver.processors.children import Child\n"
+        "from queuedriver.processors.child import Child\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
         "command = ['sh', '-c', 'sleep 60 & exit 0']\n"
         "child = Child(os.posix_spawn('/bin/sh', command, os.environ, setpgroup=0))\n"

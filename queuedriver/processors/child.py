@@ -1,12 +1,12 @@
-"""Programs that run beside a driver, each in a process group of its own, and how they end.
+"""A program that runs beside a driver, in a process group of its own, and how it ends.
 
     turn       one poll(2) over the child, its stderr and whatever the caller adds to `poll`
     end        TERM to the group, a grace, KILL to the group; then reap
     reap       KILL to the group, and only then collect the leader: until it is collected, the
                number of the group cannot be given to strangers
 
-What leaves its process group (setsid) outlives `reap`. `kill_marked` finds it by its environment
-when its driver has died.
+What leaves its process group (setsid) outlives `reap`. `disk.processes.kill_marked` finds it by its
+environment when its driver has died.
 """
 
 import contextlib
@@ -16,19 +16,15 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Collection
 from typing import NamedTuple, Self
 
-from queuedriver.processors.base import MARKER
+from queuedriver.disk.processes import KILL_WAIT, ZOMBIE, statuses_of_group
 
 # How much of the end of stderr goes into a report, in bytes: more than a person reads, and no more
 # than memory and disk give away without noticing. It is also what a pipe holds.
 TAIL = 64 * 1024
 # Between TERM and KILL, in seconds: what supervisors of long standing give.
 GRACE = 5.0
-# From KILL to the end, in seconds. Only a process inside a file system that does not answer needs
-# more, and waiting for it takes as long as that file system does.
-KILL_WAIT = 10.0
 # One poll at most, in seconds: the system call takes milliseconds in an int.
 _LONGEST_POLL = 3600.0
 
@@ -224,96 +220,25 @@ class Child:
 
 
 def _group_ends(group: int) -> bool:
-    """Whether the rest of a killed process group is dead: a moment after the signal, as a rule."""
+    """Wait for the rest of a killed process group; return False when something of it stays alive.
+
+    It takes a moment after the signal, as a rule.
+    """
     until = time.monotonic() + KILL_WAIT
-    while True:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        # Zombies whose new parent does not collect them still count as members.
-        if not any(_in_group(pid, group) for pid in _pids("/proc")):
-            return True
+    while _group_lives(group):
         if time.monotonic() >= until:
             return False
         time.sleep(0.002)
+    return True
 
 
-def _in_group(pid: int, group: int) -> bool:
+def _group_lives(group: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before it may hold anything, parentheses and spaces included.
-            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
-    except OSError:
-        return False
-    return int(its_group) == group and state not in (b"Z", b"X")
-
-
-def _pids(proc: str) -> list[int]:
-    return [int(name) for name in os.listdir(proc) if name.isascii() and name.isdigit()]
-
-
-def kill_marked(values: str | Collection[str], proc: str = "/proc") -> int:
-    """Kill all that the children of dead drivers left on this host; how many that were.
-
-    `values` is what the drivers put into their environment. Returns when they are gone, or after
-    KILL_WAIT: a process that hangs in a file system ends when that file system answers.
-    """
-    if isinstance(values, str):
-        values = (values,)
-    marks = {f"{MARKER}={value}".encode() for value in values}
-    until = time.monotonic() + KILL_WAIT
-    killed = 0
-    while time.monotonic() < until:
-        doomed = [
-            fd for pid in _pids(proc) if (fd := _kill_if_marked(pid, marks, proc)) is not None
-        ]
-        if not doomed:
-            break
-        killed += len(doomed)
-        _wait_for_all(doomed, until)
-        # And look again: one of them may have forked between our look and its end.
-    return killed
-
-
-def _kill_if_marked(pid: int, marks: set[bytes], proc: str) -> int | None:
-    """A pidfd of the process we killed, for the caller to wait for and close."""
-    if pid == os.getpid() or not _is_marked(pid, marks, proc):
-        return None
-    try:
-        pidfd = os.pidfd_open(pid)
+        os.killpg(group, 0)
     except ProcessLookupError:
-        return None
-    try:
-        # Once more, now that the pidfd pins the process: the number may have changed hands.
-        if _is_marked(pid, marks, proc):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return pidfd
-    except (ProcessLookupError, PermissionError):
-        pass
-    os.close(pidfd)
-    return None
-
-
-def _is_marked(pid: int, marks: set[bytes], proc: str) -> bool:
-    try:
-        with open(f"{proc}/{pid}/environ", "rb", buffering=0) as file:
-            return not marks.isdisjoint((file.read() or b"").split(b"\0"))
-    except OSError:
-        # It is gone, or another user's and so no child of a driver of ours.
         return False
-
-
-def _wait_for_all(pidfds: list[int], until: float) -> None:
-    poll = select.poll()
-    for fd in pidfds:
-        poll.register(fd, select.POLLIN)
-    left = len(pidfds)
-    while left and (wait := until - time.monotonic()) > 0:
-        for fd, _ in poll.poll(math.ceil(wait * 1000)):
-            poll.unregister(fd)
-            left -= 1
-    for fd in pidfds:
-        os.close(fd)
+    except PermissionError:
+        # Somebody else's are members, too: alive, or zombies.
+        pass
+    # Zombies whose new parent does not collect them still count as members of the group.
+    return any(status != ZOMBIE for status in statuses_of_group(group))

@@ -1,0 +1,69 @@
+"""The processes of this host, as psutil sees them: what dead drivers left running.
+
+Each child of a driver has `MARKER` in its environment, and inherits it to whatever it starts; so
+what left its process group is found all the same. psutil is imported when somebody is to be looked
+for: a driver that never has to should not wait for it.
+"""
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+# In the environment of every child, with "<driver id>-<salt>".
+MARKER = "QUEUEDRIVER_DRIVER"
+# From KILL to the end, in seconds. Only a process inside a file system that does not answer needs
+# more, and waiting for it takes as long as that file system does.
+KILL_WAIT = 10.0
+# From one look for the marked to the next, in seconds.
+_LOOK_AGAIN = 0.005
+# psutil's word for a process that has ended and was not collected.
+ZOMBIE = "zombie"
+
+
+def kill_marked(marks: Collection[str]) -> int:
+    """Kill all that the children of dead drivers left on this host; return how many that were.
+
+    `marks` is what the drivers put into their environment. Returns when they are gone, or after
+    KILL_WAIT: a process that hangs in a file system ends when that file system answers.
+    """
+    import psutil
+
+    until = time.monotonic() + KILL_WAIT
+    killed: set[psutil.Process] = set()
+    # Looked for until none is found, not waited for: one of them may fork between our look and its
+    # end, and one that is our own child is for its parent's code to collect.
+    while doomed := list(_marked(marks)):
+        killed.update(doomed)
+        for one in doomed:
+            # It has ended meanwhile; psutil signals no other process that has its number by now.
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        if time.monotonic() >= until:
+            break
+        time.sleep(_LOOK_AGAIN)
+    return len(killed)
+
+
+def _marked(marks: Collection[str]) -> Iterator["psutil.Process"]:
+    import psutil
+
+    for one in psutil.process_iter():
+        # It is gone, or another user's and so no child of a driver of ours.
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            if one.pid != os.getpid() and one.environ().get(MARKER) in marks:
+                yield one
+
+
+def statuses_of_group(group: int) -> Iterator[str]:
+    """Return the state, in psutil's words, of each process of a process group."""
+    import psutil
+
+    for one in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            if os.getpgid(one.pid) == group:
+                yield one.status()

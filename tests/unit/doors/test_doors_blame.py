@@ -1,0 +1,218 @@
+"""What the loss of a worker costs what it had, at every door: nobody pays for what others did."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from queuedriver.claims.hands import Hands
+from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.liveness import Observer
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.tally import Tally
+from queuedriver.format import names
+from queuedriver.format.settings import Settings
+from queuedriver.network.dealer import Dealer, Desk
+from queuedriver.network.line import Line
+from queuedriver.network.requests import Requests
+from queuedriver.network.transport import Gone, Message
+from queuedriver.operating.queue import Queue
+from queuedriver.protocols import pingpong, scale0
+from queuedriver.protocols import roundrobin_frames as wire
+from queuedriver.protocols.dealing import BrokerSession
+from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
+from queuedriver.protocols.roundrobin_frames import Message as Said
+from queuedriver.protocols.roundrobin_frames import decode, encode
+from queuedriver.protocols.scale0_broker import Broker as Scale0
+from tests.unit.doors.test_network_dealer import Wires
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
+
+Frames = list[bytes]
+REGISTER = encode(Said(wire.TRACKEXEC, b"reg1", (wire.REGISTER, b"10")))
+
+
+def scale0_of(command: str, **header: object) -> Frames:
+    return [command.encode(), msgspec.json.encode(header)]
+
+
+# How a worker of each protocol says that it is there.
+DOORS: dict[str, tuple[Callable[[], BrokerSession], list[Frames]]] = {
+    "pingpong": (pingpong.Broker, [[b"", b"READY"]]),
+    "roundrobin": (RoundRobinBroker, [list(REGISTER)]),
+    "scale0": (
+        lambda: Scale0("b", scale0.Options(services=("",))),
+        [scale0_of("CHECKCONFIG"), scale0_of("READY", services=[""])],
+    ),
+}
+
+
+class Office:
+    """A broker of one protocol at one queue, and its workers."""
+
+    def __init__(self, bench: "Bench", door: str) -> None:
+        self.bench = bench
+        session, self._hello = DOORS[door]
+        self.session, self.wires = session(), Wires()
+        # By which id each document was dealt last.
+        self._ids: dict[str, bytes] = {}
+        held: set[str] = set()
+        self.limits, mint = Limits(), names.Mint("b", "5a17")
+        queue = Queue.open(bench.directory("in").path)
+        owner = Owner("b", "5a17", "alpha", held)
+        self.lane = Lane(queue, (bench.target(),), Settings(retries=1), owner, Observer())
+        self.requests = Requests(queue, mint, durable=False)
+        self.desk = Desk("", self.lane, Line(self.lane), self.requests)
+        hands = Hands(mint, held, Tally())
+        self.dealer = Dealer(self.session, self.wires, [self.desk], hands, self.limits, 1000)
+
+    def close(self) -> None:
+        self.requests.close()
+        self.lane.close()
+        self.limits.close()
+
+    def join(self, worker: bytes) -> None:
+        self.hear(worker, *self._hello)
+
+    def hear(self, worker: bytes, *said: Frames) -> None:
+        self.wires.coming += [Message(worker, list(frames)) for frames in said]
+        self.dealer.converse(time.monotonic())
+        assert not self.dealer.said
+
+    def lose(self, worker: bytes) -> None:
+        """It is found gone."""
+        self.wires.coming.append(Gone(worker, "it ended"))
+        self.dealer.converse(time.monotonic())
+        self.dealer.settle(time.monotonic())
+
+    def deal(self) -> None:
+        """All that can be dealt."""
+        self.desk.line.wake()
+        while (candidate := self.dealer.choose(self.desk, time.monotonic())) is not None:
+            self.dealer.work(self.lane, candidate)
+            self.dealer.settle(time.monotonic())
+
+    def dealt(self) -> dict[str, bytes]:
+        """What roundrobin deals now: each document, and to whom."""
+        before = len(self.wires.sent)
+        self.deal()
+        found = [(peer, decode(frames)) for peer, frames in self.wires.sent[before:]]
+        documents = [(peer, said) for peer, said in found if said.key == wire.DOCUMENT]
+        self._ids.update((said.args[1].decode(), said.id) for _, said in documents)
+        return {said.args[1].decode(): peer for peer, said in documents}
+
+    def answer(self, worker: bytes, docid: str, *args: bytes) -> None:
+        """It is done (or what else is said), and its slot is free."""
+        response = Said(wire.RESPONSE, self._ids[docid], args or (b"0", b"", b"out"))
+        self.hear(worker, list(encode(response)))
+        self.hear(worker, list(encode(Said(wire.EXEC, b"i", (wire.INCREMENT,)))))
+        self.dealer.settle(time.monotonic())
+
+    @property
+    def items(self) -> list[str]:
+        return [name for name in self.listed("in") if name != "discarded"]
+
+    def listed(self, directory: str) -> list[str]:
+        found = (path.name for path in (self.bench.root / directory).iterdir())
+        return sorted(name for name in found if name[0] != ".")
+
+
+@pytest.fixture
+def open_office(bench: "Bench") -> Iterator[Callable[[str], Office]]:
+    opened: list[Office] = []
+
+    def open_one(door: str) -> Office:
+        opened.append(office := Office(bench, door))
+        return office
+
+    yield open_one
+    for office in opened:
+        office.close()
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_documents_that_were_dealt_to_workers_who_were_gone_are_not_charged(
+    bench: "Bench", open_office: Callable[[str], Office], door: str
+) -> None:
+    office = open_office(door)
+    workers = [b"worker-%d" % number for number in range(100)]
+    for worker in workers:
+        office.join(worker)
+    assert office.session.ready()
+    office.wires.away.update(workers)
+    docids = sorted(f"d{number:02}" for number in range(50))
+    for docid in docids:
+        bench.put(f"in/{docid}.ready")
+    office.deal()
+    assert not office.session.ready()
+    assert office.dealer.at_hand == 0
+    assert office.items == [f"{docid}.ready" for docid in docids]
+
+
+# Beside a poison document
+
+
+def test_document_that_has_failed_goes_alone_and_nothing_goes_behind_it(
+    bench: "Bench", open_office: Callable[[str], Office]
+) -> None:
+    office = open_office("roundrobin")
+    office.join(b"w")
+    bench.put("in/bad.ready")
+    assert office.dealt() == {"bad": b"w"}
+    bench.put("in/slow.ready")
+    assert office.dealt() == {"slow": b"w"}
+    office.answer(b"w", "bad", b"1", b"it broke")
+    assert "bad.failed" in office.items
+    # The only worker has something in hand, and gets nothing new before it has nothing.
+    bench.put("in/next.ready")
+    assert office.dealt() == {}
+    office.answer(b"w", "slow")
+    assert office.dealt() == {"bad": b"w"}
+    office.answer(b"w", "bad")
+    assert office.dealt() == {"next": b"w"}
+
+
+def test_others_go_on_while_a_document_waits_to_go_alone(
+    bench: "Bench", open_office: Callable[[str], Office]
+) -> None:
+    office = open_office("roundrobin")
+    for worker in (b"v", b"w"):
+        office.join(worker)
+    for docid in ("a", "b", "c", "d"):
+        bench.put(f"in/{docid}.ready")
+    holds = office.dealt()
+    assert sorted(holds.values()) == [b"v", b"v", b"w", b"w"]
+    office.answer(holds.pop("a"), "a", b"1", b"it broke")
+    for docid in ("e", "f", "g"):
+        bench.put(f"in/{docid}.ready")
+    (busy,) = set(office.dealt().values())
+    ((last, spared),) = [(docid, worker) for docid, worker in holds.items() if worker != busy]
+    office.answer(spared, last)
+    assert office.dealt() == {"a": spared}
+
+
+def test_innocents_beside_a_poison_document_are_never_charged(
+    bench: "Bench", open_office: Callable[[str], Office]
+) -> None:
+    """It ends each worker that it is given to; what was done beside it dies in the socket."""
+    office = open_office("roundrobin")
+    innocents = sorted(f"d{number}" for number in range(9))
+    for docid in ("poison", *innocents):
+        bench.put(f"in/{docid}.ready")
+    lives = 0
+    while office.items:
+        lives += 1
+        assert lives < 50
+        worker = b"w%d" % lives
+        office.join(worker)
+        while "poison" not in (dealt := office.dealt()) and dealt:
+            for docid in dealt:
+                office.answer(worker, docid)
+        office.lose(worker)
+        assert not [name for name in office.items if name[0] == "d" and "failed" in name]
+    assert office.listed("in/discarded") == ["poison", "poison.report.json"]
+    assert office.listed("out") == [f"{docid}.ready" for docid in innocents]
+    assert office.listed("in/.queuedriver/attempts") == []
