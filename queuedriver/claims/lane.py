@@ -1,27 +1,23 @@
 """One input queue as its driver sees it: what to try next, and what to do with a claim."""
 
 import os
-import time
 from typing import NamedTuple
 
 from queuedriver.claims.handoff import Handoff
 from queuedriver.claims.liveness import DRIVERS, Observer
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import Candidate, Order, Picker, Share
+from queuedriver.claims.picking import Candidate, Order, Picker
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble
+from queuedriver.format import names
 from queuedriver.format.names import PRIVATE
 from queuedriver.format.settings import FILE, Settings
 from queuedriver.operating.queue import JOURNAL, Controls, Queue
 
-# How old a count of the living may be, for sharing out the docids; less while a driver is young,
-# because those that were started with it are.
-_SHARE_AGE = 2.0
-_YOUNG_SHARE_AGE = 0.05
 # An empty queue is not listed again sooner while a driver has others to work on.
 _REST = 0.05
 # Items of other users that are noted, each once.
@@ -68,28 +64,25 @@ class Lane:
         )
         found = queue.directory.status()
         self._identity = found.device, found.inode
-        self.picker = Picker(queue.directory, order, self._share)
+        # Who is there already, before we register.
+        roster = self.recoverer.roster
+        roster.refresh()
+        self.picker = Picker(
+            queue.directory, order, owner.driver, lambda: [one.id for one in roster.alive]
+        )
         self.controls = Controls()
-        self._owner = owner
         self._await_writing = await_writing
-        self._shared = Share()
-        self._shared_at = 0.0
-        self._born_at = time.monotonic()
         self._rest_until = 0.0
         # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
         self._mtime = 0
         self._in_pass = False
-        # Items this pass gave to try, less those that were lost.
-        self._given = 0
-        # How many may not be claimed, as of the latest pass and of the one at hand; and which of
-        # them have been noted.
-        self.withheld = 0
-        self._withheld = 0
+        # Items that may not be claimed, and have been noted.
         self._noted: set[str] = set()
         self._empty_mtime: int | None = None
         self._empty_since = 0.0
 
     def close(self) -> None:
+        self.picker.restart()
         self.journal.close()
         self.handoff.close()
         self.drivers.close()
@@ -139,30 +132,37 @@ class Lane:
                     return None
                 self._mtime = self.queue.directory.status().mtime_ns
                 self._in_pass = True
-                self._given = self._withheld = 0
-            candidate = self.picker.next()
-            if candidate is not None:
-                self._given += 1
-                return candidate
+            if given := self.picker.names(1, now):
+                if (candidate := self._candidate(given[0])) is not None:
+                    return candidate
+                continue
             self._in_pass = False
             self._end_of_pass(now)
             # After a pass that gave work there may be more; after one whose every item was somebody
             # else's (or a ghost of a stale listing) only waiting helps.
-            if self._given <= 0:
+            if self.picker.counts.got <= 0:
                 if not alone:
                     self._rest_until = now + _REST
                 return None
 
+    def _candidate(self, name: str) -> Candidate | None:
+        docid = names.plain_docid(name)
+        if docid is not None:
+            return Candidate(name, docid, 0)
+        item = names.parse(name)
+        if item is None:
+            self.picker.foreign(name)
+            return None
+        return Candidate(name, item.docid, item.attempt)
+
     def lost(self) -> None:
         """The last item was somebody else's."""
-        self._given -= 1
         self.picker.lost()
 
     def refused(self, candidate: Candidate, error: PermissionError) -> None:
         """The last item may not be renamed by us, as another user's in a sticky directory: it is
         left where it is, and keeps nobody from the others. Raises where the queue is to blame."""
-        self._given -= 1
-        self._withheld += 1
+        self.picker.refused()
         if candidate.name in self._noted:
             return
         self.check_writable()
@@ -181,7 +181,7 @@ class Lane:
     @property
     def sharers(self) -> int:
         """How many drivers take from this queue, as of the latest pass."""
-        return self._shared.of
+        return self.picker.sharers
 
     def wake(self) -> None:
         self._rest_until = 0.0
@@ -193,10 +193,12 @@ class Lane:
     def _end_of_pass(self, now: float) -> None:
         """Two listings prove it drained only when the directory did not change from before the
         first to after the second."""
-        self.withheld = self._withheld
         if not self._await_writing:
-            self.picker.listing.writing = 0
-        if self.picker.listing.unfinished:
+            self.picker.counts.writing = 0
+        if self.picker.counts.left:
+            # What nobody has tried may be no item at all; the next pass tries everything.
+            return
+        if self.picker.counts.unfinished:
             self._empty_mtime = None
             return
         after = self.queue.directory.status().mtime_ns
@@ -204,15 +206,3 @@ class Lane:
             unchanged = self._mtime == after
             self._empty_mtime = after if unchanged else None
             self._empty_since = now
-
-    def _share(self) -> Share:
-        """Which docids to try first: the living drivers divide them by hash."""
-        now = time.monotonic()
-        young = now - self._born_at < _SHARE_AGE
-        if now - self._shared_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
-            self._shared_at = now
-            self.recoverer.roster.refresh()
-            living = sorted(one.id for one in self.recoverer.roster.alive)
-            me = self._owner.driver
-            self._shared = Share(living.index(me), len(living)) if me in living else Share()
-        return self._shared

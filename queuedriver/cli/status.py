@@ -34,6 +34,8 @@ def as_json(seen: QueueView) -> dict[str, object]:
     """One queue for programs: every field, also where it has its default."""
     plain: dict[str, object] = msgspec.to_builtins(seen)
     plain["drivers"] = [_driver_as_json(one) for one in seen.drivers]
+    counts = msgspec.structs.asdict(seen.counts)
+    plain |= {"next_due": counts.pop("next_due"), "counts": counts}
     plain |= {"rate": seen.rate, "eta": seen.eta}
     if seen.settings is not None:
         plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
@@ -128,7 +130,7 @@ def _counts(seen: QueueView, paint: Paint) -> str:
         parts[-1] = paint.bad(parts[-1])
     if counts.later:
         due = f"{counts.due:,} due" if counts.due else ""
-        following = f"next at {format_instant(seen.next_due)}" if seen.next_due else ""
+        following = f"next at {format_instant(counts.next_due)}" if counts.next_due else ""
         parts.append(f"later {counts.later:,} ({', '.join(filter(None, (due, following)))})")
     parts += [f"{state} {getattr(counts, state):,}" for state in _UNUSUAL if getattr(counts, state)]
     if counts.failed_twice:

@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -156,13 +157,18 @@ class Directory:
 
     def names(self) -> Iterator[str]:
         """The listing as a stream: constant memory, however many names wait."""
+        with self.scan() as entries:
+            for entry in entries:
+                yield entry.name
+
+    def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
+        """The same with inode numbers, and to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
         fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
         try:
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    yield entry.name
+            return os.scandir(fd)
         finally:
+            # It has a copy.
             os.close(fd)
 
     def list(self) -> list[str]:

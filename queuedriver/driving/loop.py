@@ -118,7 +118,7 @@ class Loop:
         return self._facts(now, leaving, why)
 
     def _facts(self, now: float, leaving: str, why: str) -> Seen:
-        listings = [lane.picker.listing for lane in self._lanes]
+        listings = [lane.picker.counts for lane in self._lanes]
         waiting = [listing for listing in listings if listing.unfinished]
         candidate = self._candidate is not None
         full = self._pressure.full(self._turn.published) if candidate else ""
@@ -140,7 +140,7 @@ class Loop:
             idle_turns=self._idle_turns,
             hinted=self._waker.hinted,
             left=any(listing.left for listing in listings),
-            withheld=sum(lane.withheld for lane in self._lanes),
+            withheld=sum(listing.refused for listing in listings),
             now=time.time(),
         )
 
@@ -244,10 +244,10 @@ class Loop:
             return
         self._recover_at = now + _RECOVER_BUSY
         for lane in self._lanes:
-            listing = lane.picker.listing
-            if listing.claimed:
-                lane.recoverer.recover(listing.claimed)
-            elif not listing.unfinished:
+            seen = lane.picker.counts
+            if seen.claims:
+                lane.recoverer.recover(seen.claims)
+            elif not seen.unfinished:
                 lane.recoverer.forget_ended()
 
     # Trouble with the file system

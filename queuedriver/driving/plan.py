@@ -54,7 +54,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     idle_turns: int = 0
     hinted: bool = False
-    # An item was left to others in the last pass: look again soon.
+    # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
     # Items that the operating system does not let us claim.
     withheld: int = 0
@@ -112,7 +112,7 @@ def plan(seen: Seen) -> Decision:
     if seen.withheld:
         return _withheld(seen)
     if seen.left:
-        return Wait(SHORTEST_POLL, "left to the drivers whose share it is")
+        return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
 
 

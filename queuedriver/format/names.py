@@ -16,7 +16,7 @@ each name has one meaning. What has none is foreign, and nobody's business.
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from queuedriver.errors import BadArgument, BadDocid
 
@@ -88,6 +88,15 @@ class Item(NamedTuple):
     token: str = ""
     due: int = 0
     ext: str = ""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a driver has it in hand."""
+        return self.state in (WORKING, WRITTEN)
+
+    def waits(self, now: float) -> bool:
+        """Whether it may be tried. `now` is in seconds since the epoch."""
+        return self.state in (READY, FAILED) or (self.state == LATER and self.due <= now)
 
 
 class Token(NamedTuple):
@@ -225,6 +234,25 @@ def plain_docid(name: str) -> str | None:
     """The docid of an item that waits and was never tried, if its name needs no closer look."""
     plain = len(name) <= MAX_DOCID and _plain_ready(name) is not None
     return name[:-6] if plain else None
+
+
+class Listed(Protocol):
+    """A directory."""
+
+    def names(self) -> Iterator[str]:
+        """Yield its names."""
+
+
+def walk(directory: Listed) -> Iterator[tuple[str, Item | None]]:
+    """Yield each name of a directory with what it says; None when it is foreign."""
+    for name in directory.names():
+        docid = plain_docid(name)
+        yield name, parse(name) if docid is None else Item(docid, READY)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name in a queue is the queue's own: no item, and not foreign either."""
+    return name[0] == "." or name in CONTROLS or name == DISCARDED
 
 
 def objection(docid: str) -> str | None:

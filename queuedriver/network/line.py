@@ -110,7 +110,7 @@ class Line:
                 if not self.is_suspect(candidate):
                     self._listed.add(candidate.name)
                 self._add(candidate)
-        if not self._listed:
+        if not (self._listed or self._lane.picker.counts.left):
             self._rest_until = now + _REST
 
     def next(self) -> Candidate | None:

@@ -18,7 +18,7 @@ from queuedriver.claims.liveness import (
     Roster,
     read_registrations,
 )
-from queuedriver.claims.picking import Listing, look
+from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
@@ -173,14 +173,14 @@ class Queue:
 
     # Look
 
-    def listing(self, now: float) -> Listing:
+    def listing(self, now: float) -> Counts:
         """Counts of every state."""
-        return look(self.directory, now)
+        return count(self.directory, now)
 
     def items(self) -> Iterator[tuple[str, names.Item]]:
         """Every item, as the directory lists them."""
-        for name in self.directory.names():
-            if (item := names.parse(name)) is not None:
+        for name, item in names.walk(self.directory):
+            if item is not None:
                 yield name, item
 
     def find(self, docid: str) -> list[tuple[str, names.Item]]:

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from queuedriver.claims.liveness import Observer, Owner, owner_of
-from queuedriver.claims.picking import Listing
+from queuedriver.claims.picking import Counts
 from queuedriver.driving.tally import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
+# So many claims, and files that are no items, are told of one by one.
+_MOST_CLAIMS = 10_000
+_MOST_FOREIGN = 10
 # A word for a driver that is not alive, and why, where it said nothing itself.
 _GONE = {
     "left": ("stopped", ""),
@@ -25,26 +28,6 @@ _GONE = {
     "lost": ("lost", "it has shown no life for its lease"),
     "unknown": ("unknown", "it never registered here"),
 }
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many items are in each state; `due` are those of `later` whose time has come."""
-
-    ready: int = 0
-    failed: int = 0
-    later: int = 0
-    working: int = 0
-    written: int = 0
-    writing: int = 0
-    discarded: int = 0
-    failed_twice: int = 0
-    due: int = 0
-    foreign: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """What a driver could claim now."""
-        return self.ready + self.failed + self.due
 
 
 class AtHand(msgspec.Struct, frozen=True):
@@ -80,9 +63,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     quit: bool = False
     done: bool = False
-    counts: Counts = Counts()
-    # The earliest instant at which something postponed is due; 0 when nothing is postponed.
-    next_due: int = 0
+    counts: Counts
     # Some of the files that are no items.
     foreign: tuple[Foreign, ...] = ()
     # Everybody who registered, and everybody who has a claim; by id.
@@ -115,21 +96,11 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> QueueView:
     """Look at a queue once."""
     now = time.time() if now is None else now
-    listing, due = _count(queue, now)
-    drivers = _drivers(listing.claimed, queue.drivers(observer or Observer()))
-    foreign, directories = _foreign(queue, listing)
-    counts = Counts(
-        ready=listing.ready,
-        failed=listing.failed,
-        later=listing.later,
-        working=listing.working,
-        written=listing.written,
-        writing=listing.writing,
-        discarded=sum(1 for _ in queue.each_discarded()),
-        failed_twice=listing.failed_twice,
-        due=due,
-        foreign=listing.foreign - directories,
-    )
+    counts, claims, strange = _count(queue, now)
+    drivers = _drivers(claims, queue.drivers(observer or Observer()))
+    foreign, directories = _foreign(queue, strange)
+    counts.foreign -= directories
+    counts.discarded = sum(1 for _ in queue.each_discarded())
     settings, trouble = None, ""
     try:
         settings = queue.settings()
@@ -143,7 +114,6 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
         quit=controls.quit,
         done=controls.done,
         counts=counts,
-        next_due=listing.next_due,
         foreign=foreign,
         drivers=tuple(sorted(drivers, key=lambda one: one.id)),
         feeds=tuple(queue.feeds()),
@@ -152,21 +122,27 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
     )
 
 
-def _count(queue: Queue, now: float) -> tuple[Listing, int]:
-    listing = Listing()
-    due = 0
-    for name in queue.directory.names():
-        if listing.see(name, now) is not None and name.endswith(".later"):
-            due += 1
-    return listing, due
+def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item]], list[str]]:
+    """Count the items; return besides those that are claimed, and some of the names that are no
+    items."""
+    counts = Counts()
+    claims: list[tuple[str, names.Item]] = []
+    strange: list[str] = []
+    for name, item in names.walk(queue.directory):
+        counts.see(name, item, now)
+        if item is None:
+            if len(strange) < _MOST_FOREIGN and not names.is_reserved(name):
+                strange.append(name)
+        elif item.claimed and len(claims) < _MOST_CLAIMS:
+            claims.append((name, item))
+    return counts, claims, strange
 
 
-def _foreign(queue: Queue, listing: Listing) -> tuple[tuple[Foreign, ...], int]:
-    """Return the foreign files of those that the listing remembers, and how many of them are
-    directories."""
+def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int]:
+    """Return the foreign files of these names, and how many of them are directories."""
     found = []
     directories = 0
-    for name in listing.foreign_names:
+    for name in strange:
         try:
             mode = queue.directory.inspect(name).st_mode
         except FileNotFoundError:

@@ -23,10 +23,9 @@ import filelock
 
 from queuedriver.claims import liveness, picking, recovery
 from queuedriver.claims.liveness import Identity
-from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.claims.picking import Picker
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk import filesystem, journal, mounts, processes
-from queuedriver.disk.filesystem import Directory
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
 from tests.simulation.disk import Disk
@@ -229,8 +228,8 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
-    def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
-        made = Picker(directory, order, share, clock.time, clock.monotonic)
+    def picker(*given: Any) -> Picker:
+        made = Picker(*given)
         # What it has listed and not yet gone through holds a descriptor.
         world.at_end.append(made.restart)
         return made

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from queuedriver.operating.queue_view import Counts, DriverView, QueueView
+from queuedriver.claims.picking import Counts
+from queuedriver.operating.queue_view import DriverView, QueueView
 from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost
 from watchdogd.cli.seen import Facts, SeenDriver, SeenStage, SeenWatchdog, View
@@ -151,7 +152,7 @@ def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: boo
 
 def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenStage:
     queues = [facts.queues[queue] for queue in stage.inputs if queue in facts.queues]
-    counts = _sum([queue.counts for queue in queues])
+    counts = sum((queue.counts for queue in queues), Counts())
     own = [one for one in drivers if one.stage == stage.name]
     reports = [
         one for host in facts.hosts.alive for one in host.report.stages if one.name == stage.name
@@ -171,7 +172,7 @@ def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenSta
         failed=counts.failed,
         later=counts.later,
         discarded=counts.discarded,
-        next_due=min((one.next_due for one in queues if one.next_due), default=0),
+        next_due=counts.next_due,
         done=done,
         drivers=sum(1 for one in own if one.pid),
         wanted=sum(one.wanted for one in reports),
@@ -185,12 +186,6 @@ def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenSta
         block=sum(one.block for one in own),
         overhead=sum(one.overhead for one in own),
         eta=counts.waiting / rate if rate else None,
-    )
-
-
-def _sum(counts: Sequence[Counts]) -> Counts:
-    return Counts(
-        **{name: sum(getattr(one, name) for one in counts) for name in Counts.__struct_fields__}
     )
 
 

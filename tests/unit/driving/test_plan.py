@@ -79,7 +79,7 @@ NOW = 1000.0
         (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (
             Seen(unfinished=1, left=True, idle_turns=9),
-            Wait(SHORTEST_POLL, "left to the drivers whose share it is"),
+            Wait(SHORTEST_NAP, "left to the drivers whose share it is"),
         ),
         # There is some, and it is not due.
         (

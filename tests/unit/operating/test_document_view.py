@@ -7,13 +7,14 @@ import pytest
 
 from queuedriver.claims.liveness import Identity, Registration
 from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.picking import Counts
 from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Report
 from queuedriver.format.units import format_instant
 from queuedriver.operating.document_view import DocumentView, Place, explain
 from queuedriver.operating.history import Reading
-from queuedriver.operating.queue_view import Counts, DriverView, QueueView
+from queuedriver.operating.queue_view import DriverView, QueueView
 
 NOW = 1_700_000_000.0
 AT = format_instant(NOW - 60)
