@@ -134,8 +134,10 @@ class Queue:
 
         A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
         """
-        self.check_open(reopen)
-        return Submission(self.directory, self.incoming, replace, durable, due).one(docid, content)
+        (submitted,) = self.submit_many(
+            [(docid, content)], replace=replace, durable=durable, reopen=reopen, due=due
+        )
+        return submitted
 
     def submit_many(
         self,
