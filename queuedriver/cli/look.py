@@ -25,7 +25,7 @@ from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
 from queuedriver.operating import document_view
-from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather
+from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, list_places
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 
@@ -73,16 +73,16 @@ def list_items(
         if one not in listing.STATES:
             raise BadArgument(f"no state {one!r}; there are: {', '.join(listing.STATES)}")
     with Queue.open(queue) as opened:
-        found = listing.entries(opened, state or listing.STATES)
+        found = list_places(opened, state or listing.STATES)
         if as_json:
-            for entry in found:
-                write_json_line(msgspec.to_builtins(entry))
+            for place in found:
+                write_json_line(listing.as_json(place))
             return
         now = time.time()
-        for index, entry in enumerate(found):
+        for index, place in enumerate(found):
             if not index:
                 write(paint_for(sys.stdout).head(listing.HEAD))
-            write(listing.line(entry, now))
+            write(listing.line(place, now))
 
 
 def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:

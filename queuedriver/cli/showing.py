@@ -6,7 +6,6 @@ import msgspec
 
 from queuedriver.claims.outcomes import Failure
 from queuedriver.cli.render import Paint, escape, escape_name
-from queuedriver.format import names
 from queuedriver.format.records import Attempt
 from queuedriver.format.units import format_duration, format_instant, format_size
 from queuedriver.operating.document_view import DocumentView, Place
@@ -22,11 +21,18 @@ def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
         "queue": seen.queue,
         "at": seen.at,
         "why": sentence,
-        "places": msgspec.to_builtins(seen.places),
+        "places": [place_as_json(place) for place in seen.places],
         "found": list(seen.found),
         "attempts": msgspec.to_builtins(_attempts(seen)),
         "report": None if report is None else msgspec.to_builtins(report),
     }
+
+
+def place_as_json(place: Place) -> dict[str, object]:
+    """Return a file of a document for programs, without its report."""
+    plain: dict[str, object] = msgspec.to_builtins(place)
+    del plain["report"]
+    return plain
 
 
 def lines(seen: DocumentView, sentence: str, paint: Paint) -> Iterator[str]:
@@ -60,12 +66,11 @@ def _attempts(seen: DocumentView) -> tuple[Attempt, ...]:
 
 
 def _place(place: Place) -> str:
-    parts = [escape_name(place.name), place.kind or format_size(place.size)]
+    parts = [escape_name(place.name), place.kind or format_size(place.size or 0)]
     if place.modified_at:
         parts.append(f"written at {format_instant(place.modified_at)}")
-    token = names.parse_token(place.token) if place.token else None
-    if token is not None and token.serial:
-        parts.append(f"claimed by {token.driver} at {format_instant(token.claimed_at)}")
+    if (claim := place.claim) is not None and claim.serial:
+        parts.append(f"claimed by {claim.driver} at {format_instant(claim.claimed_at)}")
     if place.written is not None:
         parts.append(f"{format_size(place.written)} of its output so far")
     return "  ".join(parts)

@@ -9,7 +9,7 @@ are passed on as they are.
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
@@ -33,19 +33,32 @@ _SOON = "within seconds"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the document, and what its name and the file system say."""
+    """A file of a document: its name in the queue, and what that and the file system say of it."""
 
+    docid: str
     name: str
     state: str
     attempt: int = 0
     token: str = ""
     due: int = 0
-    size: int = 0
+    # None when the file has moved on since its name was seen.
+    size: int | None = None
     modified_at: float = 0.0
     # What it is when it is no regular file.
     kind: str = ""
     # Bytes of its usual output so far; None when there is none.
     written: int | None = None
+    # Of one that was discarded, if it has one.
+    report: Report | None = None
+
+    @property
+    def claim(self) -> names.Token | None:
+        return names.parse_token(self.token) if self.token else None
+
+    def waits(self, now: float) -> bool:
+        """It may be tried."""
+        due = self.state == "later" and self.due <= now
+        return due or self.state in ("ready", "failed")
 
 
 class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +71,6 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     # Why a file of just this name is no item.
     foreign: str = ""
     attempts: tuple[Attempt, ...] = ()
-    report: Report | None = None
     journal: Reading = Reading([], 0, [])
     # Where it would be if it were finished, and is: outputs, or the archive.
     found: tuple[str, ...] = ()
@@ -89,12 +101,16 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """It may be tried now."""
-        return _waits(self.place, self.at) if self.places else False
+        return bool(self.places) and self.place.waits(self.at)
 
     @property
     def token(self) -> names.Token | None:
-        token = self.place.token if self.places else ""
-        return names.parse_token(token) if token else None
+        return self.place.claim if self.places else None
+
+    @property
+    def report(self) -> Report | None:
+        """Why it was discarded; of several documents the newest."""
+        return next((one.report for one in self.places if one.state == "discarded"), None)
 
     @property
     def holder(self) -> DriverView:
@@ -104,12 +120,8 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def others(self) -> int:
         """How many others may be tried now."""
-        own = sum(_waits(one, self.at) for one in self.places)
+        own = sum(one.waits(self.at) for one in self.places)
         return max(self.around.counts.waiting - own, 0)
-
-
-def _waits(place: Place, now: float) -> bool:
-    return place.state in ("ready", "failed") or (place.state == "later" and place.due <= now)
 
 
 def docid_of(text: str) -> str:
@@ -126,10 +138,10 @@ def gather(
     now = time.time() if now is None else now
     around = overview(queue, observer, now)
     settings = around.settings or Settings()
-    found = (_place(queue, name, item, settings) for name, item in queue.find(docid))
-    places = [place for place in found if place is not None]
-    if (discarded := _discarded_place(queue, docid)) is not None:
-        places.append(discarded)
+    found = [_place(queue, name, item) for name, item in queue.find(docid)]
+    if names.objection(docid) is None:
+        found.append(_discarded_place(queue, docid))
+    places = [_with_output(queue, one, settings) for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
     return DocumentView(
         docid=docid,
@@ -137,28 +149,46 @@ def gather(
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
         attempts=tuple(_attempts(queue, docid)),
-        report=queue.report(docid),
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
         found=() if places else tuple(_found(queue, docid, settings)),
     )
 
 
-def _place(queue: Queue, name: str, item: names.Item, settings: Settings) -> Place | None:
-    try:
-        found = queue.directory.inspect(name)
-    except FileNotFoundError:
-        return None
-    return Place(
-        name=name,
-        state=item.state,
-        attempt=item.attempt,
-        token=item.token,
-        due=item.due,
-        size=found.st_size,
-        modified_at=found.st_mtime,
-        kind=kind_of(found.st_mode),
-        written=_written_size(queue, item, settings) if item.state == "working" else None,
+def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
+    """Yield every document in one of the states: those in the queue, then those discarded."""
+    if any(state != "discarded" for state in states):
+        for name, item in queue.items():
+            if item.state in states:
+                yield _place(queue, name, item)
+    if "discarded" in states:
+        for docid in queue.each_discarded():
+            yield _discarded_place(queue, docid)
+
+
+def _place(queue: Queue, name: str, item: names.Item) -> Place:
+    _, state, attempt, token, due, _ = item
+    return _seen(
+        queue,
+        Place(docid=item.docid, name=name, state=state, attempt=attempt, token=token, due=due),
     )
+
+
+def _discarded_place(queue: Queue, docid: str) -> Place:
+    report = queue.report(docid)
+    name = os.path.join(names.DISCARDED, docid)
+    attempts = len(report.attempts) if report is not None else 0
+    place = Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
+    return _seen(queue, place)
+
+
+def _seen(queue: Queue, place: Place) -> Place:
+    """Add what the file system says."""
+    try:
+        found = queue.directory.inspect(place.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return place
+    kind = kind_of(found.st_mode)
+    return msgspec.structs.replace(place, size=found.st_size, modified_at=found.st_mtime, kind=kind)
 
 
 def kind_of(mode: int) -> str:
@@ -174,30 +204,17 @@ def kind_of(mode: int) -> str:
     return next((kind for kind, is_kind in tests.items() if is_kind(mode)), "device")
 
 
-def _written_size(queue: Queue, item: names.Item, settings: Settings) -> int | None:
-    name = names.writing_name(item.docid, item.token)
-    for path in settings.outputs[:1]:
-        try:
-            return os.stat(os.path.join(queue.path, path, name), follow_symlinks=False).st_size
-        except OSError:
-            return None
-    return None
-
-
-def _discarded_place(queue: Queue, docid: str) -> Place | None:
-    if names.objection(docid) is not None:
-        return None
+def _with_output(queue: Queue, place: Place, settings: Settings) -> Place:
+    """Add how much of the usual output of a claim there is."""
+    if place.state != "working" or not settings.outputs:
+        return place
+    name = names.writing_name(place.docid, place.token)
+    path = os.path.join(queue.path, settings.outputs[0], name)
     try:
-        found = queue.directory.inspect(os.path.join(names.DISCARDED, docid))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return Place(
-        name=os.path.join(names.DISCARDED, docid),
-        state="discarded",
-        size=found.st_size,
-        modified_at=found.st_mtime,
-        kind=kind_of(found.st_mode),
-    )
+        size = os.stat(path, follow_symlinks=False).st_size
+    except OSError:
+        return place
+    return msgspec.structs.replace(place, written=size)
 
 
 def _foreign(queue: Queue, docid: str) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from queuedriver.cli.naming import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
+from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.event import Event, describe
@@ -140,7 +141,7 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
                 "queue": stop.queue,
                 "docid": stop.document.docid,
                 "arrived_at": stop.arrived_at or None,
-                "places": msgspec.to_builtins(stop.document.places),
+                "places": [place_as_json(place) for place in stop.document.places],
                 "events": msgspec.to_builtins(stop.events),
                 "why": reason,
             }

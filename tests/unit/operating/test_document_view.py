@@ -47,7 +47,7 @@ def file(state: str, holder: str = "", salt: str = SALT, **more: Any) -> Place:
     token = holder
     if "-" in holder:
         token = Mint(holder, salt).next(int((NOW - 60) * 1e6))
-    place = Place(name=f"d.{state}", state=state, token=token, modified_at=NOW - 20)
+    place = Place(docid="d", name=f"d.{state}", state=state, token=token, modified_at=NOW - 20)
     return msgspec.structs.replace(place, **more)
 
 
@@ -293,16 +293,15 @@ CLAIMED = [
 ENDED = [
     (
         "discarded",
-        document(file("discarded"), report=report(2, "signal", "SIGSEGV")),
+        document(file("discarded", report=report(2, "signal", "SIGSEGV"))),
         f"discarded at {AT} after 2 attempts (signal: SIGSEGV); queuedriver show tells all, and "
         "queuedriver retry lets it be tried again",
     ),
     (
         "discarded, and another of its docid before",
         document(
-            file("discarded", name="discarded/d~0660"),
-            file("discarded", name="discarded/d"),
-            report=report(1, "exit", "exit code 1"),
+            file("discarded", name="discarded/d~0660", report=report(1, "exit", "exit code 1")),
+            file("discarded", name="discarded/d", report=report(1, "exit", "exit code 2")),
         ),
         f"discarded at {AT} after 1 attempt (exit: exit code 1); queuedriver show tells all, and "
         "queuedriver retry lets it be tried again; 1 older document of this docid too: "
