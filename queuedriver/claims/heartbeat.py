@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Registration
+from queuedriver.claims.liveness import NETWORK_BEAT, Counters, Registration
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import encodable
 
-# Often enough for `status` to be worth reading; a beat is one small file.
-BEAT = 5.0
+# Seconds between two beats: what `status` says of a driver is no older. A beat is one small file,
+# which is synced where the queue is durable.
+BEAT = 1.0
+DURABLE_BEAT = 5.0
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
@@ -30,16 +32,16 @@ class Heartbeat:
         registration: Registration,
         directories: list[Directory],
         report: Callable[[], tuple[str, str, Counters]],
-        interval: float = BEAT,
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
+        interval: float | None = None,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
         self._report = report
-        self._interval = interval
+        self._interval = interval or interval_of(registration.network, durable)
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -98,3 +100,10 @@ class Heartbeat:
         self._history.append((now, documents))
         first_at, first = self._history[0]
         return (documents - first) / (now - first_at) if now > first_at else 0.0
+
+
+def interval_of(network: bool, durable: bool) -> float:
+    """Return the seconds between two beats of a driver."""
+    if network:
+        return NETWORK_BEAT
+    return DURABLE_BEAT if durable else BEAT

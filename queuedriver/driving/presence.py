@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from io import FileIO
 
-from queuedriver.claims.heartbeat import BEAT, Heartbeat
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
-from queuedriver.claims.liveness import NETWORK_BEAT, PAST, Counters, Registration
+from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.plan import Quit
@@ -43,7 +43,6 @@ def register(
         broker=broker,
         network=network,
     )
-    interval = NETWORK_BEAT if network else BEAT
     directories = [lane.drivers for lane in crew.lanes]
 
     def look() -> None:
@@ -52,7 +51,7 @@ def register(
             limits.leave("quit", QUIT_FILE)
 
     durable = any(lane.handoff.settings.durable for lane in crew.lanes)
-    beats = Heartbeat(registration, directories, report, interval, look, durable)
+    beats = Heartbeat(registration, directories, report, look, durable)
     beats.start()
     return beats
 

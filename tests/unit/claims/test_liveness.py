@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.heartbeat import FENCE, Heartbeat
+from queuedriver.claims.heartbeat import FENCE, Heartbeat, interval_of
 from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
@@ -427,7 +427,18 @@ class Report:
 
 def beats_in(*directories: Directory, interval: float = 600.0, **more: Any) -> Heartbeat:
     registration = registered(identify(os.getpid()), **more)
-    return Heartbeat(registration, list(directories), Report(), interval)
+    return Heartbeat(registration, list(directories), Report(), interval=interval)
+
+
+@pytest.mark.parametrize(
+    ("network", "durable", "seconds"), [(False, False, 1), (False, True, 5), (True, True, 30)]
+)
+def test_what_a_driver_says_of_itself_is_no_older_than_it_has_to_be(
+    network: bool, durable: bool, seconds: float
+) -> None:
+    assert interval_of(network, durable) == seconds
+    # Many beats may be missed before it counts as lost.
+    assert seconds <= LEASE / 6
 
 
 def test_a_beat_is_never_read_in_part_or_from_the_middle_of_a_turn(bench: "Bench") -> None:
@@ -509,7 +520,7 @@ def test_who_has_shown_no_life_for_long_does_before_it_commits(bench: "Bench") -
 def test_what_is_not_utf8_does_not_stop_the_beats(bench: "Bench") -> None:
     drivers = bench.directory("drivers")
     registration = registered(identify(os.getpid()), processor="convert caf\udce9")
-    beats = Heartbeat(registration, [drivers], lambda: ("ready", "caf\udce9", Counters()), 600.0)
+    beats = Heartbeat(registration, [drivers], lambda: ("ready", "caf\udce9", Counters()))
     beats.start()
     beats.leave("failed", "no file caf\udce9")
     read = read_registration(drivers, "d")
