@@ -40,6 +40,7 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
+        batch=options.batch,
     )
     network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
     interval = NETWORK_BEAT if network else BEAT
