@@ -104,6 +104,8 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     dump: str = ""
     # It deals documents to workers elsewhere: that it ends says nothing about any document.
     broker: bool = False
+    # How many documents it has processed at once: of one, only the newest claim can have ended it.
+    batch: int = 1
     last_word: str = ""
     last_why: str = ""
 

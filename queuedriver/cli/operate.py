@@ -130,7 +130,7 @@ def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
 
 def report_refusals(results: Sequence[Result]) -> int:
     """Say why documents were not changed; return the exit code."""
-    say_some([one.why for one in results if one.came != "done"], "document")
+    say_some([one.why for one in results if one.why], "document")
     came = Counter(one.came for one in results)
     if came["missing"]:
         return _MISSING

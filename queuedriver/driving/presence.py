@@ -42,6 +42,7 @@ def register(
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
         network=network,
+        batch=options.batch,
     )
     directories = [lane.drivers for lane in crew.lanes]
 

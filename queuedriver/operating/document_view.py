@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from queuedriver.claims.handoff import ATTEMPTS
+from queuedriver.claims.attempts import ATTEMPTS, attempts_of
 from queuedriver.claims.liveness import LEASE, Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Attempt, Attempts, Report
+from queuedriver.format.records import Attempt, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import format_count, format_duration, format_instant
 from queuedriver.operating.history import Reading, read_history
@@ -140,7 +140,7 @@ def gather(
     settings = around.settings or Settings()
     found = [_place(queue, name, item) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
-        found.append(_discarded_place(queue, docid))
+        found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
     places = [_with_output(queue, one, settings) for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
     return DocumentView(
@@ -148,7 +148,7 @@ def gather(
         around=around,
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
-        attempts=tuple(_attempts(queue, docid)),
+        attempts=_attempts(queue, docid),
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
         found=() if places else tuple(_found(queue, docid, settings)),
     )
@@ -162,7 +162,7 @@ def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
                 yield _place(queue, name, item)
     if "discarded" in states:
         for docid in queue.each_discarded():
-            yield _discarded_place(queue, docid)
+            yield _discarded_place(queue, docid, queue.report(docid))
 
 
 def _place(queue: Queue, name: str, item: names.Item) -> Place:
@@ -173,8 +173,7 @@ def _place(queue: Queue, name: str, item: names.Item) -> Place:
     )
 
 
-def _discarded_place(queue: Queue, docid: str) -> Place:
-    report = queue.report(docid)
+def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
     name = os.path.join(names.DISCARDED, docid)
     attempts = len(report.attempts) if report is not None else 0
     place = Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
@@ -232,12 +231,12 @@ def _foreign(queue: Queue, docid: str) -> str:
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
-def _attempts(queue: Queue, docid: str) -> list[Attempt]:
+def _attempts(queue: Queue, docid: str) -> tuple[Attempt, ...]:
     directory = queue.inside(ATTEMPTS)
     if directory is None:
-        return []
+        return ()
     try:
-        return Attempts(directory).listed(docid)
+        return attempts_of(directory, docid)
     finally:
         directory.close()
 

@@ -5,16 +5,12 @@ since, and a schedule counts its steps; so these are not relied upon to find any
 no harm.
 """
 
-from contextlib import suppress
-
+from queuedriver.claims.attempts import Attempts, File
 from queuedriver.claims.handoff import Claim, Handoff
 from queuedriver.claims.outputs import Outputs
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.operating import operations
-from queuedriver.operating.operations import Result
-from queuedriver.operating.queue import Queue
 from tests.simulation.mutants import Mutant, mutant
 from tests.simulation.schedules import Schedule, schedule
 
@@ -79,23 +75,15 @@ def records_of_attempts_are_kept(self: Recoverer) -> None:
 SCHEDULES["records of attempts are kept"] = schedule("durable", (20, "reboot", 0))
 
 
-@mutant((operations, "_from_discarded"), scenes=("given up",), kinds={"switch": 1}, among=FOUND)
-def retry_removes_the_next_report(
-    queue: Queue, docids: list[str], came: dict[str, Result]
-) -> dict[str, str]:
-    """A document that is to be tried again is given up again before `retry` has removed its report;
-    and what it removes then is the new one."""
-    moved = {}
-    with suppress(FileNotFoundError):
-        discarded = queue.directory.subdirectory(names.DISCARDED)
-        for docid in docids:
-            discarded.rename_new(docid, names.waiting_name(docid, 0), queue.directory)
-            moved[docid] = "it was discarded"
-            came[docid] = Result(docid, "done")
-        queue.directory.sync()
-        for docid in moved:
-            discarded.remove(docid + names.REPORT)
-    return moved
+@mutant((Attempts, "restore"), scenes=("given up",), kinds={"switch": 1}, among=FOUND)
+def retry_removes_the_next_report(self: Attempts, queue: Directory, place: str, name: str) -> File:
+    """A document that is to be tried again is discarded again before `retry` has removed its
+    report; and what it removes then is the new one."""
+    inode = self.discarded.status(place).inode
+    self.discarded.rename_new(place, name, queue)
+    queue.sync()
+    self.discarded.remove(place + names.REPORT)
+    return File(place, inode, 0)
 
 
 SCHEDULES["retry removes the next report"] = schedule("given up", (143, "switch", 0))

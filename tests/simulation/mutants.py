@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from queuedriver.claims import handoff, recovery
+from queuedriver.claims.attempts import Attempts, File
 from queuedriver.claims.handoff import Claim, Completion, Handoff
 from queuedriver.claims.outputs import Outputs, Written
 from queuedriver.claims.setbacks import Fate, Setbacks
@@ -199,3 +200,14 @@ def lease_counts_as_failure(
 ) -> Fate:
     """A driver that was silent for its lease is charged like one that crashed."""
     return self.charge(claim, failure, claimed_at, now, host)
+
+
+@mutant((Attempts, "discard"), scenes=("poison",), kinds=_CRASHES)
+def report_before_its_document(
+    self: Attempts, queue: Directory, name: str, token: str, file: File
+) -> str | None:
+    """The report leaves `attempts/` before its document is discarded. Who recovers a crash in
+    between finds the document as one that was never tried, and its report tells of the last attempt
+    alone."""
+    self._show(file, file.docid)
+    return filesystem.move(queue, name, self.discarded, file.docid, token)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Handoff
 from queuedriver.claims.liveness import (
     CRASHED,
@@ -115,7 +116,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.handoff.attempts.listed(docid)
+        return list(attempts_of(self.handoff.attempts.directory, docid))
 
     def events(self) -> list[Event]:
         self.journal.flush()
@@ -237,11 +238,50 @@ def test_a_host_that_went_down_is_not_the_documents_fault_twice(
     assert bench.ls() == ["doc.failed"]
 
 
+@pytest.mark.parametrize("state", ["working", "written"])
+def test_of_a_driver_that_processed_one_at_a_time_only_the_newest_claim_is_charged(
+    bench: "Bench", nobody: Identity, state: str
+) -> None:
+    """The others it had finished and not synced, or could not give back."""
+    site = Site(bench)
+    site.register(nobody)
+    site.claimed("innocent-1")
+    site.claimed("innocent-2", attempt=1)
+    site.claimed("newest") if state == "working" else site.committed("newest")
+    site.recoverer.recover()
+    newest = ["newest.failed"] if state == "working" else []
+    assert bench.ls() == ["innocent-1.ready", "innocent-2.failed", *newest]
+    assert site.attempts("innocent-1") == site.attempts("innocent-2") == []
+
+
+def test_of_a_host_that_went_down_only_the_newest_claim_is_struck(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    site.register(msgspec.structs.replace(nobody, boot="an earlier one"))
+    for docid in ("innocent", "newest"):
+        site.claimed(docid)
+    site.recoverer.recover()
+    assert bench.ls() == ["innocent.ready", "newest.ready"]
+    assert [len(site.attempts(docid)) for docid in ("innocent", "newest")] == [0, 1]
+
+
+def test_of_a_batch_any_may_have_ended_the_driver_and_all_are_charged(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    site.register(nobody, batch=8)
+    for docid in ("a", "b"):
+        site.claimed(docid)
+    site.recoverer.recover()
+    assert bench.ls() == ["a.failed", "b.failed"]
+
+
 def test_a_driver_of_another_host_is_lost_after_its_lease_and_not_before(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    them = site.register(elsewhere(nobody))
+    them = site.register(elsewhere(nobody), batch=8)
     site.claimed()
     site.committed("ended")
     before = bench.ls(), bench.ls("out")
@@ -251,7 +291,7 @@ def test_a_driver_of_another_host_is_lost_after_its_lease_and_not_before(
         assert site.recoverer.recover() == 0
         assert (bench.ls(), bench.ls("out")) == before
     # Another beat, and its lease begins anew.
-    site.register(elsewhere(nobody), beat=2)
+    site.register(elsewhere(nobody), beat=2, batch=8)
     assert site.recoverer.recover() == 0
     site.clock.now += LEASE - 1
     assert site.recoverer.recover() == 0
@@ -337,7 +377,7 @@ def test_what_was_committed_is_not_held_up_by_what_was_not(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     for number in range(20):
         site.claimed(f"a{number}")
         site.committed(f"b{number}")
@@ -516,7 +556,7 @@ def test_records_of_a_document_that_a_listing_missed_are_kept(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     site.claimed("here")
     site.claimed("gone")
     site.recoverer.recover()
@@ -630,7 +670,7 @@ def test_an_item_that_cannot_be_recovered_keeps_nobody_from_the_others(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     (bench.root / f"in/a.{token()}.written").mkdir()
     torn = site.committed("b")
     bench.put(f"in/.queuedriver/claims/{torn}.json", b"{")
@@ -657,7 +697,7 @@ def test_an_item_that_cannot_be_recovered_keeps_nobody_from_the_others(
 @pytest.mark.parametrize("retries", [0, 1])
 def test_any_number_may_recover_at_once(bench: "Bench", nobody: Identity, retries: int) -> None:
     site = Site(bench, retries=retries)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     docids = [f"doc{number}" for number in range(15)]
     for docid in docids:
         site.claimed(docid)
