@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,16 @@ settings.load_profile("promises")
 
 # An instant of the tests' clock, in microseconds since the epoch.
 NOON = 1_700_000_000_000_000
+
+
+def pytest_configure() -> None:
+    """Hear what drivers are to hear, also where the tests are run by nohup or in the background of
+    a script: a driver honours what is ignored, and so would each that is started from here."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # The tests themselves go on, as was wanted; what they start begins as usual.
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 class Bench:

@@ -15,10 +15,12 @@ from queuedriver.claims.liveness import NETWORK_BEAT, Counters, Registration
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import encodable
 
-# Seconds between two beats: what `status` says of a driver is no older. A beat is one small file,
-# which is synced where the queue is durable.
-BEAT = 1.0
-DURABLE_BEAT = 5.0
+# From beat to beat of a driver that has nothing new to tell, in seconds.
+BEAT = 5.0
+# What is new is told so soon, in seconds: `status` reads it, and a beat is one small file. Some
+# hundred drivers of a network file system would keep it busy with that.
+NEWS = 1.0
+NETWORK_NEWS = 5.0
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
@@ -35,13 +37,16 @@ class Heartbeat:
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
         interval: float | None = None,
+        news: float | None = None,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
         self._report = report
-        self._interval = interval or interval_of(registration.network, durable)
+        network = registration.network
+        self._interval = interval or (NETWORK_BEAT if network else BEAT)
+        self._news = min(news or (NETWORK_NEWS if network else NEWS), self._interval)
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -87,12 +92,20 @@ class Heartbeat:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
-            with contextlib.suppress(OSError):
-                self.write()
+        while not self._stop.wait(self._news):
+            silent = time.monotonic() - self.last_at
+            if self._has_news() or silent > self._interval - self._news:
+                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+                with contextlib.suppress(OSError):
+                    self.write()
             with contextlib.suppress(OSError):
                 self._look()
+
+    def _has_news(self) -> bool:
+        state, _, now = self._report()
+        told = self.registration.counters
+        was = self.registration.state, told.documents, told.failed, told.discarded
+        return (state, now.documents, now.failed, now.discarded) != was
 
     def _rate(self, documents: int) -> float:
         now = time.monotonic()
@@ -100,10 +113,3 @@ class Heartbeat:
         self._history.append((now, documents))
         first_at, first = self._history[0]
         return (documents - first) / (now - first_at) if now > first_at else 0.0
-
-
-def interval_of(network: bool, durable: bool) -> float:
-    """Return the seconds between two beats of a driver."""
-    if network:
-        return NETWORK_BEAT
-    return DURABLE_BEAT if durable else BEAT

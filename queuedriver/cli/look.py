@@ -11,6 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues
 from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
@@ -29,15 +30,13 @@ from queuedriver.operating.document_view import DocumentView, docid_of, explain,
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 
-QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[
     str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
 ]
-AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
 
 
 def status(
-    queues: Annotated[list[str], Argument(metavar="QUEUE…", help="Directories of queues.")],
+    queues: Queues,
     as_json: AsJson = False,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.
@@ -116,12 +115,12 @@ def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
         else:
             for event in events:
                 write(describe(event))
-    _confess(seen)
+    _report_gaps(seen)
 
 
 @contextmanager
 def _document(queue: str, text: str) -> Iterator[DocumentView]:
-    """What is known of the document that was meant; NotFound when that is nothing."""
+    """Gather what is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
         seen = gather(opened, docid_of(text))
         if seen.unknown and (docid := extended(opened, seen.docid)):
@@ -134,8 +133,8 @@ def _document(queue: str, text: str) -> Iterator[DocumentView]:
         yield seen
 
 
-def _confess(seen: DocumentView) -> None:
-    """What of the journal could not be read, so that nobody takes silence for a fact."""
+def _report_gaps(seen: DocumentView) -> None:
+    """Say what of the journal could not be read, so that nobody takes silence for a fact."""
     journal = seen.journal
     for path in journal.unreadable:
         say(f"{escape_name(path)} could not be read")

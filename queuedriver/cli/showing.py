@@ -14,7 +14,7 @@ _INDENT = "    "
 
 
 def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
-    """One document for programs."""
+    """Return one document for programs."""
     report = seen.report
     return {
         "docid": seen.docid,
@@ -36,7 +36,7 @@ def place_as_json(place: Place) -> dict[str, object]:
 
 
 def lines(seen: DocumentView, sentence: str, paint: Paint) -> Iterator[str]:
-    """One document for people."""
+    """Yield one document for people."""
     yield paint.head(escape_name(seen.docid))
     yield f"  {escape_name(sentence)}"
     for place in seen.places:
@@ -60,7 +60,7 @@ def lines(seen: DocumentView, sentence: str, paint: Paint) -> Iterator[str]:
 
 
 def _attempts(seen: DocumentView) -> tuple[Attempt, ...]:
-    """Those of the report, and those that came after it if it was tried again."""
+    """Return those of the report, and those that came after it if it was tried again."""
     reported = seen.report.attempts if seen.report is not None else ()
     return (*reported, *(one for one in seen.attempts if one not in reported))
 

@@ -31,7 +31,7 @@ _QUEUE_COLUMNS = (
 
 
 def as_json(seen: QueueView) -> dict[str, object]:
-    """One queue for programs: every field, also where it has its default."""
+    """Return one queue for programs: every field, also where it has its default."""
     plain: dict[str, object] = msgspec.to_builtins(seen)
     plain["drivers"] = [_driver_as_json(one) for one in seen.drivers]
     counts = msgspec.structs.asdict(seen.counts)
@@ -59,7 +59,7 @@ def _driver_as_json(view: DriverView) -> dict[str, object]:
 
 
 def lines(seen: Sequence[QueueView], columns: int | None, paint: Paint) -> Iterator[str]:
-    """One line for each of several queues, then each in full."""
+    """Yield one line for each of several queues, then each in full."""
     if len(seen) > 1:
         yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
     for index, one in enumerate(seen):
@@ -154,7 +154,7 @@ def _pace(seen: QueueView) -> str:
 
 
 def _arrangements(seen: QueueView) -> Iterator[str]:
-    """What its drivers agreed on, and who feeds it."""
+    """Yield what its drivers agreed on, and who feeds it."""
     if seen.trouble:
         yield f"settings: {escape_name(seen.trouble)}"
     settings = seen.settings
@@ -201,12 +201,12 @@ def _driver(view: DriverView, now: float) -> tuple[str, ...]:
 
 
 def _names_host(view: DriverView) -> bool:
-    """Whether the id says already on which host it is, as those that are not chosen do."""
+    """Return whether the id says on which host it is, as those that are not chosen do."""
     return not view.host or view.id.startswith(host_id(view.host))
 
 
 def _at_hand(view: DriverView) -> str:
-    """The document; where there is none, why."""
+    """Return the document at hand; where there is none, why."""
     if not view.at_hand:
         return escape_name(view.why)
     more = f" and {len(view.at_hand) - 1} more" if len(view.at_hand) > 1 else ""
