@@ -83,6 +83,7 @@ def items(queue: Path) -> list[str]:
 # What it does
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "how",
     [

@@ -67,6 +67,7 @@ def test_a_batch_that_ends_its_driver_is_tried_again_one_by_one(site: Site) -> N
     assert site.discarded() == ["poison"]
 
 
+@pytest.mark.quick
 def test_a_durable_batch_is_handed_over_together(site: Site) -> None:
     site.submit("bad", *GOOD)
     assert site.drive(judge_each, batch=8, durable=True).exit_code == 1

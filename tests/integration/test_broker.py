@@ -137,6 +137,7 @@ def ask(process: Process, number: signal.Signals = signal.SIGTERM) -> int:
 # Leaving
 
 
+@pytest.mark.quick
 def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     submit(place.input, "a", "b", "c")
     broker = place.broker("--drain")

@@ -44,6 +44,7 @@ def chain(site: Site, drivers: int) -> list[Running]:
     ]
 
 
+@pytest.mark.quick
 def test_documents_go_through_three_stages_and_done_follows_the_last(site: Site) -> None:
     drivers = chain(site, drivers=2)
     until(lambda: feeds(site, "end"), "all stages are joined")

@@ -110,11 +110,13 @@ def lives(pid: int) -> bool:
 # What goes in and what comes out
 
 
+@pytest.mark.quick
 def test_document_on_stdin_becomes_stdout(desk: Desk) -> None:
     outputs = desk.run("tr a-z A-Z")
     assert desk.written(outputs) == {"out/doc.N.writing": b"TEXT\n"}
 
 
+@pytest.mark.quick
 def test_paths_are_filled_in_and_stdin_is_empty(desk: Desk) -> None:
     outputs = desk.sh('cat - "$1" > "$2"; echo "$3 $4" >> "$2"',
                       "{input}", "{output}", "{docid}", "try={attempt}")  # fmt: skip

@@ -66,6 +66,7 @@ def by_recover(site: Site) -> Ended:
     return site.drive(count, driver="second")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("found", [by_its_own_restart, by_another_driver, by_recover])
 def test_item_of_a_dead_driver_is_offered_again_with_its_attempt_counted(
     site: Site, found: Callable[[Site], Ended]

@@ -38,6 +38,7 @@ def control(site: Site, name: str, wanted: bool = True) -> None:
 # Drain, done, later
 
 
+@pytest.mark.quick
 def test_a_drained_driver_leaves_with_0(site: Site) -> None:
     site.submit("one", "two")
     assert site.drive()[:2] == (0, "drained")

@@ -62,6 +62,7 @@ def test_hundred_tasks_through_two_clients_are_each_run_exactly_once(pool: Pool)
     assert broker.ended() == (0, "quit")
 
 
+@pytest.mark.quick
 def test_failed_task_is_published_with_its_status_and_never_run_again(pool: Pool) -> None:
     pool.broker()
     pool.worker(2)

@@ -130,6 +130,7 @@ def lives(pid: int) -> bool:
 # Answers
 
 
+@pytest.mark.quick
 def test_one_server_answers_for_many_documents(desk: Desk) -> None:
     for number in range(3):
         written = desk.do(f"write('{number}'); say(ok=True)", f"d{number}")

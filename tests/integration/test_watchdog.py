@@ -32,6 +32,7 @@ def working(yard: Yard, driver: str = "one-1") -> int:
 # Pipelines
 
 
+@pytest.mark.quick
 def test_chain_takes_every_document_through_and_ends(yard: Yard) -> None:
     yard.write(
         'name = "one"\ncall = "stages:shout"',

@@ -132,6 +132,7 @@ def _registration() -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: Shell) -> None:
     queue, output = tmp_path / "in", tmp_path / "out"
     fill(queue, output)
