@@ -15,8 +15,9 @@ from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import load
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, doze, gate, judge, record, shout, sort
+from tests.waiting import until
 
 # Whatever the run itself was told to ignore.
 pytestmark = pytest.mark.usefixtures("heeding")
