@@ -36,8 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Hear what drivers are to hear, also where the tests are run by nohup or in the background of
+    a script: a driver honours what is ignored, and so would each that is started from here."""
     if config.getoption("--quick"):
         settings.load_profile("quick")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # The tests themselves go on, as was wanted; what they start begins as usual.
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,17 +135,6 @@ class Bench:
 
     def read(self, path: str) -> bytes:
         return (self.root / path).read_bytes()
-
-
-@pytest.fixture
-def heeding() -> Iterator[None]:
-    """Interrupts and hang-ups are heard, by this process and by what it starts: a run in the
-    background, or under `nohup`, has them ignored."""
-    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
-    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGHUP, hang_up)
 
 
 @pytest.fixture

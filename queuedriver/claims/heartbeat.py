@@ -15,9 +15,13 @@ from queuedriver.claims.liveness import Counters, Registration
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import encodable
 
-# Often enough for `status` to be worth reading; a beat is one small file.
+# From beat to beat of a driver that has nothing new to tell, in seconds.
 BEAT = 5.0
 NETWORK_BEAT = 30.0
+# What is new is told so soon, in seconds: `status` reads it, and a beat is one small file. Some
+# hundred drivers of a network file system would keep it busy with that.
+NEWS = 1.0
+NETWORK_NEWS = 5.0
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
@@ -34,6 +38,7 @@ class Beats:
         interval: float = BEAT,
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
+        news: float = NEWS,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
@@ -41,6 +46,7 @@ class Beats:
         self._directories = directories
         self._report = report
         self._interval = interval
+        self._news = min(news, interval)
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -86,12 +92,20 @@ class Beats:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
-            with contextlib.suppress(OSError):
-                self.write()
+        while not self._stop.wait(self._news):
+            silent = time.monotonic() - self.last_at
+            if self._has_news() or silent > self._interval - self._news:
+                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+                with contextlib.suppress(OSError):
+                    self.write()
             with contextlib.suppress(OSError):
                 self._look()
+
+    def _has_news(self) -> bool:
+        state, _, now = self._report()
+        told = self.registration.counters
+        was = self.registration.state, told.documents, told.failed, told.discarded
+        return (state, now.documents, now.failed, now.discarded) != was
 
     def _rate(self, documents: int) -> float:
         now = time.monotonic()

@@ -43,7 +43,6 @@ from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
-from queuedriver.format.records import read_hidden_reports
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
 # whoever wants to know.
@@ -177,7 +176,7 @@ class Recoverer:
         looked for in a second: missed by both, it would have a shorter report.
         """
         attempts = self._handoff.attempts
-        noted = attempts.docids()
+        noted = set(attempts.docids())
         for _ in range(2):
             if not noted:
                 return
@@ -185,7 +184,7 @@ class Recoverer:
                 if (item := names.parse(name)) is not None:
                     noted.discard(item.docid)
         if noted:
-            attempts.forget_all(noted)
+            attempts.forget_docids(noted)
 
     def sweep_own(self) -> None:
         """After trouble: move our own outputs aside that were made though we were told that they
@@ -302,14 +301,8 @@ class Recoverer:
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
                     self._drivers.remove(f"{gone.id}.json")
-        self._settle_reports()
-
-    def _settle_reports(self) -> None:
-        """Whoever died amid a discard left a document whose report nobody sees."""
-        for token, docid in read_hidden_reports(self._handoff.discarded):
-            if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
-                with suppress(PermissionError):
-                    self._handoff.settle_report(docid, token)
+        with suppress(PermissionError):
+            self._handoff.attempts.settle()
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;

@@ -37,6 +37,10 @@ PROGRAM = Program(
     exit_codes="0 done, 1 some documents failed, 2 usage, 65 bad document, 66 not "
     "found, 69 id held, 70 bug, 73 cannot create, 74 file system, 75 later, 77 permission, "
     "78 configuration, 128+n signal n.",
+    other="watchdogd",
+    elsewhere=frozenset(
+        {"trace", "top", "logs", "discarded", "scale", "restart", "reload", "stop"}
+    ),
 )
 main = PROGRAM.main
 run = PROGRAM.run

@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def entries(queue: Queue, states: Collection[str]) -> Iterator[Entry]:
-    """Every document in one of the states; those in the queue, then those in `discarded/`."""
+    """Yield every document in one of the states; those in the queue, then those in `discarded/`."""
     if any(state != DISCARDED for state in states):
         for name, item in queue.items():
             if item.state in states:
@@ -83,7 +83,7 @@ def _discarded(queue: Queue, docid: str) -> Entry:
 
 
 def line(entry: Entry, now: float) -> str:
-    """One line for people. The age is since it was claimed, discarded or written; or until due."""
+    """Return one line for people. The age is since claimed, discarded or written, or until due."""
     since = entry.claimed_at or entry.discarded_at or entry.modified_at
     age = "" if since is None else format_duration(now - since)
     if entry.due:

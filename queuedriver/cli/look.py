@@ -11,6 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues
 from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
@@ -31,15 +32,13 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 from queuedriver.operating.reasons import facts
 
-QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[
     str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
 ]
-AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
 
 
 def status(
-    queues: Annotated[list[str], Argument(metavar="QUEUE…", help="Directories of queues.")],
+    queues: Queues,
     as_json: AsJson = False,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.
@@ -118,12 +117,12 @@ def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
         else:
             for event in events:
                 write(describe(event))
-    _confess(dossier)
+    _report_gaps(dossier)
 
 
 @contextmanager
 def _dossier(queue: str, text: str) -> Iterator[Dossier]:
-    """What is known of the document that was meant; NotFound when that is nothing."""
+    """Gather what is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
         dossier = gather(opened, docid_of(text))
         if dossier.unknown and (docid := extended(opened, dossier.docid)):
@@ -136,8 +135,8 @@ def _dossier(queue: str, text: str) -> Iterator[Dossier]:
         yield dossier
 
 
-def _confess(dossier: Dossier) -> None:
-    """What of the journal could not be read, so that nobody takes silence for a fact."""
+def _report_gaps(dossier: Dossier) -> None:
+    """Say what of the journal could not be read, so that nobody takes silence for a fact."""
     journal = dossier.journal
     for path in journal.unreadable:
         say(f"{escape_name(path)} could not be read")

@@ -15,7 +15,7 @@ _INDENT = "    "
 
 
 def as_json(dossier: Dossier, sentence: str) -> dict[str, object]:
-    """One document for programs."""
+    """Return one document for programs."""
     report = dossier.report
     return {
         "docid": dossier.docid,
@@ -30,7 +30,7 @@ def as_json(dossier: Dossier, sentence: str) -> dict[str, object]:
 
 
 def lines(dossier: Dossier, sentence: str, paint: Paint) -> Iterator[str]:
-    """One document for people."""
+    """Yield one document for people."""
     yield paint.head(escape_name(dossier.docid))
     yield f"  {escape_name(sentence)}"
     for place in dossier.places:
@@ -54,7 +54,7 @@ def lines(dossier: Dossier, sentence: str, paint: Paint) -> Iterator[str]:
 
 
 def _attempts(dossier: Dossier) -> tuple[Attempt, ...]:
-    """Those of the report, and those that came after it if it was tried again."""
+    """Return those of the report, and those that came after it if it was tried again."""
     reported = dossier.report.attempts if dossier.report is not None else ()
     return (*reported, *(one for one in dossier.attempts if one not in reported))
 

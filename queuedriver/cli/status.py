@@ -31,7 +31,7 @@ _QUEUE_COLUMNS = (
 
 
 def as_json(seen: Overview) -> dict[str, object]:
-    """One queue for programs: every field, also where it has its default."""
+    """Return one queue for programs: every field, also where it has its default."""
     plain: dict[str, object] = msgspec.to_builtins(seen)
     if seen.settings is not None:
         plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
@@ -39,7 +39,7 @@ def as_json(seen: Overview) -> dict[str, object]:
 
 
 def lines(seen: Sequence[Overview], columns: int | None, paint: Paint) -> Iterator[str]:
-    """One line for each of several queues, then each in full."""
+    """Yield one line for each of several queues, then each in full."""
     if len(seen) > 1:
         yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
     for index, one in enumerate(seen):
@@ -134,7 +134,7 @@ def _pace(seen: Overview) -> str:
 
 
 def _arrangements(seen: Overview) -> Iterator[str]:
-    """What its drivers agreed on, and who feeds it."""
+    """Yield what its drivers agreed on, and who feeds it."""
     if seen.trouble:
         yield f"settings: {escape_name(seen.trouble)}"
     settings = seen.settings
@@ -181,12 +181,12 @@ def _driver(view: DriverView, now: float) -> tuple[str, ...]:
 
 
 def _names_host(view: DriverView) -> bool:
-    """Whether the id says already on which host it is, as those that are not chosen do."""
+    """Return whether the id says on which host it is, as those that are not chosen do."""
     return not view.host or view.id.startswith(host_id(view.host))
 
 
 def _at_hand(view: DriverView) -> str:
-    """The document; where there is none, why."""
+    """Return the document at hand; where there is none, why."""
     if not view.at_hand:
         return escape_name(view.why)
     more = f" and {len(view.at_hand) - 1} more" if len(view.at_hand) > 1 else ""

@@ -114,10 +114,10 @@ class Driver:
             mint = names.Mint(crew.driver, crew.salt)
             _mints.add(mint)
             hands = Hands(mint, held, self._tally)
-            turn = Turn(self.processor, limits, hands, beats, options.batch)
             pressure = BackPressure(
                 options, crew.targets, observer, lambda: max(lane.sharers for lane in crew.lanes)
             )
+            turn = Turn(self.processor, limits, hands, beats, options.batch, pressure)
             loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
             return self._drive(crew, loop, limits, waker, beats)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from io import FileIO
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, NETWORK_NEWS, NEWS, Beats
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
@@ -42,7 +42,7 @@ def register(
         broker=broker,
     )
     network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
-    interval = NETWORK_BEAT if network else BEAT
+    interval, news = (NETWORK_BEAT, NETWORK_NEWS) if network else (BEAT, NEWS)
     directories = [lane.drivers for lane in crew.lanes]
 
     def look() -> None:
@@ -51,7 +51,7 @@ def register(
             limits.leave("quit", QUIT_FILE)
 
     durable = any(lane.handoff.settings.durable for lane in crew.lanes)
-    beats = Beats(registration, directories, report, interval, look, durable)
+    beats = Beats(registration, directories, report, interval, look, durable, news)
     beats.start()
     return beats
 

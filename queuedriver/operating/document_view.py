@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.claims.handoff import ATTEMPTS
+from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of
 from queuedriver.claims.liveness import Observer, Registration, Verdict
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, ConfigError, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Attempts, Report
+from queuedriver.format.records import Attempt, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.operating.chronicle import Reading, read_history
 from queuedriver.operating.queue import JOURNAL, Controls, Queue
@@ -59,6 +59,7 @@ class Dossier(NamedTuple):
     # The boot and the pid namespace of whoever looks.
     here: tuple[str, int]
     attempts: tuple[Attempt, ...]
+    # Of the newest that was discarded, if several were.
     report: Report | None
     journal: Reading
     found: tuple[str, ...]
@@ -87,8 +88,8 @@ def gather(
     settings = _settings(queue)
     items, at_work, others = _items(queue, docid, now)
     places = [place for name, item in items if (place := _place(queue, name, item, settings))]
-    if (discarded := _discarded(queue, docid)) is not None:
-        places.append(discarded)
+    discarded = _discarded(queue, docid)
+    places += [place for one in discarded if (place := _discarded_place(queue, one.place))]
     places.sort(key=lambda place: _RANK.index(place.state))
     return Dossier(
         docid=docid,
@@ -101,8 +102,8 @@ def gather(
         controls=queue.controls(),
         known={one.id: (one, observer.judge(one)) for one in queue.registrations()},
         here=(observer.me.boot, observer.me.namespace),
-        attempts=tuple(_attempts(queue, docid)),
-        report=queue.report(docid),
+        attempts=_attempts(queue, docid),
+        report=discarded[0].report if discarded else None,
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
         found=() if places else tuple(_found(queue, docid, settings)),
     )
@@ -177,15 +178,18 @@ def _written_size(queue: Queue, item: names.Item, settings: Settings) -> int | N
     return None
 
 
-def _discarded(queue: Queue, docid: str) -> Place | None:
-    if names.objection(docid) is not None:
-        return None
+def _discarded(queue: Queue, docid: str) -> list[Discarded]:
+    return queue.discarded_of(docid) if names.objection(docid) is None else []
+
+
+def _discarded_place(queue: Queue, docid: str) -> Place | None:
+    name = os.path.join(names.DISCARDED, docid)
     try:
-        found = queue.directory.inspect(os.path.join(names.DISCARDED, docid))
+        found = queue.directory.inspect(name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Place(
-        name=os.path.join(names.DISCARDED, docid),
+        name=name,
         state="discarded",
         size=found.st_size,
         modified_at=found.st_mtime,
@@ -208,12 +212,12 @@ def _foreign(queue: Queue, docid: str) -> str:
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
-def _attempts(queue: Queue, docid: str) -> list[Attempt]:
+def _attempts(queue: Queue, docid: str) -> tuple[Attempt, ...]:
     directory = queue.inside(ATTEMPTS)
     if directory is None:
-        return []
+        return ()
     try:
-        return Attempts(directory).listed(docid)
+        return attempts_of(directory, docid)
     finally:
         directory.close()
 

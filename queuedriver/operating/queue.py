@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
 
+from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
 from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
 from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
@@ -25,7 +26,7 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names, settings
-from queuedriver.format.records import Report, read_report
+from queuedriver.format.records import Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
 INCOMING = "incoming"
@@ -185,14 +186,29 @@ class Queue:
             directory.close()
 
     def report(self, docid: str) -> Report | None:
-        """Why a document was given up."""
-        directory = None if "/" in docid else self._open_part(names.DISCARDED)
-        if directory is None:
-            return None
-        try:
-            return read_report(directory, docid)
-        finally:
-            directory.close()
+        """Why a document was discarded, by its name in `discarded/`."""
+        with self._reports() as (discarded, attempts):
+            if discarded is None or "/" in docid:
+                return None
+            return find_report(discarded, attempts, docid)
+
+    def discarded_of(self, docid: str) -> list[Discarded]:
+        """Return the discarded documents of one docid, the newest first: there may be several."""
+        with self._reports() as (discarded, attempts):
+            if discarded is None:
+                return []
+            places = places_of(discarded, attempts, [docid]).get(docid, [])
+            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
+
+    @contextlib.contextmanager
+    def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
+        """Where reports are: beside their documents, or still with the attempts."""
+        with contextlib.ExitStack() as at_end:
+            found = self._open_part(names.DISCARDED), self.inside(ATTEMPTS)
+            for directory in found:
+                if directory is not None:
+                    at_end.callback(directory.close)
+            yield found
 
     def settings(self) -> settings.Settings | None:
         """What its drivers agreed on; None before the first of them."""

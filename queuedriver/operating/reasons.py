@@ -38,6 +38,7 @@ def facts(dossier: Dossier) -> why.Facts:
         attempts=len(report.attempts) if report else 0,
         discarded_at=report.discarded_at if report else 0.0,
         reported=report is not None,
+        older=tuple(one.name for one in dossier.places[1:] if one.state == "discarded"),
         foreign=dossier.foreign,
         event=event.event if event else "",
         event_at=event.at if event else 0.0,

@@ -58,6 +58,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     discarded_at: float = 0.0
     reported: bool = True
+    # Other discarded documents of its docid.
+    older: tuple[str, ...] = ()
     # Why a file of just this name is no item.
     foreign: str = ""
     # The last that the journal has of it.
@@ -235,8 +237,15 @@ def _discarded(facts: Facts) -> str:
     times = format_count(facts.attempts, "attempt")
     return (
         f"discarded at {format_instant(facts.discarded_at)} after {times}{_because(facts)}; "
-        f"queuedriver show tells all, and queuedriver retry lets it be tried again"
+        f"queuedriver show tells all, and queuedriver retry lets it be tried again{_older(facts)}"
     )
+
+
+def _older(facts: Facts) -> str:
+    if not facts.older:
+        return ""
+    count = format_count(len(facts.older), "older document")
+    return f"; {count} of this docid too: {', '.join(map(repr, facts.older))}"
 
 
 def _failed_twice(facts: Facts) -> str:

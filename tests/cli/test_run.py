@@ -197,6 +197,20 @@ def test_documents_that_are_not_due_make_it_end_with_75(place: Path) -> None:
     assert "not due yet" in called.err
 
 
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("QUIT", "in is QUIT: no driver stays before queuedriver resume"),
+        ("done", "in is closed: drivers leave when it is empty; queuedriver reopen"),
+    ],
+)
+def test_a_driver_says_what_keeps_it_from_staying(place: Path, control: str, words: str) -> None:
+    (place / "in" / control).touch()
+    called = command("run", "in", "--to", "out", "--call", "loud:shout", cwd=place)
+    assert called.code == 0
+    assert words in called.err
+
+
 def test_a_driver_that_does_not_mind_is_as_durable_as_those_that_run(place: Path) -> None:
     with driving(place, "loud:shout", "--durable"):
         called = command("run", "in", "--to", "out", "--call", "loud:shout", "--drain", cwd=place)

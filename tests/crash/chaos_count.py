@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queuedriver.check.check import check
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS
+from queuedriver.claims.attempts import ATTEMPTS
+from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.sweeping import SCRAPS
 from queuedriver.format import names
 from queuedriver.format.event import describe

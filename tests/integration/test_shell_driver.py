@@ -20,9 +20,6 @@ from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from tests.waiting import until
 
-# Whatever the run itself was told to ignore.
-pytestmark = pytest.mark.usefixtures("heeding")
-
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
 # The strictest shell at hand.

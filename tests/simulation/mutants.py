@@ -12,6 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from queuedriver.claims import liveness
+from queuedriver.claims.attempts import Attempts, File
+from queuedriver.disk import filesystem
+from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from tests.simulation.broken_calls import (
     CLAIMED,
@@ -262,3 +265,14 @@ def lease_counts_as_failure(self: liveness.Observer, *given: Any) -> str:
     """A driver that was silent for its lease is charged like one that crashed."""
     verdict = _judge(self, *given)
     return "dead" if verdict in ("lost", "rebooted") else verdict
+
+
+@mutant(of((Attempts, "discard")), scenes=("poison",), kinds=_CRASHES)
+def report_before_its_document(
+    self: Attempts, queue: Directory, name: str, token: str, file: File
+) -> str | None:
+    """The report leaves `attempts/` before its document is discarded. Who recovers a crash in
+    between finds the document as one that was never tried, and its report tells of the last attempt
+    alone."""
+    self._show(file, file.docid)
+    return filesystem.move(queue, name, self.discarded, file.docid, token)

@@ -35,6 +35,7 @@ from queuedriver.claims.liveness import (
 )
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -303,6 +304,42 @@ def test_a_beat_is_never_read_in_part_or_from_the_middle_of_a_turn(bench: "Bench
     finally:
         beats.stop()
     assert bench.ls("one") == bench.ls("two") == ["d.json"]
+
+
+class Present:
+    """What a driver has done so far."""
+
+    def __init__(self) -> None:
+        self.state, self.counters = "starting", Counters()
+
+    def __call__(self) -> tuple[str, str, Counters]:
+        return self.state, "", self.counters
+
+
+def test_news_is_told_at_once_and_no_news_only_at_the_next_beat(bench: "Bench") -> None:
+    drivers, present = bench.directory("drivers"), Present()
+    registration = registered(identify(os.getpid()))
+    beats = Beats(registration, [drivers], present, interval=600.0, news=0.01)
+
+    def told() -> Registration:
+        read = read_registration(drivers, "d")
+        assert read is not None
+        return read
+
+    beats.start()
+    try:
+        present.state, present.counters = "busy", Counters(documents=3)
+        until(lambda: (told().state, told().counters.documents) == ("busy", 3), "it is told")
+        first = told().beat
+        # Time passes, and is no news.
+        for milliseconds in range(50):
+            present.counters = Counters(documents=3, wait=milliseconds)
+            time.sleep(0.001)
+        assert told().beat == first
+        present.counters = Counters(documents=3, discarded=1)
+        until(lambda: told().counters.discarded == 1, "it is told")
+    finally:
+        beats.stop()
 
 
 def test_the_first_beat_is_there_before_anything_is_claimed(bench: "Bench") -> None:

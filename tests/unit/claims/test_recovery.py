@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Handoff
 from queuedriver.claims.liveness import (
     CRASHED,
@@ -114,7 +115,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.handoff.attempts.listed(docid)
+        return list(attempts_of(self.handoff.attempts.directory, docid))
 
     def events(self) -> list[Event]:
         self.journal.flush()

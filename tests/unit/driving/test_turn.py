@@ -18,6 +18,7 @@ from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registratio
 from queuedriver.claims.outputs import Output
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.tally import Tally
@@ -69,7 +70,8 @@ class Bank:
         mint = names.Mint("d", "5a17")
         processor = CallProcessor(function)
         hands = Hands(mint, owner.held, self.tally)
-        self.turn = Turn(processor, self.limits, hands, beats, batch)
+        pressure = BackPressure(Options(), [], observer, lambda: 1)
+        self.turn = Turn(processor, self.limits, hands, beats, batch, pressure)
         self.held = owner.held
 
     def work(self, docid: str = "doc") -> None:
