@@ -1,6 +1,7 @@
 """How `status` looks. What it shows is gathered by `overview`."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -32,7 +33,9 @@ _QUEUE_COLUMNS = (
 
 def as_json(seen: Overview) -> dict[str, object]:
     """Return one queue for programs: every field, also where it has its default."""
-    plain: dict[str, object] = msgspec.to_builtins(seen)
+    plain: dict[str, Any] = msgspec.to_builtins(seen)
+    # It stands beside the counts.
+    plain["counts"].pop("next_due", None)
     if seen.settings is not None:
         plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
     return plain
