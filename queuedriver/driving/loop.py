@@ -16,8 +16,9 @@ from queuedriver.claims.lane import Lane
 from queuedriver.claims.picking import Candidate
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import NAPS, WORK, Block, Quit, Seen, Wait, plan
-from queuedriver.driving.tally import Recycling, Tally
+from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.options import Options
