@@ -20,7 +20,7 @@ from queuedriver.errors import FileSystemTrouble, QueueError
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import Report
-from queuedriver.operating.chronicle import read_history
+from queuedriver.operating.history import read_history
 from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
