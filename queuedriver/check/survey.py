@@ -21,11 +21,11 @@ from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.liveness import (
     DRIVERS,
     Observer,
+    Owner,
     Registration,
-    Verdict,
     host_id,
+    owner_of,
     process_ticks,
-    whose,
 )
 from queuedriver.claims.sweeping import SCRAPS
 from queuedriver.disk.filesystem import Directory
@@ -57,7 +57,7 @@ class _Look:
         self._now = now
         self._shelves = Shelves(queue, now)
         self._settings, self._trouble = Settings(), ""
-        self._known: dict[str, tuple[Registration, Verdict]] = {}
+        self._known: dict[str, Owner] = {}
         self._drivers: dict[str, Driver] = {}
         if (private := self._shelves.open(names.PRIVATE)) is not None:
             self._shelves.listed(private, names.PRIVATE)
@@ -139,14 +139,11 @@ class _Look:
         if directory is None:
             return
         directory.close()
-        for one in self._queue.registrations():
-            verdict = observer.judge(one)
-            self._known[one.id] = (one, verdict)
-            them, me = one.identity, observer.me
-            elsewhere = (them.boot, them.namespace) != (me.boot, me.namespace)
-            beats_ago = self._now - one.beat_at
-            silent = verdict == "alive" and elsewhere and beats_ago > one.lease
-            self._drivers[one.id] = Driver(one.id, verdict, them.host, beats_ago, silent)
+        self._known = self._queue.drivers(observer)
+        for one in self._known.values():
+            assert one.registration is not None  # noqa: S101 - a queue's drivers have registered
+            beats_ago = self._now - one.registration.beat_at
+            self._drivers[one.id] = Driver(one.id, one.verdict, one.host, beats_ago, one.silent)
 
     def _damaged_registrations(self) -> Iterator[Odd]:
         for name, _ in self._files(DRIVERS):
@@ -175,11 +172,11 @@ class _Look:
     def _claims(self, seen: Seen) -> Iterator[Claim]:
         for name, item, untouched in seen.claims:
             token = names.parse_token(item.token)
-            registration, verdict = whose(token, self._known)
-            driver = self._drivers[registration.id] if registration is not None else None
+            owner = owner_of(token, self._known)
+            driver = self._drivers.get(owner.id) if owner.registration is not None else None
             # A rename does not change the times of a file everywhere, but an N has its instant.
             age = min(untouched, self._now - token.claimed_at) if token.serial else untouched
-            yield Claim(name, item.state, token.driver, driver, verdict or "unknown", age)
+            yield Claim(name, item.state, token.driver, driver, owner.verdict, age)
 
     def _missing(self) -> Iterator[str]:
         archive = self._settings.archive
@@ -223,14 +220,14 @@ class _Look:
 
     def _dead(self, token: names.Token) -> Driver | None:
         """The driver of an N, if it registered here and is gone."""
-        registration, _ = whose(token, self._known)
-        driver = self._drivers[registration.id] if registration is not None else None
+        owner = owner_of(token, self._known)
+        driver = self._drivers.get(owner.id) if owner.registration is not None else None
         return driver if driver is not None and driver.verdict != "alive" else None
 
     def _settled(self, token: str, age: float) -> bool:
         """Whether nobody can be at work on what belongs to this N any more."""
-        _, verdict = whose(names.parse_token(token), self._known)
-        return age > _SETTLED if verdict is None else verdict != "alive"
+        owner = owner_of(names.parse_token(token), self._known)
+        return age > _SETTLED if owner.registration is None else not owner.alive
 
     def _leftover_plans(self, plans: Iterable[File], claimed: dict[str, str]) -> Iterator[Leftover]:
         for name, age in plans:

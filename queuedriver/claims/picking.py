@@ -190,10 +190,8 @@ class Picker:
         self._waiting: list[str] = []
         self._stale_at = math.inf
         self._lost = 0
-        # When the block was asked for, on the monotonic clock of whoever asks; and when it was
-        # read, on our own.
+        # When the block was asked for, on the monotonic clock of whoever asks.
         self._now = 0.0
-        self._read_at = 0.0
         # Passes in a row that left others' names to them, and since when.
         self._patient = 0
         self._patient_since = 0.0
@@ -244,6 +242,7 @@ class Picker:
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
         self._lost, self._now = 0, now
+        began_at = time.monotonic()
         if self._blocks is None:
             self._pass, self._again = Pass(), False
             self._blocks = self._fair() if self._order == "fair" else self._sorted()
@@ -252,6 +251,9 @@ class Picker:
         except OSError:
             self.restart()
             raise
+        # For how long these names are a choice: the longer it took to list and to deal them.
+        took = time.monotonic() - began_at
+        self._stale_at = now + took + max(_FRESH, _WORTH * took)
         if not self._waiting:
             self._blocks = None
             self.counts = self._pass
@@ -264,9 +266,7 @@ class Picker:
         seen = self._pass
         helping = self._begin_share()
         for block in self._read():
-            waiting = self._see(block, helping)
-            self._keep(time.monotonic() - self._read_at)
-            if waiting:
+            if waiting := self._see(block, helping):
                 yield waiting
         if not seen.again:
             return
@@ -279,15 +279,8 @@ class Picker:
     def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
         """Read the directory block by block."""
         with self._directory.scan() as entries:
-            self._read_at = time.monotonic()
             while block := list(islice(entries, BLOCK)):
-                self._keep(time.monotonic() - self._read_at)
                 yield block
-                self._read_at = time.monotonic()
-
-    def _keep(self, took: float) -> None:
-        """Note for how long names are a choice that took so many seconds to list, and divide."""
-        self._stale_at = self._now + took + max(_FRESH, _WORTH * took)
 
     def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:
         """Count a block; return which of its names to try, the first one last."""
@@ -393,7 +386,6 @@ class Picker:
 
     def _first(self) -> list[str]:
         """List the queue; return the first in order of those whose turn it is."""
-        began_at = time.monotonic()
         before, self._pass = self._pass, Pass()
         self._pass.got, self._pass.refused = before.got, before.refused
         found = heapq.nsmallest(
@@ -405,7 +397,6 @@ class Picker:
                 if bool(item.attempt) is self._again
             ),
         )
-        self._keep(time.monotonic() - began_at)
         return [one[-1] for one in found]
 
     def _age(self, name: str) -> int:

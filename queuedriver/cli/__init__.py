@@ -14,7 +14,7 @@ COMMANDS = {
     "why": Command("look", "why", "Say in a sentence why a document is where it is."),
     "history": Command("look", "history", "Tell what happened to a document, and when."),
     "retry": Command("operate", "retry", "Let documents be tried again, as if never tried."),
-    "discard": Command("operate", "discard", "Set waiting documents aside."),
+    "discard": Command("operate", "discard", "Discard waiting documents."),
     "pause": Command("operate", "pause", "Let the drivers of a queue claim nothing new."),
     "resume": Command("operate", "resume", "Undo pause and quit."),
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),

@@ -19,7 +19,7 @@ from queuedriver.errors import PermanentError
 from queuedriver.format.event import Event
 from queuedriver.format.names import PRIVATE
 from queuedriver.format.units import format_count
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import JOURNAL
 from queuedriver.options import Options
 

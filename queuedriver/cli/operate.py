@@ -19,7 +19,7 @@ from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
-from queuedriver.operating.operations import Rescue, Result, Unjudged
+from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue
 
 # The states of documents that nobody has claimed.
@@ -202,13 +202,8 @@ def recover(
 
     Exit code 75: there are claims of which nobody can say yet.
     """
-    with (
-        opened(queue) as found,
-        noting(found) as journal,
-        contextlib.closing(Rescue(found, journal, lease)) as rescue,
-    ):
-        events = rescue.recover()
-        unjudged = [one for one in rescue.unjudged() if not one.stirs]
+    with opened(queue) as found, noting(found) as journal:
+        events, unjudged = operations.recover(found, journal, lease)
     if as_json:
         _print_recovered(found, events, unjudged)
     else:

@@ -23,17 +23,16 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.handoff import Claim, hand_over
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, opened
-from queuedriver.driving.tally import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
 from queuedriver.options import Options
@@ -99,7 +98,7 @@ class Driver:
             options = self.options
             limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
-            beats: list[Beats] = []
+            beats: list[Heartbeat] = []
             found = at_end.enter_context(
                 opened(
                     self._inputs,
@@ -115,10 +114,10 @@ class Driver:
             loop = Turns(found, self.processor, beats[0], limits, self._tally, options, self._clock)
             return self._drive(found, loop, beats[0], limits)
 
-    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Beats:
+    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Heartbeat:
         return register(found, self.options, self.processor.name, self._report, limits, dump)
 
-    def _drive(self, found: Opened, loop: "Turns", beats: Beats, limits: Limits) -> Left:
+    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Left:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()
@@ -184,7 +183,7 @@ class Turns(Loop):
         self,
         found: Opened,
         processor: Processor,
-        beats: Beats,
+        beats: Heartbeat,
         limits: Limits,
         tally: Tally,
         options: Options,

@@ -225,7 +225,7 @@ os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_ch
 def framed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that has a frame of its own, by which it is known that it runs: what is
     written in C has none, and is to be interrupted all the same."""
-    called = getattr(type(function), "__call__", None)
+    called = vars(type(function)).get("__call__")
     if isinstance(function, FunctionType | MethodType) or isinstance(called, FunctionType):
         return function
 

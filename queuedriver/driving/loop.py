@@ -11,14 +11,15 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NamedTuple
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, NETWORK_NEWS, NEWS, Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.plan import NAPS, Block, Quit, Seen, Wait, plan
+from queuedriver.driving.live_status import Tally
+from queuedriver.driving.plan import Block, Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.tally import Recycling, Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
@@ -170,6 +171,13 @@ class Loop:
             hinted=self.waker.hinted,
             left=any(listing.left for listing in listings),
             withheld=sum(listing.refused for listing in listings),
+            stuck=sum(
+                name in queue.recoverer.stuck
+                for queue in self.queues
+                if queue.recoverer.stuck
+                for name, _ in queue.picker.counts.claims
+            ),
+            later=sum(listing.later for listing in listings),
             now=time.time(),
         )
 
@@ -204,7 +212,7 @@ class Loop:
             self.say("blocked" if blocked else "ready", decision.why)
         self.limits.idle()
         self.before_sleep()
-        rested = self._idle_turns >= NAPS
+        rested = is_time_to_watch(self._idle_turns, self.waker.loaded)
         if rested and not (blocked or self._watching or self.trouble):
             self._watching = True
             self.waker.arm()
@@ -312,7 +320,7 @@ def register(
     dump: FileIO | None = None,
     *,
     broker: bool = False,
-) -> Beats:
+) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
     registration = Registration(
@@ -327,9 +335,9 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
+        network=any(is_network(filesystem_type(queue.path)) for queue in queues),
+        batch=options.batch,
     )
-    network = any(is_network(filesystem_type(queue.path)) for queue in queues)
-    interval, news = (NETWORK_BEAT, NETWORK_NEWS) if network else (BEAT, NEWS)
 
     def look() -> None:
         # The loop looks between documents, and a document may take hours.
@@ -338,7 +346,7 @@ def register(
 
     directories = [queue.drivers for queue in queues]
     durable = any(queue.durable for queue in queues)
-    beats = Beats(registration, directories, report, interval, look, durable, news)
+    beats = Heartbeat(registration, directories, report, look, durable)
     beats.start()
     return beats
 
@@ -359,7 +367,7 @@ def finish(found: Opened, end: Quit) -> None:
                     output.close_if_fed(now)
 
 
-def say_goodbye(found: Opened, beats: Beats, end: Quit) -> tuple[str, ...]:
+def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
     """Say the last word, so that nobody takes our absence for a crash; on a file system that is
     not well, it has to be noticed without. Return what could not be noted in the journals."""
     with contextlib.suppress(OSError):

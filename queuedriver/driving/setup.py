@@ -18,14 +18,7 @@ from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Registration,
-    draw_salt,
-    host_id,
-    read_registration,
-)
+from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.sweeping import sweep
@@ -139,15 +132,16 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     )
     one.recoverer = Recoverer(one, observer)
     # Who is there already, before we register.
-    one.recoverer.registrations()
-    one.pass_over(options.order, lambda: one.recoverer.alive)
+    roster = one.recoverer.roster
+    roster.refresh()
+    one.pass_over(options.order, lambda: [owner.id for owner in roster.alive])
     one.await_writing = options.await_writing
     found.queues.append(one)
-    last = read_registration(one.drivers, mint.driver)
-    if last is None or last.id != mint.driver:
+    owner = roster.named(mint.driver)
+    if owner is None or (last := owner.registration) is None:
         return found
     left = last.left
-    if observer.judge(last) == "left":
+    if owner.verdict == "left":
         left = (last.salt, *left)
     else:
         one.recoverer.recover()
@@ -239,16 +233,9 @@ def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> 
 
 
 def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
-    """Who alive goes by this id, as far as the observer knows. Asked by name: a listing may be one
-    from before it registered."""
-    directory = queue.inside(DRIVERS)
-    if directory is None:
-        return None
-    try:
-        found = read_registration(directory, driver)
-    finally:
-        directory.close()
-    return found if found and found.id == driver and observer.judge(found) == "alive" else None
+    """Return what the living driver of this id says of itself, or None when there is none."""
+    owner = queue.driver(driver, observer)
+    return owner.registration if owner is not None and owner.alive else None
 
 
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
@@ -271,11 +258,10 @@ def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) 
 
 
 def free_id(queues: Sequence[Queue], observer: Observer) -> str:
-    """The first id of this host that nobody alive has in any of these queues."""
-    registered = (one for queue in queues for one in queue.registrations())
-    held = {one.id for one in registered if observer.judge(one) == "alive"}
+    """Return the first id of this host that nobody alive has in any of these queues."""
     host = host_id()
-    return next(f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held)
+    ids = (f"{host}-{slot}" for slot in range(1, _MAX_SLOTS))
+    return next(one for one in ids if not any(_holder(queue, one, observer) for queue in queues))
 
 
 def _settings(
@@ -304,11 +290,8 @@ def _agree(
     if have == settings:
         return
     if have is not None:
-        others = [
-            one.id
-            for one in queue.registrations()
-            if one.id != driver and observer.judge(one) == "alive"
-        ]
+        known = queue.drivers(observer).values()
+        others = [one.id for one in known if one.alive and one.id != driver]
         if others:
             raise ConfigError(_difference(queue, have, settings, f"driver {others[0]} runs with"))
         if queue.listing(0).claimed:

@@ -31,7 +31,7 @@ from queuedriver.claims.outcomes import (
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import (
     BadDocid,
     ProcessorFailed,

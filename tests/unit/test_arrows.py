@@ -80,7 +80,7 @@ PARTS = {
     "queuedriver.driving.wake",
     "queuedriver.disk.mounts",
     "queuedriver.disk.journal",
-    "queuedriver.operating.chronicle",
+    "queuedriver.operating.history",
     "queuedriver.claims.sweeping",
     "queuedriver.disk.runtime",
     "queuedriver.disk.filesystem",
