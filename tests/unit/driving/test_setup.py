@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from queuedriver.driving.setup import free_id
 
 from queuedriver.claims.liveness import DRIVERS, Identity, Observer, Registration, host_id, identify
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.setup import free_id
 from queuedriver.operating.queue import Queue
 
 
