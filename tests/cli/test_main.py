@@ -11,7 +11,8 @@ import pytest
 from queuedriver import __version__, errors
 from queuedriver.cli import COMMANDS, PROGRAM
 from tests.cli.processes import ENVIRON, QUEUEDRIVER, command, ended, start
-from tests.cli.queues import PATIENCE, call, listed, wait_for
+from tests.cli.queues import PATIENCE, call, listed
+from tests.waiting import until
 from watchdogd.cli import PROGRAM as WATCHDOGD
 
 Capsys = pytest.CaptureFixture[str]
@@ -253,7 +254,7 @@ def test_ctrl_c_has_code_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b"half")
     process.stdin.flush()
-    wait_for(lambda: listed(tmp_path / ".queuedriver/incoming"))
+    until(lambda: listed(tmp_path / ".queuedriver/incoming"))
     process.send_signal(signal.SIGINT)
     assert ended(process) == (130, "", "")
     assert listed(tmp_path / ".queuedriver/incoming") == []

@@ -16,7 +16,8 @@ from queuedriver.format.names import PRIVATE
 from tests.contract.kinds import DIFFERENT, KINDS, Kind
 from tests.contract.work import LARGE
 from tests.disks import Disk
-from tests.drivers import Ended, Running, Site, until
+from tests.drivers import Ended, Running, Site
+from tests.waiting import until
 
 # In the order in which they are listed, so that a batch has them all.
 DOCUMENTS = 5

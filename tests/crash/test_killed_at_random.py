@@ -12,8 +12,9 @@ import pytest
 
 from queuedriver.format import names
 from tests.crash.mistaken import give_up
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.processors import doze, gate
+from tests.waiting import until
 
 DOCUMENTS = 2000
 DRIVERS = 3

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.drivers import Site, until
+from tests.drivers import Site
 from tests.processors import doze, judge_all, shout, sort
+from tests.waiting import until
 
 LIMIT = 5
 DRIVERS = 3

@@ -7,8 +7,9 @@ import pytest
 
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.processors import append, doze, gate, judge, shout
+from tests.waiting import until
 
 DOCUMENTS = 90
 

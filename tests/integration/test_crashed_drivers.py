@@ -9,8 +9,9 @@ import pytest
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, gate, judge
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 from queuedriver.options import Options
 from queuedriver.processors.call import load
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, doze, gate, judge, record, shout, sort
+from tests.waiting import until
 
 # Seconds: a busy driver looks for control files less often than that.
 GLANCE = 0.15

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.disks import Disk, Silent
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 ONE = 'name = "one"\ncall = "stages:obey"'
 TWO = 'name = "two"\ncall = "stages:obey"'

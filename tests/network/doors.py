@@ -27,7 +27,8 @@ from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
-from tests.drivers import FORKS, PATIENCE, Site, until
+from tests.drivers import FORKS, PATIENCE, Site
+from tests.waiting import until
 
 WITH_ZEROMQ = ("pingpong", "roundrobin", "scale0")
 PROTOCOLS = (*WITH_ZEROMQ, "fuq")

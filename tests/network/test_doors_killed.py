@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import until
 from tests.network.doors import WITH_ZEROMQ, Doors, answer, open_doors
 from tests.network.kills import Kills, Orders, figures
+from tests.waiting import until
 
 # Brokers that are killed: in all some twenty seconds, most of them waiting for workers to notice.
 KILLS = {"pingpong": 5, "roundrobin": 3, "scale0": 2, "fuq": 3}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from queuedriver.driving.plan import LONGEST_POLL
-from tests.drivers import until
 from tests.testbed import nfs, work
 from tests.testbed.lab import Lab
 from tests.testbed.nfs import EXPORT, QUEUES, Nfs, Witness
 from tests.testbed.race import Race
+from tests.waiting import until
 
 # Seconds that a name is not seen though it is there, at the least; NFS allows itself a minute.
 STALE = 2 * LONGEST_POLL

@@ -41,7 +41,7 @@ from queuedriver.claims.liveness import (
 )
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from tests.drivers import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
