@@ -8,7 +8,7 @@ from collections.abc import Collection
 import msgspec
 
 from queuedriver.check.facts import Leftover, Odd
-from queuedriver.claims.sweeping import SCRAPS
+from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 from queuedriver.operating.document_view import kind_of

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from queuedriver.check.facts import Leftover, Odd
 from queuedriver.check.items import age_of
-from queuedriver.claims.sweeping import SCRAPS
+from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.operating.document_view import kind_of

@@ -19,6 +19,7 @@ from queuedriver.check.items import Pass, Seen, age_of
 from queuedriver.check.shelves import File, Shelves
 from queuedriver.claims.attempts import ATTEMPTS, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
+from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.claims.liveness import (
     DRIVERS,
     Observer,
@@ -28,7 +29,6 @@ from queuedriver.claims.liveness import (
     process_ticks,
     whose,
 )
-from queuedriver.claims.sweeping import SCRAPS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from queuedriver.check.check import check
 from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.sweeping import SCRAPS
+from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.format import names
 from queuedriver.format.event import describe
 from queuedriver.format.records import Report

@@ -15,6 +15,7 @@ import pytest
 
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.leftovers import SWEEP_EVERY, WEEK
 from queuedriver.claims.liveness import (
     CRASHED,
     LEASE,
@@ -23,7 +24,7 @@ from queuedriver.claims.liveness import (
     Registration,
     identify,
 )
-from queuedriver.claims.recovery import KEEP, Recoverer
+from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
@@ -601,7 +602,7 @@ def test_a_driver_that_was_given_up_wrongly_and_dies_later_is_swept_again(
     assert bench.ls("out") == []
 
 
-@pytest.mark.parametrize(("age", "kept"), [(KEEP - 60, True), (KEEP + 60, False)])
+@pytest.mark.parametrize(("age", "kept"), [(WEEK - 60, True), (WEEK + 60, False)])
 def test_a_dead_registration_is_kept_for_a_week(
     bench: "Bench", nobody: Identity, age: float, kept: bool
 ) -> None:
@@ -759,3 +760,18 @@ def test_recovering_an_empty_queue_is_quick_and_changes_nothing(
     assert time.monotonic() - began_at < 5.0
     shutil.rmtree(bench.root / "journal", ignore_errors=True)
     assert bench.ls() == bench.ls("out") == []
+
+
+def test_a_driver_that_runs_for_months_sweeps_what_others_left_now_and_then(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(bench)
+    now = NOW
+    monkeypatch.setattr(site.recoverer, "_clock", lambda: now)
+    scrap = bench.put("in/.aside-4711-0-abcdef12")
+    os.utime(scrap, (0, 0))
+    site.recoverer.recover()
+    assert scrap.exists()
+    now += SWEEP_EVERY
+    site.recoverer.recover()
+    assert not scrap.exists()
