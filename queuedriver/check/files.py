@@ -88,16 +88,15 @@ class Look:
         # Claims by their N; outputs that are being written here; the docids of those items of which
         # attempts are remembered; and what is wrong with single items.
         self.claims: dict[str, Item] = {}
-        self.writing: list[Item] = []
+        self.writing: list[File] = []
         self.docids: set[str] = set()
         self.findings: list[Finding] = []
         self._walk(judge)
 
     @cached_property
-    def upstream(self) -> tuple[set[str], set[str]] | None:
-        """The N of every claim in the queues that feed this one, and the drivers that registered
-        there; None where one of them cannot be read."""
-        return Swept(self.queue.directory, self.queue.directory).upstream
+    def swept(self) -> Swept:
+        """What excuses leftovers."""
+        return Swept(self.queue.directory, self.queue.directory)
 
     @cached_property
     def set_aside(self) -> set[str]:
@@ -247,7 +246,7 @@ class Look:
                 if item.claimed:
                     self.claims[item.token] = Item(name, item, self.age(found))
                 elif item.state == names.WRITING:
-                    self.writing.append(Item(name, item, self.age(found)))
+                    self.writing.append(File(name, self.age(found)))
 
 
 # What is wrong with one name of the queue.

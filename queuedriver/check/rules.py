@@ -16,16 +16,15 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.check.files import SETTLED, File, Finding, Look
-from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of, interrupted, parse
+from queuedriver.claims import leftovers
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS, Claim, Handoff
-from queuedriver.claims.leftovers import DAY, HOUR, SUBMISSION, WEEK
+from queuedriver.claims.leftovers import WEEK
 from queuedriver.claims.liveness import (
     DRIVERS,
     Observer,
     Registration,
     draw_salt,
-    host_id,
-    process_ticks,
 )
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
@@ -35,12 +34,12 @@ from queuedriver.disk.upstreams import FEEDS, Feed
 from queuedriver.driving.grounds import check_trusted, handoff_of
 from queuedriver.errors import NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.records import Plan, Record, Report, encode_report
+from queuedriver.format.records import Plan, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.operations import journal_of
-from queuedriver.operating.queue import INCOMING, OPERATOR, Queue
+from queuedriver.operating.queue import OPERATOR, Queue
 
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
 # theirs to recover, and no news.
@@ -368,28 +367,6 @@ def _unfinished_output(look: Look) -> Iterator[tuple[str, str, str]]:
             yield one.path, message, "moves it to the orphans there"
 
 
-@rule("strange-output", _to_orphans)
-def _strange_output(look: Look) -> Iterator[tuple[str, str, str]]:
-    for one in look.writing:
-        if one.age > DAY and not _is_wanted(look, one.item):
-            message = "no queue that feeds this one knows who writes it; so it is never drained"
-            yield one.path, message, "moves it to .queuedriver/orphans"
-
-
-def _remove_plan(repairs: Repairs, path: str) -> None:
-    token = os.path.basename(path).removesuffix(".json")
-    if not any(item.token == token for _, item in repairs.queue.items()):
-        _remove(repairs, path)
-
-
-@rule("leftover-plan", _remove_plan)
-def _leftover_plan(look: Look) -> Iterator[tuple[str, str, str]]:
-    for file in look.files[CLAIMS]:
-        token = file.name.removesuffix(".json")
-        if token not in look.claims and look.settled(token, file.age):
-            yield file.path, "a plan of outputs whose claim is gone", "removes it"
-
-
 # Discarded documents, and their reports
 
 
@@ -525,50 +502,40 @@ for _name in ("not-readable", "impossible-name", "name-too-long", "not-movable")
 # What should have gone
 
 
-@rule("leftover-attempt", _remove)
-def _leftover_attempt(look: Look) -> Iterator[tuple[str, str, str]]:
-    awaited = {name for name, _ in _interrupted(look).values()}
-    for one in look.files[ATTEMPTS]:
-        file = parse(one.name)
-        if one.name in awaited or (file is not None and file.docid in look.docids):
-            continue
-        record = look.read(one.path, Record)
-        # Not to see a document in `discarded/` proves nothing yet.
-        ended = isinstance(record, Record) and record.discarded_at > 0
-        if one.age > (WEEK if ended else DAY):
-            message = "what is remembered of a document that is nowhere in the queue"
-            yield one.path, message, "removes it"
-
-
-@rule("leftover-incoming", _to_orphans)
-def _leftover_incoming(look: Look) -> Iterator[tuple[str, str, str]]:
-    for file in look.files[INCOMING]:
-        found = SUBMISSION.fullmatch(file.name)
-        here = found is not None and found["host"] == host_id() and file.age > _QUIET
-        if found is not None and here and process_ticks(int(found["pid"])) is None:
-            message = "a document whose submitter ended before it was in the queue"
-        elif file.age > DAY:
-            age = format_duration(file.age)
-            message = f"a document that has been about to be submitted for {age}"
-        else:
-            continue
-        yield file.path, message, "moves it to .queuedriver/orphans; submit it again"
-
-
 @rule("scrap", _remove)
 def _scrap(look: Look) -> Iterator[tuple[str, str, str]]:
     for file in look.scraps:
-        if file.age > HOUR:
+        if file.age > leftovers.SCRAP_KEPT:
             age = format_duration(file.age)
             yield file.path, f"a file that somebody began to write {age} ago", "removes it"
 
 
-@rule("old-orphan", _remove)
-def _old_orphan(look: Look) -> Iterator[tuple[str, str, str]]:
-    for file in look.files[ORPHANS]:
-        if file.age > WEEK and not _is_wanted(look, names.parse(file.name), claims_only=True):
-            message = f"nobody has asked for it for {format_duration(file.age)}"
-            yield file.path, message, "removes it"
+def _of_table(kind: str) -> Find:
+    """What drivers sweep in time, and have not: none has been here for so long."""
+
+    rows = [row for row in leftovers.OF_DRIVEN if row.kind == kind]
+    part = os.path.basename(rows[0].where)
+    removed = rows[0].act is leftovers.remove
+    repair = "removes it" if removed else "moves it to .queuedriver/orphans"
+
+    def find(look: Look) -> Iterator[tuple[str, str, str]]:
+        with look.opened(part) as where:
+            for file in look.files[part] if part else look.writing:
+                old = [row for row in rows if row.is_one(file.name) and file.age > row.kept]
+                for row in old:
+                    if where is not None and not row.excuse(look.swept, where, file.name):
+                        message = f"{row.what}; not touched for {format_duration(file.age)}"
+                        yield file.path, message, repair
+                        break
+
+    return find
+
+
+for _row in leftovers.OF_DRIVEN:
+    if _row.kind not in RULES:
+        rule(_row.kind, _remove if _row.act is leftovers.remove else _to_orphans)(
+            _of_table(_row.kind)
+        )
 
 
 @rule("damaged-registration", _to_orphans)
@@ -642,18 +609,6 @@ def _interrupted(look: Look) -> dict[str, tuple[str, str]]:
             for one, file in interrupted(noted, discarded)
             if one.report is not None
         }
-
-
-def _is_wanted(look: Look, item: names.Item | None, *, claims_only: bool = False) -> bool:
-    """Tell whether a queue that feeds this one knows of the claim, or of the driver, of an
-    output."""
-    if look.upstream is None:
-        return True
-    claims, drivers = look.upstream
-    if item is None:
-        return False
-    known = names.parse_token(item.token).driver in drivers
-    return item.token in claims or (known and not claims_only)
 
 
 def _orphans_of(output: Directory) -> list[str]:

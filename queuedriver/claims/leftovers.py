@@ -64,7 +64,10 @@ _NAMES = 10_000
 SUBMISSION = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
 # Where something is written aside, in every queue, and in those that are driven.
 _PRIVATE_SCRAPS = ("", names.PRIVATE)
-_DRIVEN_SCRAPS = (names.DISCARDED, *(f"{names.PRIVATE}/{x}" for x in (DRIVERS, CLAIMS, FEEDS)))
+_DRIVEN_SCRAPS = (
+    names.DISCARDED,
+    *(f"{names.PRIVATE}/{x}" for x in (DRIVERS, CLAIMS, FEEDS, ATTEMPTS)),
+)
 
 
 class Swept:
@@ -135,6 +138,8 @@ class Leftover(NamedTuple):
     """A row of the table."""
 
     kind: str
+    # What `check` says of one.
+    what: str
     # Which directory of a queue; "" is the queue itself.
     where: str
     # After how many seconds nobody wants it any more.
@@ -191,11 +196,11 @@ def _has_claim_or_is_a_strangers(swept: Swept, where: Directory, name: str) -> b
 # Acts
 
 
-def _remove(_swept: Swept, where: Directory, name: str) -> None:
+def remove(_swept: Swept, where: Directory, name: str) -> None:
     where.remove(name)
 
 
-def _to_orphans(swept: Swept, where: Directory, name: str) -> None:
+def to_orphans(swept: Swept, where: Directory, name: str) -> None:
     """Under its own name: whoever publishes it after all looks for that."""
     orphans = swept.queue.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
     try:
@@ -235,24 +240,67 @@ def _inside(name: str) -> str:
     return f"{names.PRIVATE}/{name}"
 
 
+_SCRAP = "a file that somebody began to write"
+_OUTPUT = "an output that is being written, and no queue that feeds this one knows of its claim"
+
 # Of every queue that a driver reads from or writes to.
 OF_ANY = (
-    *(Leftover("scrap", where, DAY, _is_scrap, _none, _remove) for where in _PRIVATE_SCRAPS),
+    *(Leftover("scrap", _SCRAP, x, DAY, _is_scrap, _none, remove) for x in _PRIVATE_SCRAPS),
     Leftover(
-        "orphan", _inside(ORPHANS), WEEK, _is_any, _has_claim_upstream, _remove, by_arrival=True
+        "old-orphan",
+        "an output that was moved aside, and nobody has asked for",
+        _inside(ORPHANS),
+        WEEK,
+        _is_any,
+        _has_claim_upstream,
+        remove,
+        by_arrival=True,
     ),
 )
 # Of a queue by its own drivers.
 OF_DRIVEN = (
     *OF_ANY,
-    *(Leftover("scrap", where, DAY, _is_scrap, _none, _remove) for where in _DRIVEN_SCRAPS),
-    Leftover("scrap", _inside(ATTEMPTS), DAY, _is_scrap, _none, _remove),
-    Leftover("plan", _inside(CLAIMS), WEEK, _is_plan, _plan_is_wanted, _remove),
-    Leftover("report", _inside(ATTEMPTS), WEEK, _is_report, _report_is_wanted, _remove),
-    Leftover("incoming", _inside(INCOMING), DAY, _is_any, _none, _to_orphans),
-    Leftover("incoming", _inside(INCOMING), HOUR, _is_any, _submitter_lives, _to_orphans),
-    Leftover("output", "", DAY, _is_output, _has_claim_upstream, _to_orphans),
-    Leftover("output", "", LATE, _is_output, _has_claim_or_is_a_strangers, _to_orphans),
+    *(Leftover("scrap", _SCRAP, x, DAY, _is_scrap, _none, remove) for x in _DRIVEN_SCRAPS),
+    Leftover(
+        "leftover-plan",
+        "a plan of outputs whose claim is gone",
+        _inside(CLAIMS),
+        WEEK,
+        _is_plan,
+        _plan_is_wanted,
+        remove,
+    ),
+    Leftover(
+        "leftover-attempt",
+        "what is remembered of a document that is nowhere in the queue",
+        _inside(ATTEMPTS),
+        WEEK,
+        _is_report,
+        _report_is_wanted,
+        remove,
+    ),
+    Leftover(
+        "leftover-incoming",
+        "a document that has been about to be submitted: submit it again",
+        _inside(INCOMING),
+        DAY,
+        _is_any,
+        _none,
+        to_orphans,
+    ),
+    Leftover(
+        "leftover-incoming",
+        "a document whose submitter ended before it was in the queue: submit it again",
+        _inside(INCOMING),
+        HOUR,
+        _is_any,
+        _submitter_lives,
+        to_orphans,
+    ),
+    Leftover("late-output", _OUTPUT, "", DAY, _is_output, _has_claim_upstream, to_orphans),
+    Leftover(
+        "late-output", _OUTPUT, "", LATE, _is_output, _has_claim_or_is_a_strangers, to_orphans
+    ),
 )
 
 

@@ -15,6 +15,7 @@ from queuedriver.check.check import Repair, check, repair
 from queuedriver.check.files import Finding
 from queuedriver.check.rules import RULES
 from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.leftovers import DAY, HOUR, WEEK
 from queuedriver.claims.liveness import Observer, Registration, host_id
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory
@@ -24,8 +25,6 @@ from queuedriver.format.settings import Settings, save
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 
-DAY = 86400.0
-WEEK = 7 * DAY
 SALT = "5a17"
 # What a user would miss.
 PRECIOUS = b"precious "
@@ -238,11 +237,12 @@ def leftover_plan(place: Place) -> None:
     place.register(last_word="drained")
     plan = msgspec.json.encode(Plan(()))
     place.put(place.inside(f"claims/{place.token()}.json"), plan)
+    place.later = WEEK + 60
 
 
 def leftover_plan_of_a_stranger(place: Place) -> None:
     place.put(place.inside("claims/7.json"), msgspec.json.encode(Plan(())))
-    place.later = 2 * 3600.0
+    place.later = WEEK + 60
 
 
 def inode_of(place: Place, path: str) -> int:
@@ -298,12 +298,12 @@ def lone_report(place: Place) -> None:
 
 def leftover_attempt(place: Place) -> None:
     noted(place, "gone", place.token(), 7)
-    place.later = 2 * DAY
+    place.later = WEEK + 60
 
 
 def submitter_that_ended(place: Place) -> None:
     place.put(place.inside(f"incoming/{host_id()}-{process_that_ended()}-1-0a1b2c3d"))
-    place.later = 120.0
+    place.later = HOUR + 60
 
 
 def submitter_elsewhere_long_ago(place: Place) -> None:
@@ -313,13 +313,13 @@ def submitter_elsewhere_long_ago(place: Place) -> None:
 
 def scrap_of_a_record(place: Place) -> None:
     place.put(place.inside("drivers/.aside-1-0-0a1b2c3d"), b"")
-    place.later = 2 * 3600.0
+    place.later = DAY + 60
 
 
 def scraps_of_probes(place: Place) -> None:
     for where in ("in", "in/.queuedriver", "out"):
         place.put(f"{where}/.probe-1", b"")
-    place.later = 2 * 3600.0
+    place.later = DAY + 60
 
 
 def old_orphan(place: Place) -> None:
@@ -380,7 +380,7 @@ REPAIRED: list[tuple[str, Break]] = [
     ("stale-claim", stale_claim),
     ("stale-claim", stale_claim_of_a_full_token),
     ("unfinished-output", unfinished_output),
-    ("strange-output", strange_output),
+    ("late-output", strange_output),
     ("leftover-plan", leftover_plan),
     ("leftover-plan", leftover_plan_of_a_stranger),
     ("interrupted-discard", interrupted_discard),
