@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, settings
 from queuedriver.claims.handoff import Claim, Handoff
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import Limits
 from queuedriver.format import names
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
+from tests.drivers import Site
 
 # The same examples in each run, and no clock: a busy machine must not fail a test.
 settings.register_profile(
@@ -28,7 +30,7 @@ settings.register_profile("quick", settings.get_profile("promises"), max_example
 settings.load_profile("promises")
 
 # Where every test is in the quick part, unless it is marked `slow`.
-_QUICK = ("tests/unit/", "tests/simulation/test_kernel.py")
+_QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,6 +137,20 @@ class Bench:
 
     def read(self, path: str) -> bytes:
         return (self.root / path).read_bytes()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Queues, and drivers in processes of their own, which end with the test."""
+    with Site(tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def limits() -> Iterator[Limits]:
+    limits = Limits()
+    yield limits
+    limits.close()
 
 
 @pytest.fixture

@@ -29,11 +29,6 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def waiting(file: Path, queue: str) -> list[str]:
     return [name for name in listed(file.parent / "queues" / queue) if name.endswith(".ready")]
 

@@ -14,7 +14,7 @@ import pytest
 
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
-from tests.cli.pipelines import FAR, GONE, driver, make, publish, report, sleeper
+from tests.cli.pipelines import FAR, GONE, driver, publish, report, sleeper
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit
 from tests.cli.queues import driver as running
@@ -29,11 +29,6 @@ WATCHDOGD = (sys.executable, "-m", "watchdogd")
 @pytest.fixture
 def watch(capsys: Capsys) -> Watch:
     return lambda *args: pipelines.call(capsys, *args)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 def rows(called: Called) -> dict[str, list[str]]:

@@ -19,16 +19,6 @@ Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
-
-
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def control(file: Path) -> Path:
     return file.parent / "queues/.watchdogd"
 

@@ -1,8 +1,6 @@
 """Drivers that do not fill what nobody empties."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +11,6 @@ from tests.waiting import until
 
 LIMIT = 5
 DRIVERS = 3
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Several documents in one call, each with its own fate."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +8,6 @@ from tests.drivers import Site
 from tests.processors import judge_all, judge_each
 
 GOOD = [f"good-{number}" for number in range(7)]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def calls(site: Site) -> list[list[str]]:

@@ -1,8 +1,7 @@
 """Drivers that die, and who notices."""
 
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,12 +11,6 @@ from queuedriver.operating.queue import Queue
 from tests.drivers import Ended, Site
 from tests.processors import count, gate, judge
 from tests.waiting import until
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def test_an_id_that_somebody_alive_has_is_refused_and_its_holder_named(site: Site) -> None:

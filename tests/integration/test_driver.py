@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from tests.waiting import until
 
 # Seconds: a busy driver looks for control files less often than that.
 GLANCE = 0.15
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def control(site: Site, name: str, wanted: bool = True) -> None:

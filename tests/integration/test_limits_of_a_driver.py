@@ -1,20 +1,12 @@
 """How long a document may take, and how long a driver may live."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from queuedriver.disk.runtime import runtime_directory
 from tests.drivers import Site
 from tests.processors import doze, dribble, judge, leak, shout
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 @pytest.mark.parametrize("docid", ["hang", "stubborn"])

@@ -18,12 +18,6 @@ CHANGES = ("rename", "rename_new", "unlink", "write_new")
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
-
-
-@pytest.fixture
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Disk]:
     disk = Disk(tmp_path / "disk", getattr(request, "param", "size=4m"))
     yield disk

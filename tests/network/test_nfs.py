@@ -40,8 +40,8 @@ def net(started: Nfs) -> Nfs:
 # Races
 
 
-def test_two_hosts_race_for_5000_documents_and_publish_each_once(net: Nfs) -> None:
-    race = Race(net, "race", documents=5000)
+def test_two_hosts_race_for_a_thousand_documents_and_publish_each_once(net: Nfs) -> None:
+    race = Race(net, "race", documents=1000)
     race.run()
     race.all_came_out_once()
 

@@ -5,7 +5,7 @@ it does not have is an AttributeError, so nothing can reach the real disk unseen
 
 Every call that another process could notice, or be noticed by, is a *step*. What happens at a step
 is not decided here: from the step `stop_at` on, calls go to whoever plays with time (`world.py`).
-`test_kernel.py` makes the same calls here and to Linux, and compares the answers.
+`test_simulated_kernel.py` makes the same calls here and to Linux, and compares the answers.
 """
 
 import errno

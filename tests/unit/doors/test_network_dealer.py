@@ -14,7 +14,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outcomes import Failed, Failure, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
