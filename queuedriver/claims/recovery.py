@@ -104,12 +104,15 @@ class Recoverer:
         # Claims that could not be dealt with, and have been noted.
         self._noted: set[str] = set()
         # Who was alive when the registrations were last read.
-        self.alive: tuple[str, ...] = ()
+        self.alive: frozenset[str] = frozenset()
+        # Who was registered then, dead or alive.
+        self.known: frozenset[str] = frozenset()
 
     def registrations(self) -> list[tuple[Registration, Verdict]]:
         """Who registered, and who of them is alive."""
         found = [(one, self._observer.judge(one)) for one in read_registrations(self._drivers)]
-        self.alive = tuple(
+        self.known = frozenset(one.id for one, _ in found)
+        self.alive = frozenset(
             one.id for one, verdict in found if verdict == "alive" and not one.last_word
         )
         return found
