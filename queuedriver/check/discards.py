@@ -1,31 +1,17 @@
-"""`discarded/` as it is: documents, their reports, and reports that have not got their names."""
-
-import re
-
-import msgspec
+"""`discarded/` as it is: documents and their reports."""
 
 from queuedriver.check.shelves import Shelves
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.format.records import Report, hidden_report, read_record
+from queuedriver.format.records import Report, read_record
 
-_TOKEN = re.compile(re.escape(hidden_report("TOKEN")).replace("TOKEN", "(?P<token>.+)"))
 _DOCUMENT, _REPORT = 1, 2
-
-
-class Hidden(msgspec.Struct, frozen=True):
-    """A report that waits for its document, whose docid it tells; "" of one that is damaged."""
-
-    token: str
-    docid: str
-    age: float
 
 
 class Discards:
     """What one listing showed."""
 
     def __init__(self, shelves: Shelves) -> None:
-        self.hidden: list[Hidden] = []
         # Documents and reports that have not got each other.
         self._single: dict[str, int] = {}
         self._damaged: set[str] = set()
@@ -37,12 +23,8 @@ class Discards:
                 directory.close()
 
     def _read(self, directory: Directory, shelves: Shelves) -> None:
-        for name, age in shelves.listed(directory, names.DISCARDED):
-            if found := _TOKEN.fullmatch(name):
-                report = read_record(directory, name, Report)
-                docid = report.docid if report is not None else ""
-                self.hidden.append(Hidden(found["token"], docid, age))
-            elif name[0] == ".":
+        for name, _ in shelves.listed(directory, names.DISCARDED):
+            if name[0] == ".":
                 continue
             elif name.endswith(names.REPORT):
                 docid = name.removesuffix(names.REPORT)
@@ -64,17 +46,5 @@ class Discards:
         return [docid for docid, what in self._single.items() if what == _REPORT]
 
     def unreported(self) -> list[str]:
-        """Documents that no report is of, not even a hidden one."""
-        hidden = {self.beside(one) for one in self.hidden}
-        return [
-            docid
-            for docid, what in self._single.items()
-            if what == _DOCUMENT and docid not in hidden
-        ]
-
-    def beside(self, hidden: Hidden) -> str:
-        """The docid under which its document is there, and has no other report; "" if it is not."""
-        if not hidden.docid:
-            return ""
-        second = names.second_docid(hidden.docid, hidden.token)
-        return next((x for x in (second, hidden.docid) if self._single.get(x) == _DOCUMENT), "")
+        """Documents that no report is beside."""
+        return [docid for docid, what in self._single.items() if what == _DOCUMENT]

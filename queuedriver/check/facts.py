@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-# Seconds for which a hidden report is kept though its document is not seen beside it.
+# Seconds for which a report is kept in `attempts/` though its document is not seen in `discarded/`.
 KEPT = 7 * 86400.0
 
 # What became of a driver, by its verdict.
@@ -65,8 +65,6 @@ class Leftover(NamedTuple):
     age: float
     # What speaks for keeping it: its claim, its writer, its document.
     wanted: bool = False
-    # What --repair has to know: the docid of a hidden report.
-    docid: str = ""
 
 
 class Odd(NamedTuple):
@@ -91,7 +89,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strange_outputs: tuple[Leftover, ...] = ()
     plans: tuple[Leftover, ...] = ()
     damaged_plans: tuple[Odd, ...] = ()
-    hidden_reports: tuple[Leftover, ...] = ()
+    # Discarded documents whose reports are not beside them yet.
+    interrupted: tuple[str, ...] = ()
     unreported: tuple[str, ...] = ()
     damaged_reports: tuple[str, ...] = ()
     lone_reports: tuple[str, ...] = ()

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from queuedriver.check.facts import KEPT, Finding
-from queuedriver.check.items import age_of
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS, Handoff
+from queuedriver.check.facts import Finding
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of
+from queuedriver.claims.handoff import CLAIMS, ORPHANS, Handoff
 from queuedriver.claims.liveness import DRIVERS, Observer, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
@@ -21,10 +21,9 @@ from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.journal import Journal
 from queuedriver.driving.grounds import check_trusted, handoff_of
-from queuedriver.errors import BadDocid, NotFound, NotRegular, QueueError, leads_nowhere
+from queuedriver.errors import NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
-from queuedriver.format.records import Attempts, Plan, Report, encode_report
+from queuedriver.format.records import Plan, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import OPERATOR, Queue
@@ -139,30 +138,26 @@ class Mender:
 
     # Discarded documents
 
-    def name_report(self, path: str) -> None:
-        """Give a hidden report the name of its document; drop it where none has come in a week."""
-        token = os.path.basename(path)[1:].removesuffix(".report")
-        if self._is_claimed(token):
-            return
-        with self._within(path) as (directory, name):
-            try:
-                docid = names.check_docid(decode(directory.read(name), Report).docid)
-            except (NotRegular, BadDocid, msgspec.DecodeError):
-                self.orphan(path)
-                return
-            for one in (names.second_docid(docid, token), docid):
-                if directory.present(one) and not directory.present(one + names.REPORT):
-                    directory.rename_new(name, one + names.REPORT)
-                    return
-            if age_of(directory.inspect(name), self._clock()) > KEPT:
-                directory.remove(name)
+    def settle(self, _: str = "") -> None:
+        """Give discarded documents the reports that are still with their attempts."""
+        with self._attempts() as attempts:
+            attempts.settle()
+
+    @contextlib.contextmanager
+    def _attempts(self) -> Iterator[Attempts]:
+        noted = self._queue.private.subdirectory(ATTEMPTS, create=True)
+        discarded = self._queue.directory.subdirectory(names.DISCARDED, create=True)
+        try:
+            yield Attempts(noted, discarded)
+        finally:
+            discarded.close()
+            noted.close()
 
     def write_report(self, path: str) -> None:
         """A report that says that there was none, with what the records of its attempts tell."""
         docid = os.path.basename(path)
-        attempts = self._queue.private.subdirectory(ATTEMPTS, create=True)
-        found = Attempts(attempts).listed(docid)
-        attempts.close()
+        with self._attempts() as attempts:
+            found = attempts_of(attempts.directory, docid)
         message = "its report was missing; a check wrote this one"
         report = Report(
             docid=docid,
@@ -171,7 +166,7 @@ class Mender:
             driver=OPERATOR,
             host=Observer().me.host,
             failure=found[-1].failure if found else Failure(cause="unknown", message=message),
-            attempts=tuple(found),
+            attempts=found,
         )
         discarded = self._queue.directory.subdirectory(names.DISCARDED)
         try:
@@ -274,7 +269,7 @@ MEND: dict[str, Callable[[Mender, str], None]] = {
     "unfinished-output": Mender.recover,
     "strange-output": Mender.orphan,
     "leftover-plan": Mender.remove_plan,
-    "hidden-report": Mender.name_report,
+    "interrupted-discard": Mender.settle,
     "damaged-report": Mender.replace_report,
     "no-report": Mender.write_report,
     "lone-report": Mender.orphan,

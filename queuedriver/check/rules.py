@@ -6,7 +6,7 @@ names the file, so that two looks can be compared: what is seen only once was wo
 
 from collections.abc import Callable, Iterator
 
-from queuedriver.check.facts import GONE, KEPT, Facts, Finding, found, note
+from queuedriver.check.facts import GONE, Facts, Finding, found, note
 from queuedriver.check.litter import LITTER
 from queuedriver.format.units import format_duration
 
@@ -118,20 +118,10 @@ def _damaged_plan(facts: Facts) -> Iterator[Finding]:
 # Discarded documents, and their reports
 
 
-def _hidden_report(facts: Facts) -> Iterator[Finding]:
-    for one in facts.hidden_reports:
-        if one.wanted:
-            continue
-        if one.docid:
-            message = f"the report of {one.docid!r}, whose discarding was interrupted"
-            yield found("hidden-report", one.path, message, "gives it its name")
-        elif one.age > KEPT:
-            message = "a report whose document was not discarded after all"
-            yield found("hidden-report", one.path, message, "removes it")
-        else:
-            # Not to see the document proves nothing yet.
-            message = "a report whose document is not seen here; kept for 7 days"
-            yield note("hidden-report", one.path, message)
+def _interrupted_discard(facts: Facts) -> Iterator[Finding]:
+    for docid in facts.interrupted:
+        message = "a document whose discarding was interrupted before its report was beside it"
+        yield found("interrupted-discard", f"discarded/{docid}", message, "gives it its report")
 
 
 def _no_report(facts: Facts) -> Iterator[Finding]:
@@ -191,7 +181,7 @@ RULES: dict[str, Callable[[Facts], Iterator[Finding]]] = {
     "unfinished-output": _unfinished_output,
     "strange-output": _strange_output,
     "leftover-plan": _leftover_plan,
-    "hidden-report": _hidden_report,
+    "interrupted-discard": _interrupted_discard,
     "damaged-report": _damaged_report,
     "no-report": _no_report,
     "lone-report": _lone_report,

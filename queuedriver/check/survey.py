@@ -4,7 +4,7 @@ What may be a leftover is listed before what would excuse it (a plan before the 
 before the documents), so that work in progress is not mistaken for one.
 """
 
-import math
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,32 +13,33 @@ from typing import TypeVar
 import msgspec
 
 from queuedriver.check.discards import Discards
-from queuedriver.check.facts import Claim, Driver, Facts, Leftover, Odd, Unfinished
+from queuedriver.check.facts import KEPT, Claim, Driver, Facts, Leftover, Odd, Unfinished
 from queuedriver.check.feeding import feeding, orphans, strange_outputs
 from queuedriver.check.items import Pass, Seen, age_of
 from queuedriver.check.shelves import File, Shelves
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS
+from queuedriver.claims.attempts import ATTEMPTS, interrupted, parse
+from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.liveness import (
     DRIVERS,
     Observer,
+    Owner,
     Registration,
-    Verdict,
     host_id,
+    owner_of,
     process_ticks,
-    whose,
 )
 from queuedriver.claims.sweeping import SCRAPS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
-from queuedriver.format.records import Plan, docid_of, hidden_report
+from queuedriver.format.records import Plan, Record
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
 
 # How `Queue.submit` names what is not in the queue yet.
 _ASIDE = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
-_Record = TypeVar("_Record", Registration, Plan)
+_Record = TypeVar("_Record", Registration, Plan, Record)
 
 # Containers may share the name of a host and not its processes: who writes on is there.
 _QUIET = 60.0
@@ -57,7 +58,7 @@ class _Look:
         self._now = now
         self._shelves = Shelves(queue, now)
         self._settings, self._trouble = Settings(), ""
-        self._known: dict[str, tuple[Registration, Verdict]] = {}
+        self._known: dict[str, Owner] = {}
         self._drivers: dict[str, Driver] = {}
         if (private := self._shelves.open(names.PRIVATE)) is not None:
             self._shelves.listed(private, names.PRIVATE)
@@ -69,10 +70,14 @@ class _Look:
         missing = list(self._missing())
         plans = self._files(CLAIMS)
         attempts = self._files(ATTEMPTS)
+        reports = self._interrupted()
+        ages = dict(attempts)
         discards = Discards(self._shelves)
         unfinished = list(self._unfinished())
         seen = Pass(
-            self._queue.directory, self._now, {docid_of(one.name) for one in attempts}
+            self._queue.directory,
+            self._now,
+            {file.docid for one in attempts if (file := parse(one.name))},
         ).run()
         claimed = {item.token: item.state for _, item, _ in seen.claims}
         feeds = feeding(self._queue, self._shelves)
@@ -89,11 +94,15 @@ class _Look:
             strange_outputs=tuple(strange_outputs(seen, feeds)),
             plans=tuple(self._leftover_plans(plans, claimed)),
             damaged_plans=tuple(self._damaged_plans(plans, claimed)),
-            hidden_reports=tuple(self._hidden_reports(discards, claimed)),
-            unreported=tuple(discards.unreported()),
+            interrupted=tuple(
+                place
+                for place, (name, token) in reports.items()
+                if self._settled(token, ages.get(name, 0.0))
+            ),
+            unreported=tuple(one for one in discards.unreported() if one not in reports),
             damaged_reports=tuple(discards.damaged()),
             lone_reports=tuple(discards.lone_reports()),
-            attempts=tuple(self._attempts(attempts, seen)),
+            attempts=tuple(self._attempts(attempts, seen, {name for name, _ in reports.values()})),
             incoming=tuple(_incoming(self._files(INCOMING))),
             orphans=tuple(orphans(self._files(ORPHANS), feeds)),
             not_files=tuple(seen.not_files),
@@ -131,14 +140,11 @@ class _Look:
         if directory is None:
             return
         directory.close()
-        for one in self._queue.registrations():
-            verdict = observer.judge(one)
-            self._known[one.id] = (one, verdict)
-            them, me = one.identity, observer.me
-            elsewhere = (them.boot, them.namespace) != (me.boot, me.namespace)
-            beats_ago = self._now - one.beat_at
-            silent = verdict == "alive" and elsewhere and beats_ago > one.lease
-            self._drivers[one.id] = Driver(one.id, verdict, them.host, beats_ago, silent)
+        self._known = self._queue.drivers(observer)
+        for one in self._known.values():
+            assert one.registration is not None  # noqa: S101 - a queue's drivers have registered
+            beats_ago = self._now - one.registration.beat_at
+            self._drivers[one.id] = Driver(one.id, one.verdict, one.host, beats_ago, one.silent)
 
     def _damaged_registrations(self) -> Iterator[Odd]:
         for name, _ in self._files(DRIVERS):
@@ -167,11 +173,11 @@ class _Look:
     def _claims(self, seen: Seen) -> Iterator[Claim]:
         for name, item, untouched in seen.claims:
             token = names.parse_token(item.token)
-            registration, verdict = whose(token, self._known)
-            driver = self._drivers[registration.id] if registration is not None else None
+            owner = owner_of(token, self._known)
+            driver = self._drivers.get(owner.id) if owner.registration is not None else None
             # A rename does not change the times of a file everywhere, but an N has its instant.
             age = min(untouched, self._now - token.claimed_at) if token.serial else untouched
-            yield Claim(name, item.state, token.driver, driver, verdict or "unknown", age)
+            yield Claim(name, item.state, token.driver, driver, owner.verdict, age)
 
     def _missing(self) -> Iterator[str]:
         archive = self._settings.archive
@@ -215,14 +221,14 @@ class _Look:
 
     def _dead(self, token: names.Token) -> Driver | None:
         """The driver of an N, if it registered here and is gone."""
-        registration, _ = whose(token, self._known)
-        driver = self._drivers[registration.id] if registration is not None else None
+        owner = owner_of(token, self._known)
+        driver = self._drivers.get(owner.id) if owner.registration is not None else None
         return driver if driver is not None and driver.verdict != "alive" else None
 
     def _settled(self, token: str, age: float) -> bool:
         """Whether nobody can be at work on what belongs to this N any more."""
-        _, verdict = whose(names.parse_token(token), self._known)
-        return age > _SETTLED if verdict is None else verdict != "alive"
+        owner = owner_of(names.parse_token(token), self._known)
+        return age > _SETTLED if owner.registration is None else not owner.alive
 
     def _leftover_plans(self, plans: Iterable[File], claimed: dict[str, str]) -> Iterator[Leftover]:
         for name, age in plans:
@@ -238,21 +244,36 @@ class _Look:
                 if isinstance(record, str):
                     yield Odd(path, record)
 
-    def _hidden_reports(self, discards: Discards, claimed: dict[str, str]) -> Iterator[Leftover]:
-        for one in discards.hidden:
-            wanted = one.token in claimed or not self._settled(one.token, one.age)
-            path = f"{names.DISCARDED}/{hidden_report(one.token)}"
-            # One that is damaged need not be kept for a document that may come yet.
-            age = one.age if one.docid else math.inf
-            yield Leftover(path, age, wanted, discards.beside(one))
+    def _interrupted(self) -> dict[str, tuple[str, str]]:
+        """The discarded documents whose reports are still in `attempts/`: under which names there,
+        and by which N they were discarded."""
+        shelves, path = self._shelves, f"{names.PRIVATE}/{ATTEMPTS}"
+        with contextlib.ExitStack() as opened:
+            found = [one for one in map(shelves.open, (path, names.DISCARDED)) if one is not None]
+            for directory in found:
+                opened.callback(directory.close)
+            both = interrupted(*found) if len(found) == 2 else ()
+            return {
+                one.place: (str(file), tokens[-1] if tokens else "")
+                for one, file in both
+                if one.report is not None
+                for tokens in [[attempt.token for attempt in one.report.attempts]]
+            }
 
-    def _attempts(self, attempts: Iterable[File], seen: Seen) -> Iterator[Leftover]:
+    def _attempts(
+        self, attempts: Iterable[File], seen: Seen, reports: Iterable[str]
+    ) -> Iterator[Leftover]:
         for name, age in attempts:
-            docid = docid_of(name)
-            wanted = docid in seen.present or (
-                bool(docid) and self._queue.directory.present(f"{names.DISCARDED}/{docid}")
+            file, path = parse(name), f"{names.PRIVATE}/{ATTEMPTS}/{name}"
+            record = None if file is None else self._record(path, Record)
+            ended = isinstance(record, Record) and record.discarded_at > 0
+            wanted = (
+                name in reports
+                or (file is not None and file.docid in seen.present)
+                # Not to see the document in `discarded/` proves nothing yet.
+                or (ended and age <= KEPT)
             )
-            yield Leftover(f"{names.PRIVATE}/{ATTEMPTS}/{name}", age, wanted)
+            yield Leftover(path, age, wanted)
 
 
 def _lost_settings(settings: Settings, claimed: dict[str, str]) -> str:

@@ -13,35 +13,25 @@ step may be repeated. What a crash leaves:
     before the commit   `.working` and perhaps `.writing`: the claim is charged or released, and the
                         outputs are moved to `orphans/`
     after the commit    `.written`: whoever finds it publishes and finishes
-    amid a discard      `discarded/.N.report`: who recovers gives it the name of its document; where
-                        that is elsewhere, it is swept after a week
+    amid a discard      the report in `attempts/`: who recovers puts it beside its document
 """
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
 import msgspec
 
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, File
 from queuedriver.claims.outputs import Outputs, Target, Written
 from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.errors import trouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
-from queuedriver.format.records import (
-    Attempt,
-    Attempts,
-    Plan,
-    Report,
-    encode_report,
-    hidden_report,
-    read_report,
-)
+from queuedriver.format.records import Plan
 from queuedriver.format.settings import Settings, names_to_try
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
-ATTEMPTS = "attempts"
 
 
 class Claim(msgspec.Struct):
@@ -83,10 +73,10 @@ class Handoff:
         self.targets = targets
         self.settings = settings
         self.archive = archive
-        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
         # Of a queue inside another: that one's, which is where people look.
         self._borrowed = discarded is not None
         self.discarded = discarded or queue.subdirectory(names.DISCARDED, create=True)
+        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True), self.discarded)
         self._plans = private.subdirectory(CLAIMS, create=True)
         self._replace = settings.existing == "replace"
         self._durable = settings.durable
@@ -162,7 +152,7 @@ class Handoff:
             elif outputs.written:
                 self._finish(claim, plan)
             elif claim.attempt:
-                self.attempts.forget(claim.docid, inode, claim.attempt)
+                self.attempts.forget(claim.docid, inode)
             completions.append(Completion(claim, finals, gone))
         return completions
 
@@ -313,7 +303,7 @@ class Handoff:
         if planned:
             self._plans.remove(f"{claim.token}.json")
         if claim.attempt:
-            self.attempts.forget(claim.docid, inode, claim.attempt)
+            self.attempts.forget(claim.docid, inode)
 
     def _put_away(self, claim: Claim) -> None:
         if self.archive is None:
@@ -332,26 +322,24 @@ class Handoff:
     def forget(self, claim: Claim) -> None:
         """It was released: what had been written down for its end is nobody's."""
         self._plans.remove(f"{claim.token}.json")
-        self.discarded.remove(hidden_report(claim.token))
 
     def postpone(self, claim: Claim, due: int) -> str | None:
         """Back uncharged, and not before `due`."""
         return self._give_back(claim, claim.attempt, due)
 
-    def fail(self, claim: Claim, record: Attempt, due: int = 0) -> str | None:
-        """Charge the attempt and let the document wait for its next."""
-        return self._recorded(claim, record, claim.attempt + 1, due)
+    def fail(self, claim: Claim, inode: int, due: int = 0) -> str | None:
+        """Let the document wait for its next attempt, once this one is noted."""
+        return self._noted(claim, inode, claim.attempt + 1, due)
 
-    def record_release(self, claim: Claim, record: Attempt) -> str | None:
-        """Release, and remember that it was not the driver's wish: the third such counts."""
-        return self._recorded(claim, record, claim.attempt)
+    def strike(self, claim: Claim, inode: int) -> str | None:
+        """Release, once it is noted that this was not the driver's wish: the third such counts."""
+        return self._noted(claim, inode, claim.attempt)
 
-    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
-        self.attempts.write(record, self._durable)
+    def _noted(self, claim: Claim, inode: int, attempt: int, due: int = 0) -> str | None:
         docid = self._give_back(claim, attempt, due)
-        # When somebody was faster the record stays: it may well be theirs.
+        # When somebody was faster it stays: it may well be theirs.
         if docid is not None and docid != claim.docid:
-            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
+            self.attempts.move(claim.docid, inode, docid)
         return docid
 
     def _give_back(self, claim: Claim, attempt: int, due: int = 0) -> str | None:
@@ -370,62 +358,12 @@ class Handoff:
             return docid
         raise FileExistsError(f"no name is left for {claim.docid!r} in {self.queue.path}")
 
-    # Give up
+    # Discard
 
-    def discard(self, claim: Claim, report: Report) -> str | None:
-        """Set the untouched input aside with its report. Its docid there; None if taken back.
-
-        The report is on disk first, hidden, so no document is ever in `discarded/` without a
-        reason somewhere; the rename of the document decides.
-        """
-        hidden = hidden_report(claim.token)
-        inode = self.inode(claim)
-        # Several may recover one claim at once, and so discard it: the first report stands.
-        with suppress(FileExistsError):
-            self.discarded.write_first(hidden, encode_report(report), durable=True)
-        try:
-            docid = _keep_both(self.queue, claim.name, self.discarded, claim.docid, claim.token)
-        except FileNotFoundError:
-            self.settle_report(claim.docid, claim.token)
-            return None
-        self._show_report(hidden, docid)
-        self.discarded.sync()
-        self.queue.sync()
-        # Somebody may have noted this attempt as one that was not the last.
-        self.attempts.forget(claim.docid, inode, claim.attempt + 1)
-        return docid
-
-    def settle_report(self, docid: str, token: str) -> None:
-        """The claim is gone: show the report if its document was discarded.
-
-        Somebody was faster, the reply to our own rename was lost, or a driver died in between. Not
-        to see the document proves nothing, as a look may be old; so what is not settled stays
-        hidden, for whoever sees more, and is swept after a week.
-        """
-        there = self.discarded.present
-        if there(hidden_report(token)) and not self._settled(docid, token, there):
-            # A file system that remembers that a name was not there may list it all the same.
-            self._settled(docid, token, set(self.discarded.names()).__contains__)
-
-    def _settled(self, docid: str, token: str, there: Callable[[str], bool]) -> bool:
-        hidden = hidden_report(token)
-        for name in (names.second_docid(docid, token), docid):
-            if not there(name):
-                continue
-            if not there(name + names.REPORT):
-                self._show_report(hidden, name)
-                return True
-            shown = read_report(self.discarded, name)
-            if shown is not None and any(one.token == token for one in shown.attempts):
-                # Whoever else discarded this claim has shown a report of it.
-                self.discarded.remove(hidden)
-                return True
-        return False
-
-    def _show_report(self, hidden: str, docid: str) -> None:
-        # Whoever else discards this claim may be faster here, too.
-        with suppress(FileNotFoundError):
-            self.discarded.rename_over(hidden, docid + names.REPORT)
+    def discard(self, claim: Claim, file: File) -> str | None:
+        """Move the untouched input to `discarded/`, with the report that was noted. Its docid
+        there; None if taken back."""
+        return self.attempts.discard(self.queue, claim.name, claim.token, file)
 
 
 def move_aside(output: Directory, name: str) -> None:

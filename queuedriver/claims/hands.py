@@ -175,7 +175,7 @@ def _let_go(job: Job, reason: str) -> None:
     elif not handoff.committed(claim):
         handoff.set_aside(job.outputs)
         # It may have been discarded, though we were told that it could not be.
-        handoff.settle_report(claim.docid, claim.token)
+        handoff.attempts.settle()
 
 
 def _apply(lane: Lane, claim: Claim, setback: Setback | Doubted) -> Fate:

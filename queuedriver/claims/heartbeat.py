@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Registration
+from queuedriver.claims.liveness import NETWORK_BEAT, Counters, Registration
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import encodable
 
 # From beat to beat of a driver that has nothing new to tell, in seconds.
 BEAT = 5.0
-NETWORK_BEAT = 30.0
 # What is new is told so soon, in seconds: `status` reads it, and a beat is one small file. Some
 # hundred drivers of a network file system would keep it busy with that.
 NEWS = 1.0
@@ -27,7 +26,7 @@ FENCE = 2 / 3
 _RATE_WINDOW = 60.0
 
 
-class Beats:
+class Heartbeat:
     """One driver's registration in its input queues, kept fresh by a small daemon thread."""
 
     def __init__(
@@ -35,18 +34,19 @@ class Beats:
         registration: Registration,
         directories: list[Directory],
         report: Callable[[], tuple[str, str, Counters]],
-        interval: float = BEAT,
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
-        news: float = NEWS,
+        interval: float | None = None,
+        news: float | None = None,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
         self._report = report
-        self._interval = interval
-        self._news = min(news, interval)
+        network = registration.network
+        self._interval = interval or (NETWORK_BEAT if network else BEAT)
+        self._news = min(news or (NETWORK_NEWS if network else NEWS), self._interval)
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -61,7 +61,7 @@ class Beats:
         self._thread.start()
 
     def write(self) -> None:
-        """One beat, now. An OSError says that it could not be written."""
+        """Beat once, now. Raises OSError when that could not be written."""
         with self._writing:
             registration = self.registration
             registration.state, why, registration.counters = self._report()
@@ -75,12 +75,12 @@ class Beats:
             self.last_at = time.monotonic()
 
     def fresh(self) -> None:
-        """Before a commit: who has not shown life for long may have been declared dead."""
+        """Beat before a commit, if that is long ago: others may have declared us dead."""
         if time.monotonic() - self.last_at > self.registration.lease * FENCE:
             self.write()
 
     def leave(self, word: str, why: str) -> None:
-        """The last word, so that nobody takes our absence for a crash."""
+        """Say the last word, so that nobody takes our absence for a crash."""
         self.stop()
         self.registration.last_word = word
         self.registration.last_why = encodable(why)

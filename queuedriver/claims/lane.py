@@ -69,7 +69,7 @@ class Lane:
         found = queue.directory.status()
         self._identity = found.device, found.inode
         # Who is there already, before we register.
-        self.recoverer.registrations()
+        self.recoverer.roster.refresh()
         self.picker = Picker(queue.directory, order, owner.driver, self._alive)
         self.controls = Controls()
         # Who has registered since the registrations were read, and when that was looked at.
@@ -165,8 +165,8 @@ class Lane:
         if anew and now - self._met_at >= _MEET_EVERY:
             self._met_at = now
             listed = {name[:-5] for name in self.drivers.names() if name.endswith(".json")}
-            self._met = listed - self.recoverer.known
-        return self.recoverer.alive | self._met
+            self._met = listed - self.recoverer.roster.owners.keys()
+        return self._met.union(one.id for one in self.recoverer.roster.alive)
 
     def lost(self) -> None:
         """The last item was somebody else's."""

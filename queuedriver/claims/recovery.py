@@ -11,6 +11,7 @@
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
     .working, a broker's  whatever ended it, it was not the document: given back
+    .working, waiting     its driver was at a newer one, and processed one at a time: given back
     .working, unknown     its driver never registered and has not touched it for the lease: lost
     .writing              moved to `orphans/` of the output queue when its claim is nowhere;
                           never deleted, since a listing may miss a claim that is being renamed
@@ -21,20 +22,14 @@ and the driver that was wrongly given up finds that name gone when it commits.
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from queuedriver.claims.handoff import Claim, Handoff, move_aside
-from queuedriver.claims.liveness import (
-    LEASE,
-    Observer,
-    Registration,
-    Verdict,
-    read_registrations,
-    whose,
-)
+from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
@@ -43,10 +38,8 @@ from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
-from queuedriver.format.records import read_hidden_reports
 
-# How long an orphan is kept for whoever may still want to publish it, and a dead registration for
-# whoever wants to know.
+# How long an orphan is kept for whoever may still want to publish it.
 KEEP = 7 * 86400.0
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
@@ -60,14 +53,28 @@ _BEYOND_US = (
     msgspec.DecodeError,
 )
 
-_MESSAGES = {
-    "crashed": "the driver's process ended while it had the document",
-    "hung": "the document took longer than its hard limit; the driver was ended",
-    "memory": "the driver took more memory than it may",
-    "ended": "the driver was ended by its supervisor",
-    "stalled": "the file system did not answer the driver before its hard limit, which ended it",
-    "rebooted": "the host of the driver went down while it had the document",
-    "lost": "the driver showed no life for its lease while it had the document",
+
+class Ended(NamedTuple):
+    """What a claim comes to by the cause of its driver's end."""
+
+    how: Literal["charge", "strike", "release"]
+    message: str
+
+
+ENDINGS = {
+    "crashed": Ended("charge", "the driver's process ended while it had the document"),
+    "hung": Ended("charge", "the document took longer than its hard limit; the driver was ended"),
+    "memory": Ended("charge", "the driver took more memory than it may"),
+    "ended": Ended("strike", "the driver was ended by its supervisor"),
+    "stalled": Ended(
+        "strike",
+        "the file system did not answer the driver before its hard limit, which ended it",
+    ),
+    "rebooted": Ended("strike", "the host of the driver went down while it had the document"),
+    "lost": Ended("strike", "the driver showed no life for its lease while it had the document"),
+    "left": Ended("release", "its driver had left it"),
+    "broker": Ended("release", "the broker that dealt it is gone"),
+    "waiting": Ended("release", "its driver was at another document when it ended"),
 }
 
 
@@ -92,6 +99,7 @@ class Recoverer:
         self._setbacks = setbacks
         self._journal = journal
         self._observer = observer
+        self.roster = Roster(drivers, observer)
         # The driver on whose behalf this runs, and the claims it holds right now.
         self._own = own
         self._held = held
@@ -101,27 +109,15 @@ class Recoverer:
         self._swept: dict[tuple[str, str], float] = {}
         # Claims of drivers that did not register: the observer knows since when each stands still.
         self._watched: set[str] = set()
-        # Claims that could not be dealt with, and have been noted.
-        self._noted: set[str] = set()
-        # Who was alive when the registrations were last read.
-        self.alive: frozenset[str] = frozenset()
-        # Who was registered then, dead or alive.
-        self.known: frozenset[str] = frozenset()
-
-    def registrations(self) -> list[tuple[Registration, Verdict]]:
-        """Who registered, and who of them is alive."""
-        found = [(one, self._observer.judge(one)) for one in read_registrations(self._drivers)]
-        self.known = frozenset(one.id for one, _ in found)
-        self.alive = frozenset(
-            one.id for one, verdict in found if verdict == "alive" and not one.last_word
-        )
-        return found
+        # Claims of the dead that nobody here can recover, as of the latest recovery: whoever waits
+        # for the end of the queue would wait for ever.
+        self.stuck: set[str] = set()
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
+        self.roster.refresh()
         return any(
-            verdict not in ("alive", "left") and self._to_sweep((one.id, one.salt))
-            for one, verdict in self.registrations()
+            owner.verdict != "left" and self._to_sweep(key) for key, owner in self._gone().items()
         )
 
     def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
@@ -129,41 +125,24 @@ class Recoverer:
 
         `claimed` is what a pass has just seen; without it the queue is listed.
         """
-        known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        self.roster.refresh()
         listed = claimed is None
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
-        for one, verdict in known.values():
-            if verdict == "alive":
-                self._swept.pop((one.id, one.salt), None)
+        for one in self.roster.alive:
+            if one.registration is not None:
+                self._swept.pop((one.id, one.registration.salt), None)
         dead = {
-            key: one
-            for one, verdict in known.values()
-            if verdict != "alive" and self._to_sweep(key := (one.id, one.salt))
+            key: one.registration
+            for key, one in self._gone().items()
+            if one.registration is not None and self._to_sweep(key)
         }
         # Whatever its commands and servers still write must stop before anything is published.
         here = [one for one in dead.values() if self._observer.is_here(one)]
         if here:
             kill_marked([f"{one.id}-{one.salt}" for one in here])
-        recovered = 0
-        unknown: set[str] = set()
-        watched, self._watched = self._watched, set()
-        for name, item in claimed:
-            verdict, registration = self._verdict(name, item, known)
-            if verdict == "alive":
-                continue
-            try:
-                taken_back = self._recover_one(name, item, verdict, registration)
-            except _BEYOND_US as error:
-                # One item that nobody can make sense of must not keep us from all the others.
-                self._give_up(name, item, error)
-                continue
-            if taken_back and registration is None:
-                unknown.add(item.token)
-            recovered += 1
-        for name in watched - self._watched:
-            self._observer.forget(name)
+        recovered, unknown = self._recover_claims(claimed)
         if unknown:
             # No registration will ever lead to these; without their claim nobody can commit them.
             self._set_aside(lambda token: token if token in unknown else None)
@@ -171,6 +150,42 @@ class Recoverer:
         if listed:
             self.forget_ended()
         return recovered
+
+    def _recover_claims(
+        self,
+        claimed: Iterable[tuple[str, names.Item]],
+    ) -> tuple[int, set[str]]:
+        """Finish or take back what the dead have claimed. Return how many claims there were, and
+        the N of those that were taken back from drivers that never registered."""
+        # The newest last: as long as another is seen, so is the newest, by whoever else recovers.
+        oldest_first = sorted(claimed, key=lambda one: names.parse_token(one[1].token).serial)
+        newest = _newest(item for _, item in oldest_first)
+        recovered = 0
+        unknown: set[str] = set()
+        watched, self._watched = self._watched, set()
+        stuck, self.stuck = self.stuck, set()
+        for name, item in oldest_first:
+            owner = self._judged(name, item)
+            if owner.alive:
+                continue
+            is_newest = item.token in newest
+            why = ""
+            try:
+                if item.state == names.WRITTEN and not self._handoff.targets:
+                    why = "the settings that it was committed under, and so its outputs, are lost"
+                elif self._recover_one(name, item, owner, newest=is_newest):
+                    unknown |= {item.token} if owner.registration is None else set()
+            except _BEYOND_US as error:
+                # One item that nobody can make sense of must not keep us from all the others.
+                why = f"{type(error).__name__}: {error}"
+            recovered += not why
+            if why:
+                self.stuck.add(name)
+                if name not in stuck:
+                    self._note_stuck(item, why)
+        for name in watched - self._watched:
+            self._observer.forget(name)
+        return recovered, unknown
 
     def forget_ended(self) -> None:
         """Drop the records of attempts at documents that have ended: one that was taken back, and
@@ -180,7 +195,7 @@ class Recoverer:
         looked for in a second: missed by both, it would have a shorter report.
         """
         attempts = self._handoff.attempts
-        noted = attempts.docids()
+        noted = set(attempts.docids())
         for _ in range(2):
             if not noted:
                 return
@@ -188,7 +203,7 @@ class Recoverer:
                 if (item := names.parse(name)) is not None:
                     noted.discard(item.docid)
         if noted:
-            attempts.forget_all(noted)
+            attempts.forget_docids(noted)
 
     def sweep_own(self) -> None:
         """After trouble: move our own outputs aside that were made though we were told that they
@@ -207,37 +222,35 @@ class Recoverer:
                 found.append((name, item))
         return found
 
-    def _verdict(
-        self,
-        name: str,
-        item: names.Item,
-        known: dict[str, tuple[Registration, Verdict]],
-    ) -> tuple[Verdict, Registration | None]:
-        """Whether whoever has this claim is alive, as far as can be known."""
+    def _gone(self) -> dict[tuple[str, str], Owner]:
+        """Those that are not alive, each life by its id and salt."""
+        return {
+            (one.id, one.registration.salt): one
+            for one in self.roster.owners.values()
+            if one.registration is not None and not one.alive
+        }
+
+    def _judged(self, name: str, item: names.Item) -> Owner:
+        """Return who has this claim, judged alive or not even where nobody registered."""
         token = names.parse_token(item.token)
         if (token.driver, token.salt) == self._own:
             # A claim whose reply was lost, or one we could not release when the disk was full.
-            return ("alive" if item.token in self._held else "left"), None
-        registration, verdict = whose(token, known)
-        if verdict is not None:
-            return verdict, registration
+            return Owner(id=token.driver, verdict="alive" if item.token in self._held else "left")
+        owner = self.roster.owner(token)
+        if owner.registration is not None:
+            return owner
         # A driver that never registered shows life by touching the file it claimed.
         try:
             touched = self._queue.status(name).mtime_ns
         except FileNotFoundError:
-            return "alive", None
+            return Owner(id=token.driver, verdict="alive")
         self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        return ("lost" if still >= self._lease else "alive"), None
+        return Owner(id=token.driver, verdict="lost" if still >= self._lease else "alive")
 
-    def _recover_one(
-        self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
-    ) -> bool:
+    def _recover_one(self, name: str, item: names.Item, owner: Owner, *, newest: bool) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
-            if not self._handoff.targets:
-                # Committed under settings that are lost: nobody here knows what to publish.
-                return False
             finals = self._handoff.finish_written(item, name)
             self._journal.note(
                 "recovered",
@@ -248,32 +261,27 @@ class Recoverer:
                 outputs=finals,
             )
             return False
-        now = self._clock()
         claim = Claim(item.docid, item.attempt, item.token, name)
-        token = names.parse_token(item.token)
-        claimed_at = token.claimed_at or now
-        host = registration.identity.host if registration else ""
-        if registration is not None and registration.broker:
-            fate = self._setbacks.release(claim, "the broker that dealt it is gone")
-        elif verdict == "left":
-            fate = self._setbacks.release(claim, "its driver had left it")
-        elif verdict == "dead":
-            ending = read_ending(registration.dump) if registration else None
-            failure, charged = _judge(ending)
-            if charged:
-                fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
-            else:
-                fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
-        else:
-            failure = Failure(cause=verdict, message=_MESSAGES[verdict])
-            fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
-        return fate != "revoked"
+        ending = None
+        if owner.verdict == "dead" and owner.registration is not None:
+            ending = read_ending(owner.registration.dump)
+        cause = _cause(owner, ending, newest=newest)
+        ended = ENDINGS[cause]
+        if ended.how == "release":
+            return self._setbacks.release(claim, ended.message) != "revoked"
+        now = self._clock()
+        failure = Failure(
+            cause=ending.cause if ending else cause,
+            message=(ending.message if ending else "") or ended.message,
+            stacks=ending.stacks if ending else None,
+        )
+        blame = self._setbacks.charge if ended.how == "charge" else self._setbacks.take_back
+        claimed_at = names.parse_token(item.token).claimed_at or now
+        return blame(claim, failure, claimed_at, now, owner.host) != "revoked"
 
-    def _give_up(self, name: str, item: names.Item, error: Exception) -> None:
-        if name not in self._noted:
-            self._noted.add(name)
-            message = f"cannot be recovered: {type(error).__name__}: {error}"
-            self._journal.note("stuck", item.docid, token=item.token, message=message)
+    def _note_stuck(self, item: names.Item, why: str) -> None:
+        message = f"cannot be recovered: {why}"
+        self._journal.note("stuck", item.docid, token=item.token, message=message)
 
     # What is not a claim
 
@@ -300,19 +308,17 @@ class Recoverer:
             self._swept[key] = math.inf if key in self._swept else again_at
             if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
-            old = gone.beat_at < self._clock() - KEEP
-            if old and gone.id not in kept and self._observer.judge(gone) != "alive":
+            old = gone.beat_at < self._clock() - EXPIRY
+            if old and gone.id not in kept and self._is_still_gone(gone):
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
                     self._drivers.remove(f"{gone.id}.json")
-        self._settle_reports()
+        with suppress(PermissionError):
+            self._handoff.attempts.settle()
 
-    def _settle_reports(self) -> None:
-        """Whoever died amid a discard left a document whose report nobody sees."""
-        for token, docid in read_hidden_reports(self._handoff.discarded):
-            if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
-                with suppress(PermissionError):
-                    self._handoff.settle_report(docid, token)
+    def _is_still_gone(self, gone: Registration) -> bool:
+        now = self.roster.named(gone.id)
+        return now is not None and not now.alive and now.registration == gone
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
@@ -339,12 +345,28 @@ class Recoverer:
         return False
 
 
-def _judge(ending: Ending | None) -> tuple[Failure, bool]:
-    """What a driver that died with a document at hand is to be told of it; whether to charge it."""
+def _newest(claimed: Iterable[names.Item]) -> set[str]:
+    """Return the N of the newest claim of each life of a driver."""
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for item in claimed:
+        driver, serial, salt = names.parse_token(item.token)
+        newest[driver, salt] = max(newest.get((driver, salt), (0, "")), (serial, item.token))
+    return {token for _, token in newest.values()}
+
+
+def _cause(owner: Owner, ending: Ending | None, *, newest: bool) -> str:
+    """Return why a claim is taken back: a key of the table."""
+    verdict, registration = owner.verdict, owner.registration
+    if registration is not None and registration.broker:
+        return "broker"
+    if verdict == "left":
+        return "left"
+    if registration is not None and registration.batch == 1 and not newest:
+        # It had ended this one, or could not give it back, before it went on to another.
+        return "waiting"
+    if verdict != "dead":
+        return verdict
     if ending is None:
-        return Failure(cause="crashed", message=_MESSAGES["crashed"]), True
+        return "crashed"
     stalled = ending.stacks is not None and waited_for_files(ending.stacks)
-    word = "stalled" if stalled and ending.cause == "hung" else ending.cause
-    message = ending.message or _MESSAGES[word]
-    failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
-    return failure, word not in ("stalled", "ended")
+    return "stalled" if stalled and ending.cause == "hung" else ending.cause

@@ -1,4 +1,4 @@
-"""What becomes of a claim that was not completed: charged, given back, or set aside.
+"""What becomes of a claim that was not completed: charged, given back, or discarded.
 
 Used by the driver that had the claim, by whoever recovers it after that driver's death, and by an
 operator who discards a document; so the rules of retries are in one place.
@@ -11,7 +11,7 @@ from queuedriver.claims.handoff import Claim, Handoff
 from queuedriver.claims.outcomes import MAX_LATER, Failure
 from queuedriver.disk.journal import Journal
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import Attempt
 
 # The third time that a host goes down, a lease expires, we kill a driver under one document, or a
 # worker is lost that had it among others, the document is charged: one that panics hosts must end
@@ -33,14 +33,11 @@ class Setbacks:
     def charge(
         self, claim: Claim, failure: Failure, claimed_at: float, now: float, host: str | None = None
     ) -> Fate:
-        """The attempt failed: wait for the next, or give the document up on the last."""
-        record = self._record(claim, failure, claimed_at, now, host, counted=True)
+        """The attempt failed: wait for the next, or discard the document on the last."""
         settings = self._handoff.settings
-        if failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES):
-            return self._discard(claim, record, now)
-        due = _due(now, settings.retry_delay) if settings.retry_delay else 0
-        docid = self._handoff.fail(claim, record, due)
-        return self._journalled("failed", claim, docid, failure.message, now - claimed_at)
+        last = failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES)
+        attempt = self._attempt(claim, failure, claimed_at, now, host, counted=True)
+        return self._end(claim, attempt, last)
 
     def take_back(
         self, claim: Claim, failure: Failure, claimed_at: float, now: float, host: str | None = None
@@ -49,9 +46,8 @@ class Setbacks:
         before = [one for one in self._earlier(claim) if not one.counted]
         if len(before) + 1 >= UNCOUNTED_STRIKES:
             return self.charge(claim, failure, claimed_at, now, host)
-        record = self._record(claim, failure, claimed_at, now, host, counted=False)
-        docid = self._handoff.record_release(claim, record)
-        return self._journalled("released", claim, docid, failure.message)
+        attempt = self._attempt(claim, failure, claimed_at, now, host, counted=False)
+        return self._end(claim, attempt)
 
     def release(self, claim: Claim, reason: str) -> Fate:
         """Interrupted by us, or by the file system: uncharged, and nothing to remember."""
@@ -66,24 +62,35 @@ class Setbacks:
     def _earlier(self, claim: Claim) -> list[Attempt]:
         """The attempts before this one: whoever recovered it and died may have noted it already."""
         inode = self._handoff.inode(claim)
-        before = self._handoff.attempts.of(claim.docid, inode, claim.attempt)
+        before = self._handoff.attempts.of(claim.docid, inode)
         return [one for one in before if one.token != claim.token]
 
-    def _discard(self, claim: Claim, record: Attempt, now: float) -> Fate:
-        report = Report(
-            docid=claim.docid,
-            queue=self._queue,
-            discarded_at=now,
-            driver=record.driver,
-            host=record.host,
-            failure=record.failure,
-            attempts=(*self._earlier(claim), record),
+    def _end(self, claim: Claim, attempt: Attempt, last: bool = False) -> Fate:
+        """Note the attempt, and do what is noted: of all who recover a claim, the first decides."""
+        handoff = self._handoff
+        inode = handoff.inode(claim)
+        if not inode:
+            return "revoked"
+        noted = handoff.attempts.note(
+            claim.docid,
+            inode,
+            attempt,
+            durable=handoff.settings.durable,
+            discarded_from=self._queue if last else "",
         )
-        docid = self._handoff.discard(claim, report)
-        seconds = record.ended_at - record.claimed_at
-        return self._journalled("discarded", claim, docid, record.failure.message, seconds)
+        said = noted.attempt(claim.token) or attempt
+        message, seconds = said.failure.message, said.ended_at - said.claimed_at
+        if noted.record.discarded_at:
+            docid = handoff.discard(claim, noted.file)
+            return self._journalled("discarded", claim, docid, message, seconds)
+        if said.counted:
+            delay = handoff.settings.retry_delay
+            docid = handoff.fail(claim, inode, _due(attempt.ended_at, delay) if delay else 0)
+            return self._journalled("failed", claim, docid, message, seconds)
+        docid = handoff.strike(claim, inode)
+        return self._journalled("released", claim, docid, message)
 
-    def _record(
+    def _attempt(
         self,
         claim: Claim,
         failure: Failure,
@@ -102,7 +109,6 @@ class Setbacks:
             ended_at=now,
             counted=counted,
             failure=failure,
-            inode=self._handoff.inode(claim),
         )
 
     def _journalled(

@@ -3,7 +3,7 @@
     .aside-…, .probe-…    a file that was being written aside, or to see whether that is possible:
                           a matter of milliseconds, so one of yesterday is nobody's any more
     claims/N.json         the plan of a claim that was taken back, after 7 days
-    discarded/.N.report   the report of a document that was not discarded after all, after 7 days
+    attempts/*.json       the report of a document that was not discarded after all, after 7 days
     journal/*.jsonl       not written to for 90 days; or for 7, the oldest first, while all of them
                           take more than 1 GiB. A writer whose file is removed begins another
 
@@ -16,13 +16,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, interrupted, parse
+from queuedriver.claims.handoff import CLAIMS
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS
 from queuedriver.format import names
-from queuedriver.format.records import Report, hidden_report, read_record
 from queuedriver.operating.queue import JOURNAL
 
 # What `Directory.write_aside` and `Directory.probe` leave when they are killed.
@@ -42,6 +42,7 @@ _NAMES = 10_000
 
 _WRITTEN_ASIDE = (
     names.PRIVATE,
+    names.DISCARDED,
     *(os.path.join(names.PRIVATE, one) for one in (DRIVERS, ATTEMPTS, FEEDS)),
 )
 
@@ -53,7 +54,15 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
     for name in _WRITTEN_ASIDE:
         _inside(queue, name, sweep_scraps)
     _inside(queue, os.path.join(names.PRIVATE, CLAIMS), lambda plans: sweep_plans(plans, queue))
-    _inside(queue, names.DISCARDED, lambda discarded: sweep_reports(discarded, queue))
+    _inside(
+        queue,
+        names.DISCARDED,
+        lambda discarded: _inside(
+            queue,
+            os.path.join(names.PRIVATE, ATTEMPTS),
+            lambda noted: sweep_attempts(Attempts(noted, discarded), queue),
+        ),
+    )
     for other in others:
         _inside(other, names.PRIVATE, sweep_scraps)
     _inside(queue, os.path.join(names.PRIVATE, JOURNAL), sweep_journals)
@@ -74,33 +83,24 @@ def sweep_plans(plans: Directory, queue: Directory) -> None:
         _remove(plans, (name for name in old if _token_of_plan(name) not in claimed))
 
 
-def sweep_reports(discarded: Directory, queue: Directory) -> None:
-    """Remove what was begun long ago, and hidden reports whose claim is nowhere, if no document
-    here waits for them."""
+def sweep_attempts(attempts: Attempts, queue: Directory) -> None:
+    """Remove what was begun long ago, and old reports of documents that are neither in the queue
+    nor in `discarded/`. A listing may miss a document that is being renamed: so there are two."""
     with suppress(OSError):
-        old = _old(discarded, lambda name: CLAIM_KEPT if _token_of_report(name) else _kept(name))
-        tokens = {name: token for name in old if (token := _token_of_report(name))}
-        claimed = _claimed(queue, tokens.values())
-        unwanted = (
-            name
-            for name, token in tokens.items()
-            if token not in claimed and not _awaited(discarded, name, token)
+        attempts.settle()
+        directory = attempts.directory
+        old = _old(directory, lambda name: CLAIM_KEPT if parse(name) else math.inf)
+        files = {name: file for name in old if (file := parse(name)) is not None}
+        docids = {file.docid for file in files.values()}
+        for _ in range(2 if docids else 0):
+            for name in queue.names():
+                if (item := names.parse(name)) is not None:
+                    docids.discard(item.docid)
+        awaited = {str(file) for _, file in interrupted(directory, attempts.discarded)}
+        _remove(
+            directory,
+            [name for name, one in files.items() if one.docid in docids and name not in awaited],
         )
-        _remove(discarded, [name for name in old if name not in tokens])
-        _remove(discarded, unwanted)
-
-
-def _awaited(discarded: Directory, name: str, token: str) -> bool:
-    """Whether a document may want this report: whoever recovers, or checks, shows it then."""
-    report = read_record(discarded, name, Report)
-    if report is None or names.objection(report.docid) is not None:
-        # Damaged, or forged: for a person to look at.
-        return True
-    listed = set(discarded.names())
-    return any(
-        (one in listed or discarded.present(one)) and not discarded.present(one + names.REPORT)
-        for one in (names.second_docid(report.docid, token), report.docid)
-    )
 
 
 def _claimed(queue: Directory, tokens: Collection[str]) -> set[str]:
@@ -118,12 +118,6 @@ def _claimed(queue: Directory, tokens: Collection[str]) -> set[str]:
 
 def _token_of_plan(name: str) -> str:
     return name.removesuffix(".json")
-
-
-def _token_of_report(name: str) -> str:
-    """The N of a hidden report; "" of anything else."""
-    token = name[1:].removesuffix(".report")
-    return token if name == hidden_report(token) else ""
 
 
 def sweep_journals(directory: Directory) -> None:

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any, NamedTuple, Self
 
 from queuedriver.errors import NotRegular, trouble
+from queuedriver.format import names
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -348,6 +349,32 @@ class Directory:
         """What is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
+
+
+def move(
+    source: Directory, name: str, to: Directory, final: str, token: str = "", replace: bool = False
+) -> str | None:
+    """Move a file to a name that others may use, and keep both where that is taken.
+
+    Return the name that it got; None when it was gone. Without a token there is no second name to
+    try: FileExistsError.
+    """
+    try:
+        if replace:
+            source.rename_over(name, final, to)
+            return final
+        for wanted in names.names_to_try(final, token) if token else (final,):
+            try:
+                source.rename_new(name, wanted, to)
+            except FileExistsError:
+                continue
+            return wanted
+    except FileNotFoundError as error:
+        if source is not to and source.present(name):
+            # What is not there is the directory that it was to go to, removed by somebody.
+            raise trouble(error, f"moving {name!r} to {to.path}") from None
+        return None
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.path.join(to.path, final))
 
 
 def _open_directory(path: str, create: bool, inside: int) -> int:

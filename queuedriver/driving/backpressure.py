@@ -106,17 +106,17 @@ class BackPressure:
         return items, ""
 
     def _consumed(self, target: Target) -> bool:
+        # The first that is alive will do: nobody reads the registrations of all others for it.
         try:
             private = target.directory.subdirectory(names.PRIVATE)
             drivers = private.subdirectory(DRIVERS)
         except FileNotFoundError:
             return False
         try:
-            found = read_registrations(drivers)
+            return any(self._observer.judge(one) == "alive" for one in read_registrations(drivers))
         finally:
             drivers.close()
             private.close()
-        return any(self._observer.judge(one) == "alive" for one in found)
 
 
 def _is_counted(name: str) -> bool:

@@ -19,7 +19,7 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.hands import Hands
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.backpressure import BackPressure
@@ -120,7 +120,9 @@ class Driver:
             loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
             return self._drive(crew, loop, limits, waker, beats)
 
-    def _drive(self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Beats) -> Left:
+    def _drive(
+        self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Heartbeat
+    ) -> Left:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()

@@ -142,6 +142,13 @@ class Loop:
             hinted=self._waker.hinted,
             left=any(listing.left for listing in listings),
             withheld=sum(listing.refused for listing in listings),
+            stuck=sum(
+                name in lane.recoverer.stuck
+                for lane in self._lanes
+                if lane.recoverer.stuck
+                for name, _ in lane.picker.counts.claims
+            ),
+            later=sum(listing.later for listing in listings),
             now=time.time(),
         )
 

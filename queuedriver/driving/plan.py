@@ -61,6 +61,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     left: bool = False
     # Items that the operating system does not let us claim.
     withheld: int = 0
+    # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
+    stuck: int = 0
+    later: int = 0
     now: float = 0.0
 
 
@@ -112,8 +115,8 @@ def plan(seen: Seen) -> Decision:
     if seen.only_later:
         left = max(seen.next_due - seen.now, SHORTEST_POLL)
         return Wait(min(left, _pause(seen)), "nothing is due yet")
-    if seen.withheld:
-        return _withheld(seen)
+    if seen.withheld or seen.stuck:
+        return _left_to_people(seen)
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
@@ -131,13 +134,19 @@ def _blocked(seen: Seen) -> Decision:
     return Block(max(SHORTEST_BLOCK, _pause(seen)), seen.full)
 
 
-def _withheld(seen: Seen) -> Decision:
-    """What is left is another user's. Who waits for the end would wait for ever."""
-    why = (
-        f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, and "
-        "they are another user's, who must move them"
-    )
-    if seen.drain and seen.withheld >= seen.unfinished:
+def _left_to_people(seen: Seen) -> Decision:
+    """What is left no driver can move. Who waits for the end would wait for ever."""
+    whys = []
+    if seen.withheld:
+        whys.append(
+            f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, "
+            "and they are another user's, who must move them"
+        )
+    if seen.stuck:
+        count = format_count(seen.stuck, "claim")
+        whys.append(f"{count} cannot be recovered: run queuedriver check")
+    why = "; ".join(whys)
+    if seen.drain and seen.withheld + seen.stuck + seen.later >= seen.unfinished:
         return Quit("blocked", why, exit_code=75)
     return Wait(_pause(seen), why)
 

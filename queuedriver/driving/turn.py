@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.outputs import Outputs
 from queuedriver.claims.picking import Candidate
@@ -23,7 +23,7 @@ class Turn:
         processor: Processor,
         limits: Limits,
         hands: Hands,
-        beats: Beats,
+        beats: Heartbeat,
         batch: int,
         pressure: BackPressure,
     ) -> None:

@@ -172,6 +172,23 @@ def docids_to_try(docid: str, token: str) -> Iterator[str]:
         yield second_docid(docid, token, more)
 
 
+def names_to_try(final: str, token: str) -> Iterator[str]:
+    """Under which names a file goes on, until one is found that is not taken: both are kept. What
+    follows the docid, be it a state, stays where it is."""
+    base = final
+    item = _match(final)
+    if item is not None and item.state in (READY, FAILED, LATER):
+        base = item.docid
+    for docid in docids_to_try(base, token):
+        yield docid + final[len(base) :]
+
+
+def first_docid(docid: str) -> str:
+    """Return the docid that a second one was made of; any other is its own."""
+    again = _SECOND.fullmatch(docid)
+    return again["docid"] + again["ext"] if again else docid
+
+
 def _suffix(attempt: int) -> str:
     if attempt <= 1:
         return ".failed" if attempt else ""
@@ -325,6 +342,11 @@ def check_ext(ext: str) -> str:
             f"{ext!r} cannot be an extension: 1 to 12 letters or digits, and not a state's word"
         )
     return ext
+
+
+def is_token(token: str) -> bool:
+    """Tell whether a string can be an N."""
+    return re.fullmatch(_TOKEN, token) is not None
 
 
 def parse_token(token: str) -> Token:

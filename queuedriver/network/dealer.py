@@ -353,7 +353,7 @@ class Dealer:
         forget it; a crash before it is committed costs it no more than that."""
         claim, handoff = dealt.job.claim, dealt.job.lane.handoff
         if dealt.desk.line.clear(claim.docid) and not claim.attempt:
-            handoff.attempts.forget(claim.docid, handoff.inode(claim), 0)
+            handoff.attempts.forget(claim.docid, handoff.inode(claim))
 
     def _complete(self, dealt: Dealt, effect: Done, work: int) -> None:
         job = dealt.job

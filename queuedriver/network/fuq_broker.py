@@ -163,11 +163,8 @@ class FuqBroker:
         """Where jobs are; without those that never counted, if nobody else may be at them."""
         lane = crew.lanes[0]
         jobs = lane.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
-        others = [
-            one.id
-            for one in lane.queue.registrations()
-            if one.id != crew.driver and one.broker and observer.judge(one) == "alive"
-        ]
+        known = lane.queue.drivers(observer).values()
+        others = [one for one in known if one.alive and one.is_broker and one.id != crew.driver]
         fuq_jobs.sweep(jobs, lane.queue.directory, alone=not others)
         # So that an output queue is not done while there are jobs, though their files have left.
         jobs.remove(names.DONE)

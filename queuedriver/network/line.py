@@ -58,7 +58,7 @@ class Line:
 
     def load(self) -> None:
         """What was taken back in an earlier life, or by others, is suspect."""
-        found = self._lane.handoff.attempts.taken_back()
+        found = self._lane.handoff.attempts.docids()
         self._suspects.update(dict.fromkeys(islice(found, _MOST_SUSPECTS)))
 
     def suspect(self, docid: str) -> None:

@@ -30,8 +30,8 @@ from tests.cli.queues import (
     listed,
     stuck_driver,
     submit,
-    wait_for,
 )
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 Cli = Callable[..., Called]
@@ -73,6 +73,29 @@ def discarded(queue: Path, *docids: str) -> None:
 # Retry
 
 
+def test_of_two_discarded_documents_of_one_docid_the_newer_is_retried_and_both_are_told(
+    queue: Path, cli: Cli
+) -> None:
+    discarded(queue, "bad")
+    (queue / "discarded/bad").write_bytes(b"older")
+    discarded(queue, "bad")
+    (second,) = [
+        name for name in os.listdir(queue / "discarded") if "~" in name and name[-1] != "n"
+    ]
+    assert "; 1 older document of this docid too: 'discarded/bad'" in cli("why", queue, "bad").out
+    assert len(cli("show", queue, "bad", "--json").json["report"]["attempts"]) == 2
+    told = cli("retry", queue, "bad")
+    assert told.code == 0
+    assert told.err.strip().endswith(
+        f"retried '{second}', the newest of its docid; still discarded: 'bad'"
+    )
+    assert (queue / "bad.ready").read_bytes() != b"older"
+    assert cli("retry", queue, "bad").code == 1
+    (queue / "bad.ready").unlink()
+    assert cli("retry", queue, "bad") == (0, "", "")
+    assert (queue / "bad.ready").read_bytes() == b"older"
+
+
 def test_a_discarded_document_waits_again_as_never_tried(queue: Path, cli: Cli) -> None:
     discarded(queue, "bad", "bad.2")
     assert cli("retry", queue, "bad") == (0, "", "")
@@ -91,11 +114,12 @@ def test_failed_and_undue_documents_wait_as_if_they_were_new(queue: Path, cli: C
         (queue / name).touch()
     attempts = queue / ".queuedriver/attempts"
     attempts.mkdir(parents=True)
-    for name in (f"a.{TOKEN}.json", f"a.txt.{TOKEN}.json"):
+    inode = (queue / "a.failed").stat().st_ino
+    for name in (f"a.{inode}.1.json", f"a.{inode}.2.json", f"a.txt.{inode}.1.json"):
         (attempts / name).touch()
     assert cli("retry", queue, "a", "b", "c", "d") == (0, "", "")
     assert items(queue) == ["a.ready", "b.ready", "c.ready", "d.ready"]
-    assert listed(attempts) == [f"a.txt.{TOKEN}.json"]
+    assert listed(attempts) == [f"a.txt.{inode}.1.json"]
 
 
 def test_what_is_not_there_is_named_and_the_rest_is_retried(queue: Path, cli: Cli) -> None:
@@ -358,10 +382,10 @@ def test_a_driver_pauses_resumes_and_leaves_as_it_is_told(
     submit(queue, "a")
     process = start("run", queue, "--to", tmp_path / "out", "--command", "cat", "--id", "x")
     try:
-        wait_for(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
+        until(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
         assert items(queue) == ["PAUSE", "a.ready"]
         assert cli("resume", queue).code == 0
-        wait_for(lambda: "a.ready" in listed(tmp_path / "out"))
+        until(lambda: "a.ready" in listed(tmp_path / "out"))
         assert cli("quit", queue).code == 0
         called = ended(process)
     finally:

@@ -1,23 +1,16 @@
 """Drivers that do not fill what nobody empties."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.drivers import Site, until
+from tests.drivers import Site
 from tests.processors import doze, judge_all, shout, sort
+from tests.waiting import until
 
 LIMIT = 5
 DRIVERS = 3
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,12 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 from queuedriver.options import Options
 from queuedriver.processors.call import load
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, doze, gate, judge, record, shout, sort
+from tests.waiting import until
 
 # Seconds: a busy driver looks for control files less often than that.
 GLANCE = 0.15
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def control(site: Site, name: str, wanted: bool = True) -> None:
@@ -38,6 +32,7 @@ def control(site: Site, name: str, wanted: bool = True) -> None:
 # Drain, done, later
 
 
+@pytest.mark.quick
 def test_a_drained_driver_leaves_with_0(site: Site) -> None:
     site.submit("one", "two")
     assert site.drive()[:2] == (0, "drained")

@@ -2,20 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import pytest
 
+from queuedriver.claims.attempts import Noted, attempts_of
 from queuedriver.claims.handoff import Claim, Completion, Handoff
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Answer, Output, Outputs
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, Status
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Plan, Report
+from queuedriver.format.records import Attempt, Plan
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def serial(claim: Claim) -> str:
     return claim.token.rpartition("-")[2]
 
 
-def record(claim: Claim, message: str = "bad", inode: int = 0) -> Attempt:
-    return Attempt(
+def note(handoff: Handoff, claim: Claim, message: str = "bad", *, last: bool = False) -> Noted:
+    """What is remembered of a claim that failed."""
+    attempt = Attempt(
         docid=claim.docid,
         token=claim.token,
         attempt=claim.attempt,
@@ -49,21 +50,13 @@ def record(claim: Claim, message: str = "bad", inode: int = 0) -> Attempt:
         ended_at=NOW,
         counted=True,
         failure=Failure(cause="exception", message=message),
-        inode=inode,
     )
+    inode = handoff.inode(claim)
+    return handoff.attempts.note(claim.docid, inode, attempt, discarded_from="in" if last else "")
 
 
-def report(claim: Claim, message: str = "bad") -> Report:
-    attempt = record(claim, message)
-    return Report(
-        docid=claim.docid,
-        queue="in",
-        discarded_at=NOW,
-        driver="d",
-        host="alpha",
-        failure=attempt.failure,
-        attempts=(attempt,),
-    )
+def messages(handoff: Handoff, docid: str = "doc") -> list[str]:
+    return [one.failure.message for one in attempts_of(handoff.attempts.directory, docid)]
 
 
 def item_of(claim: Claim) -> names.Item:
@@ -333,9 +326,9 @@ def test_a_newer_output_replaces_an_older_where_that_was_chosen(bench: "Bench") 
 @pytest.mark.parametrize(
     ("publish", "final", "second"),
     [
-        ("{docid}.xml.ready", "doc.xml.ready", "doc.xml~{}.ready"),
-        ("{docid}.xml", "doc.xml", "doc.xml~{}"),
-        ("{stem}.txt", "doc.txt", "doc.txt~{}"),
+        ("{docid}.xml.ready", "doc.xml.ready", "doc~{}.xml.ready"),
+        ("{docid}.xml", "doc.xml", "doc~{}.xml"),
+        ("{stem}.txt", "doc.txt", "doc~{}.txt"),
     ],
 )
 def test_outputs_are_published_as_the_template_says(
@@ -460,7 +453,7 @@ def test_what_failed_before_is_forgotten_when_it_is_done(bench: "Bench") -> None
     handoff = bench.handoff()
     for answer in (b"result", None, [Output(b"1", docid="x")]):
         claim = bench.claim(handoff)
-        handoff.fail(claim, record(claim, inode=handoff.inode(claim)))
+        handoff.fail(claim, note(handoff, claim).file.inode)
         assert len(attempts(bench)) == 1
         claim = bench.claim(handoff, attempt=1)
         handoff.complete_one(claim, written(handoff, claim, answer))
@@ -541,34 +534,30 @@ def test_a_postponed_document_keeps_its_attempt_and_its_instant(bench: "Bench") 
 
 
 @durably
-def test_a_failure_counts_and_is_recorded(bench: "Bench", durable: bool) -> None:
+def test_a_failure_counts(bench: "Bench", durable: bool) -> None:
     handoff = bench.handoff(settings=Settings(durable=durable))
-    records = []
     for attempt, name in enumerate(["doc.failed", "doc.failed2", "doc.failed3"]):
         claim = bench.claim(handoff, attempt=attempt)
-        records.append(record(claim, f"bad {attempt}"))
-        assert handoff.fail(claim, records[-1]) == "doc"
+        assert handoff.fail(claim, handoff.inode(claim)) == "doc"
         assert bench.ls() == [name]
-        assert handoff.attempts.listed("doc") == records
     claim = bench.claim(handoff, attempt=3)
-    assert handoff.fail(claim, record(claim), due=255) == "doc"
+    assert handoff.fail(claim, handoff.inode(claim), due=255) == "doc"
     assert bench.ls() == ["doc.failed4.ff.later"]
 
 
-def test_who_fails_a_claim_second_changes_nothing_of_what_the_first_noted(
-    bench: "Bench",
-) -> None:
+def test_who_fails_a_claim_second_changes_nothing(bench: "Bench") -> None:
     handoff = bench.handoff()
     claim = bench.claim(handoff)
-    assert handoff.fail(claim, record(claim, "first")) == "doc"
-    assert handoff.fail(claim, record(claim, "second")) is None
-    assert [one.failure.message for one in handoff.attempts.listed("doc")] == ["first"]
+    inode = note(handoff, claim).file.inode
+    assert handoff.fail(claim, inode) == "doc"
+    assert handoff.fail(claim, inode) is None
+    assert messages(handoff) == ["bad"]
     assert bench.ls() == ["doc.failed"]
 
 
-@pytest.mark.parametrize("step", ["release", "postpone", "fail", "record_release"])
-def test_a_name_that_is_taken_keeps_both_and_the_record_follows_its_document(
-    bench: "Bench", step: Literal["release", "postpone", "fail", "record_release"]
+@pytest.mark.parametrize("step", ["release", "postpone", "fail", "strike"])
+def test_a_name_that_is_taken_keeps_both_and_what_is_remembered_follows_its_document(
+    bench: "Bench", step: Literal["release", "postpone", "fail", "strike"]
 ) -> None:
     handoff = bench.handoff()
     claim = bench.claim(handoff)
@@ -580,9 +569,9 @@ def test_a_name_that_is_taken_keeps_both_and_the_record_follows_its_document(
         case "postpone":
             docid = handoff.postpone(claim, 255)
         case "fail":
-            docid = handoff.fail(claim, record(claim))
+            docid = handoff.fail(claim, note(handoff, claim).file.inode)
         case _:
-            docid = handoff.record_release(claim, record(claim))
+            docid = handoff.strike(claim, note(handoff, claim).file.inode)
     assert docid == f"doc~{serial(claim)}"
     (name,) = set(bench.ls()) - {"doc.ready", "doc.failed", "doc.ff.later"}
     item = names.parse(name)
@@ -590,85 +579,44 @@ def test_a_name_that_is_taken_keeps_both_and_the_record_follows_its_document(
     assert item.docid == docid
     assert bench.read(f"in/{name}") == b"content of doc"
     assert len(bench.ls()) == 4
-    if step in ("fail", "record_release"):
-        assert len(handoff.attempts.listed(docid)) == 1
-        assert handoff.attempts.listed("doc") == []
+    if step in ("fail", "strike"):
+        assert messages(handoff, docid) == ["bad"]
+        assert messages(handoff) == []
 
 
-# Give up
+# Discard
 
 
 def test_a_discarded_document_is_untouched_and_has_its_report_beside_it(bench: "Bench") -> None:
     handoff = bench.handoff()
     claim = bench.claim(handoff, attempt=1)
-    handoff.attempts.write(record(claim, inode=handoff.inode(claim)), durable=False)
-    assert handoff.discard(claim, report(claim)) == "doc"
+    noted = note(handoff, claim, last=True)
+    assert handoff.discard(claim, noted.file) == "doc"
     assert bench.ls() == attempts(bench) == []
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
     assert bench.read("in/discarded/doc") == b"content of doc"
-    assert bench.queue().report("doc") == report(claim)
-
-
-def test_a_second_document_of_the_name_is_discarded_beside_the_first(bench: "Bench") -> None:
-    handoff = bench.handoff()
-    first, second = bench.claim(handoff), bench.claim(handoff)
-    assert handoff.discard(first, report(first, "1")) == "doc"
-    assert handoff.discard(second, report(second, "2")) == f"doc~{serial(second)}"
-    queue = bench.queue()
-    assert queue.discarded() == ["doc", f"doc~{serial(second)}"]
-    reports = [queue.report(docid) for docid in queue.discarded()]
-    assert [one.failure.message for one in reports if one is not None] == ["1", "2"]
+    report = bench.queue().report("doc")
+    assert report is not None
+    assert report.attempts == noted.record.attempts
 
 
 def test_a_claim_that_was_taken_back_is_not_discarded(bench: "Bench") -> None:
     handoff = bench.handoff()
     claim = bench.claim(handoff)
+    noted = note(handoff, claim, last=True)
     handoff.release(claim)
-    assert handoff.discard(claim, report(claim)) is None
+    assert handoff.discard(claim, noted.file) is None
     assert bench.ls() == ["doc.ready"]
-    # Nobody is told of it. It goes with the sweep: not to see a document there proves nothing.
-    assert os.listdir(bench.root / "in/discarded") == [f".{claim.token}.report"]
-
-
-def test_of_many_who_discard_a_claim_at_once_none_leaves_it_without_a_report(
-    bench: "Bench",
-) -> None:
-    handoff = bench.handoff()
-    discarded = handoff.discarded
-    claim = bench.claim(handoff)
-    # One has written its report, and moved the document; then it is slow.
-    hidden = f".{claim.token}.report"
-    discarded.write_new(hidden, msgspec.json.encode(report(claim, "first")))
-    handoff.queue.rename_new(claim.name, "doc", discarded)
-    # Another comes, and finds the claim gone.
-    assert handoff.discard(claim, report(claim, "second")) is None
-    found = bench.queue().report("doc")
-    assert found is not None
-    assert found.failure.message == "first"
-    # The first goes on; and a third comes too late for everything.
-    handoff._show_report(hidden, "doc")
-    assert handoff.discard(claim, report(claim, "third")) is None
-    assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
-    assert bench.queue().report("doc") == found
-
-
-def test_a_discard_whose_reply_was_lost_is_explained_all_the_same(bench: "Bench") -> None:
-    handoff = bench.handoff()
-    bench.put("in/discarded/doc", b"an earlier one")
-    bench.put("in/discarded/doc.report.json", b"its reason")
-    claim = bench.claim(handoff)
-    second = f"doc~{serial(claim)}"
-    handoff.queue.rename_new(claim.name, second, handoff.discarded)
-    assert handoff.discard(claim, report(claim)) is None
-    assert bench.queue().report(second) == report(claim)
-    assert bench.read("in/discarded/doc.report.json") == b"its reason"
+    assert os.listdir(bench.root / "in/discarded") == []
 
 
 class Unseen(Directory):
     """What is called `doc` is neither found by its name nor listed."""
 
-    def present(self, name: str) -> bool:
-        return name != "doc" and super().present(name)
+    def status(self, name: str = ".") -> Status:
+        if name == "doc":
+            raise FileNotFoundError(2, "remembered as missing", name)
+        return super().status(name)
 
     def names(self) -> Iterator[str]:
         return (name for name in super().names() if name != "doc")
@@ -680,67 +628,24 @@ def test_a_report_is_kept_for_a_document_that_is_discarded_and_not_seen_yet(
     """The reply to the rename is lost, the name is remembered as missing, the listing is old."""
     handoff = bench.handoff()
     claim = bench.claim(handoff)
+    noted = note(handoff, claim, last=True)
     handoff.queue.rename_new(claim.name, "doc", handoff.discarded)
-    handoff.discarded.close()
-    handoff.discarded = Unseen.open(bench.root / "in/discarded")
-    assert handoff.discard(claim, report(claim)) is None
-    assert bench.queue().report("doc") is None
+    unseen = Unseen.open(bench.root / "in/discarded")
+    handoff.attempts.discarded = unseen
+    assert handoff.discard(claim, noted.file) is None
+    handoff.attempts.settle()
+    unseen.close()
+    assert os.listdir(bench.root / "in/discarded") == ["doc"]
     # Whoever comes later, and sees it.
-    bench.handoff().settle_report("doc", claim.token)
-    assert bench.queue().report("doc") == report(claim)
+    bench.handoff().attempts.settle()
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
 
 
 def test_a_removed_directory_of_the_discarded_is_no_lost_race(bench: "Bench") -> None:
     handoff = bench.handoff()
     claim = bench.claim(handoff)
+    noted = note(handoff, claim, last=True)
     os.rmdir(bench.root / "in/discarded")
-    with pytest.raises(FileNotFoundError):
-        handoff.discard(claim, report(claim))
+    with pytest.raises(FileSystemTrouble, match="discarded"):
+        handoff.discard(claim, noted.file)
     assert bench.ls() == [claim.name]
-    handoff.discarded.reopen(create=True)
-    assert handoff.discard(claim, report(claim)) == "doc"
-
-
-# Without RENAME_NOREPLACE
-
-
-def test_where_the_file_system_cannot_refuse_to_replace_nothing_is_replaced_either(
-    bench: "Bench",
-) -> None:
-    """As on NFS: look, then rename."""
-    handoff = bench.handoff()
-    for directory in (handoff.queue, handoff.discarded, handoff.targets[0].directory):
-        directory._noreplace = False
-    bench.put("out/doc.ready", b"waits")
-    claim = bench.claim(handoff)
-    completion = handoff.complete_one(claim, written(handoff, claim))
-    assert completion.published == (f"doc~{serial(claim)}.ready",)
-    bench.put("in/discarded/doc", b"earlier")
-    claim = bench.claim(handoff)
-    assert handoff.discard(claim, report(claim)) == f"doc~{serial(claim)}"
-    claim = bench.claim(handoff)
-    bench.put("in/doc.ready", b"again")
-    assert handoff.release(claim) == f"doc~{serial(claim)}"
-    assert bench.read("out/doc.ready") == b"waits"
-    assert bench.read("in/doc.ready") == b"again"
-
-
-def test_nothing_is_done_to_names_that_are_others(bench: "Bench", tmp_path: Path) -> None:
-    handoff = bench.handoff()
-    others = ["scan.pdf", "doc.xml", "doc.8.working", "doc.ready.tmp"]
-    for name in others:
-        bench.put(f"in/{name}", name.encode())
-        bench.put(f"out/{name}", name.encode())
-    for step in range(4):
-        claim = bench.claim(handoff)
-        if step == 0:
-            handoff.complete_one(claim, written(handoff, claim))
-        elif step == 1:
-            handoff.discard(claim, report(claim))
-        elif step == 2:
-            handoff.fail(claim, record(claim))
-        else:
-            handoff.release(claim)
-    for name in others:
-        assert bench.read(f"in/{name}") == bench.read(f"out/{name}") == name.encode()

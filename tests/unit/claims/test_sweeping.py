@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuedriver.claims import sweeping
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.attempts import Attempts
 from queuedriver.claims.sweeping import (
     CLAIM_KEPT,
     JOURNAL_KEPT,
@@ -21,8 +21,8 @@ from queuedriver.claims.sweeping import (
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
-from queuedriver.format.records import Report, encode_report, hidden_report
 from queuedriver.options import Options
+from tests.unit.format.test_records import an_attempt
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -110,53 +110,41 @@ def test_a_plan_goes_a_week_after_its_claim_was_taken_back(bench: "Bench") -> No
     assert all(one.exists() for one in (young, *held))
 
 
-def hidden(bench: "Bench", docid: str, seconds: float = CLAIM_KEPT + HOUR) -> tuple[Path, str]:
-    """A report that a discard has left hidden, and its N."""
-    token = bench.token()
-    failure = Failure(cause="exit", message="exit code 3")
-    report = Report(
-        docid=docid,
-        queue="in",
-        discarded_at=0.0,
-        driver="d",
-        host="alpha",
-        failure=failure,
-        attempts=(),
-    )
-    file = bench.put(f"in/discarded/{hidden_report(token)}", encode_report(report))
-    age(file, seconds)
-    return file, token
+def noted(bench: "Bench", docid: str, inode: int = 7, seconds: float = CLAIM_KEPT + HOUR) -> Path:
+    """The report of a document that somebody began to discard."""
+    directory = bench.directory("in/.queuedriver/attempts")
+    attempts = Attempts(directory, bench.directory("in/discarded"))
+    attempt = an_attempt(docid, bench.token())
+    file = attempts.note(docid, inode, attempt, discarded_from="in").file
+    path = bench.root / "in/.queuedriver/attempts" / str(file)
+    age(path, seconds)
+    return path
 
 
-def test_a_hidden_report_goes_after_a_week_if_its_document_was_not_discarded(
-    bench: "Bench",
-) -> None:
+def test_a_report_goes_after_a_week_if_its_document_was_not_discarded(bench: "Bench") -> None:
     bench.directory("out")
-    old, _ = hidden(bench, "elsewhere")
-    reported, _ = hidden(bench, "reported")
+    old = noted(bench, "elsewhere")
     bench.put("in/discarded/reported")
     bench.put("in/discarded/reported.report.json", b"its reason")
-    young, _ = hidden(bench, "elsewhere", CLAIM_KEPT - HOUR)
-    claimed, token = hidden(bench, "claimed")
-    bench.put(f"in/{names.working_name('claimed', 0, token)}")
+    reported = noted(bench, "reported")
+    young = noted(bench, "elsewhere", 8, CLAIM_KEPT - HOUR)
+    claimed = noted(bench, "claimed")
+    bench.put(f"in/{names.working_name('claimed', 0, bench.token())}")
+    # However long a document waits.
+    waiting = noted(bench, "waiting")
+    bench.put("in/waiting.failed")
     sweep(bench)
-    kept = [one for one in (old, reported, young, claimed) if one.exists()]
-    assert kept == [young, claimed]
+    kept = [one for one in (old, reported, young, claimed, waiting) if one.exists()]
+    assert kept == [young, claimed, waiting]
     assert bench.read("in/discarded/reported.report.json") == b"its reason"
 
 
-def test_a_hidden_report_whose_document_waits_for_it_is_kept_however_old(bench: "Bench") -> None:
+def test_a_report_whose_document_waits_for_it_gets_its_place_however_old(bench: "Bench") -> None:
     bench.directory("out")
-    alone, _ = hidden(bench, "doc")
-    bench.put("in/discarded/doc")
-    second, token = hidden(bench, "taken")
-    bench.put("in/discarded/taken")
-    bench.put("in/discarded/taken.report.json")
-    bench.put(f"in/discarded/{names.second_docid('taken', token)}")
-    forged, _ = hidden(bench, "../../out/doc")
-    damaged = left(bench, f"in/discarded/{hidden_report(bench.token())}", 2 * CLAIM_KEPT)
+    alone = noted(bench, "doc", bench.put("in/discarded/doc").stat().st_ino)
     sweep(bench)
-    assert all(one.exists() for one in (alone, second, forged, damaged))
+    assert not alone.exists()
+    assert (bench.root / "in/discarded/doc.report.json").exists()
 
 
 class Distant(Directory):

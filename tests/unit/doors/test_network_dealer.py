@@ -626,7 +626,7 @@ def test_request_to_a_closed_queue_is_not_taken(office: Office) -> None:
     office.hear([Asked(ASKED)], peer=b"client")
     office.settle()
     assert office.items == []
-    assert "done" in office.dealer.said[-1]
+    assert "is closed" in office.dealer.said[-1]
 
 
 def test_request_as_large_as_a_message_can_go_as_one(office: Office) -> None:

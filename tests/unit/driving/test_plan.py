@@ -120,6 +120,18 @@ _RANKS: list[tuple[dict[str, Any], type[Decision]]] = [
 ]
 
 
+def test_a_drain_ends_when_nobody_can_recover_what_is_left() -> None:
+    why = "1 claim cannot be recovered: run queuedriver check"
+    stuck = Seen(unfinished=1, stuck=1, drain=True)
+    assert plan(stuck) == Quit("blocked", why, exit_code=75)
+    assert plan(Seen(unfinished=3, stuck=1, later=2, drain=True)) == plan(stuck)
+    # Others may have the rest; and who is not asked to drain waits, and says why.
+    for seen in (Seen(unfinished=2, stuck=1, drain=True), Seen(unfinished=1, stuck=1)):
+        waits = plan(seen)
+        assert isinstance(waits, Wait)
+        assert waits.why == why
+
+
 @pytest.mark.parametrize(("higher", "lower"), list(itertools.combinations(range(len(_RANKS)), 2)))
 def test_leaving_goes_before_trouble_before_pausing_before_work_before_the_end(
     higher: int, lower: int

@@ -12,7 +12,7 @@ import pytest
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
 from queuedriver.claims.outputs import Output
@@ -64,7 +64,7 @@ class Bank:
         owner = Owner("d", "5a17", "alpha", set())
         self.lane = Lane(queue, (bench.target(),), Settings(), owner, observer)
         registration = Registration(id="d", salt="5a17", identity=observer.me, started_at=0.0)
-        beats = Beats(registration, [self.lane.drivers], lambda: ("busy", "", Counters()))
+        beats = Heartbeat(registration, [self.lane.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
         self.tally = Tally()
         mint = names.Mint("d", "5a17")
