@@ -231,7 +231,7 @@ class InputQueue:
     def pass_over(
         self,
         order: Order = "fair",
-        alive: Callable[[], Collection[str]] = tuple,
+        alive: Callable[[bool], Collection[str]] = lambda anew: (),
     ) -> None:
         """Take names in this order, and share them with the other drivers that live."""
         self.picker = Picker(self.directory, order, self.mint.driver, alive)

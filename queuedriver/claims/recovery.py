@@ -22,7 +22,7 @@ and the driver that was wrongly given up finds that name gone when it commits.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
@@ -30,6 +30,7 @@ import msgspec
 
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
 from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.processes import kill_marked
@@ -37,8 +38,8 @@ from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
 
-# How long an orphan is kept for whoever may still want to publish it.
-KEEP = 7 * 86400.0
+# How often it is looked whether somebody has registered, when races are lost; in seconds.
+_MEET_EVERY = 0.005
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
 # another user's in a sticky directory ends in.
@@ -89,11 +90,26 @@ class Recoverer:
         # Until when nobody here looks again for what each dead driver left. That is done twice: an
         # old listing may not show an output that was there, and nobody would come back to it.
         self._swept: dict[tuple[str, str], float] = {}
+        # Who starts has swept.
+        self._sweep_at = clock() + SWEEP_EVERY
+        # Who has registered since the registrations were read, and when that was looked at.
+        self._met: set[str] = set()
+        self._met_at = 0.0
         # Claims of drivers that did not register: the observer knows since when each stands still.
         self._watched: set[str] = set()
         # Claims of the dead that nobody here can recover, as of the latest recovery: whoever waits
         # for the end of the queue would wait for ever.
         self.stuck: set[str] = set()
+
+    def drivers(self, anew: bool) -> Collection[str]:
+        """Return the ids of who lives, as far as is known; asked anew, with whoever has registered
+        meanwhile."""
+        now = time.monotonic()
+        if anew and now - self._met_at >= _MEET_EVERY:
+            self._met_at = now
+            listed = {name[:-5] for name in self._queue.drivers.names() if name.endswith(".json")}
+            self._met = listed - self.roster.owners.keys()
+        return self._met.union(one.id for one in self.roster.alive)
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
@@ -131,7 +147,17 @@ class Recoverer:
         self._clean_up(dead)
         if listed:
             self.forget_ended()
+            self._sweep_now_and_then()
         return recovered
+
+    def _sweep_now_and_then(self) -> None:
+        """A driver may run for months, and whoever waits for its outputs to end waits for what it
+        left late."""
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + SWEEP_EVERY
+            queue = self._queue
+            others = [target.directory for target in queue.targets]
+            sweep(queue.directory, [*others, *([queue.archive] if queue.archive else [])])
 
     def _recover_claims(
         self,

@@ -18,10 +18,10 @@ from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.sweeping import sweep
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -134,7 +134,7 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     # Who is there already, before we register.
     roster = one.recoverer.roster
     roster.refresh()
-    one.pass_over(options.order, lambda: [owner.id for owner in roster.alive])
+    one.pass_over(options.order, one.recoverer.drivers)
     one.await_writing = options.await_writing
     found.queues.append(one)
     owner = roster.named(mint.driver)
