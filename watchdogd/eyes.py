@@ -17,8 +17,7 @@ from contextlib import closing
 
 import msgspec
 
-from queuedriver.claims.heartbeat import NETWORK_BEAT
-from queuedriver.claims.liveness import Observer
+from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control, upkeep

@@ -15,6 +15,7 @@ signals. It touches no file below the root of the pipeline and waits for nothing
 goes on, and says so, while that file system hangs.
 """
 
+import math
 import os
 import select
 import time
@@ -49,6 +50,8 @@ _RECOVER_EVERY = 5.0
 _LAST_LOOK = 5.0
 # How many looks in a row must see all stages drained before a drain is over.
 _DRAINED_LOOKS = 2
+# How soon one that saw nothing left is followed by the next, in seconds.
+_LOOK_AGAIN = 0.1
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -97,6 +100,8 @@ class Supervisor:
         self.beat = 0
         # How many looks in a row have seen all stages drained.
         self._drained_looks = 0
+        # When the next look at drained stages is due.
+        self._look_at = math.inf
         # Why a drain was given up.
         self.hopeless: str | None = None
 
@@ -133,11 +138,15 @@ class Supervisor:
                 self.stages.balance(now)
         elif self.wishes.hurried:
             due = min(due, self.stages.hurry(now))
+        if now >= self._look_at:
+            self._look_at = math.inf
+            self._lookout.send(Errands(look=True))
         self._recover(now)
         self._publish(now)
         return min(
             due,
             now + _LONGEST_SLEEP,
+            self._look_at,
             self._lookout.lost_at,
             orphans_due,
             self._herald.tend(now),
@@ -191,9 +200,9 @@ class Supervisor:
                 self.stages.begin()
         self._begun = True
         if self.drain and not self._leaving:
-            self._see_empty()
+            self._see_empty(now)
 
-    def _see_empty(self) -> None:
+    def _see_empty(self, now: float) -> None:
         """Leave when all stages were seen drained by two looks in a row: what one look does not see
         in one queue may have come there from another that was looked at before. No queue is closed:
         more may come tomorrow."""
@@ -203,7 +212,7 @@ class Supervisor:
             self.stages.finish()
             self._leave()
         elif nothing_left:
-            self._lookout.send(Errands(look=True))
+            self._look_at = now + _LOOK_AGAIN
 
     def _recover(self, now: float) -> None:
         """What dead drivers left where no driver lives: the living see to it by themselves."""

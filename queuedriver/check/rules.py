@@ -19,9 +19,9 @@ from queuedriver.check.files import SETTLED, File, Finding, Look
 from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS, Claim, Handoff
-from queuedriver.claims.leftovers import WEEK
 from queuedriver.claims.liveness import (
     DRIVERS,
+    EXPIRY,
     Observer,
     Registration,
     draw_salt,
@@ -311,9 +311,9 @@ def _output_missing(look: Look) -> Iterator[tuple[str, str, str]]:
     """Its driver waits for it, and believes nobody: whoever recovers it would take it for done."""
     written = {one.item.token for one in look.outputs} | look.set_aside
     for token, claim in look.claims.items():
-        registration, verdict = look.owner(token)
-        waits = registration is not None and registration.state == "waiting-fs"
-        committed = claim.item.state == names.WRITTEN and verdict == "alive" and waits
+        owner = look.owner(token)
+        waits = owner.registration is not None and owner.registration.state == "waiting-fs"
+        committed = claim.item.state == names.WRITTEN and owner.alive and waits
         if committed and token not in written and not look.missing:
             message = "committed, and its output is nowhere: bring back the output directory"
             yield claim.path, message, "discards it, with that cause"
@@ -322,14 +322,14 @@ def _output_missing(look: Look) -> Iterator[tuple[str, str, str]]:
 @rule("dead-claim", _recover)
 def _dead_claim(look: Look) -> Iterator[tuple[str, str, str]]:
     for token, claim in look.claims.items():
-        registration, verdict = look.owner(token)
-        if registration is None or verdict is None or verdict == "alive":
+        owner = look.owner(token)
+        if owner.registration is None or owner.alive:
             continue
-        if look.living and verdict != "lost" and look.beats_ago(registration) <= _RECOVERING:
+        if look.living and owner.verdict != "lost" and look.beats_ago(owner) <= _RECOVERING:
             # A living driver is about to recover it.
             continue
         committed = claim.item.state == names.WRITTEN
-        message = f"claimed by {names.parse_token(token).driver}, which {_GONE[verdict]}"
+        message = f"claimed by {names.parse_token(token).driver}, which {_GONE[owner.verdict]}"
         yield claim.path, message, "publishes and finishes it" if committed else "takes it back"
 
 
@@ -347,7 +347,7 @@ def _stale_claim(look: Look) -> Iterator[tuple[str, str, str]]:
         driver, serial, _ = names.parse_token(token)
         # A rename does not change the times of a file everywhere, but an N has its instant.
         age = min(claim.age, look.now - serial / 1e6) if serial else claim.age
-        if look.owner(token)[0] is None and age > SETTLED:
+        if look.owner(token).registration is None and age > SETTLED:
             message = (
                 f"claimed by {driver}, which never registered here and has not touched it for "
                 f"{format_duration(age)}"
@@ -358,12 +358,12 @@ def _stale_claim(look: Look) -> Iterator[tuple[str, str, str]]:
 @rule("unfinished-output", _recover)
 def _unfinished_output(look: Look) -> Iterator[tuple[str, str, str]]:
     for one in look.outputs:
-        registration, verdict = look.owner(one.item.token)
-        if registration is None or verdict is None or verdict == "alive":
+        owner = look.owner(one.item.token)
+        if owner.registration is None or owner.alive:
             continue
-        recovering = look.living and look.beats_ago(registration) <= _RECOVERING
+        recovering = look.living and look.beats_ago(owner) <= _RECOVERING
         if not recovering and one.item.token not in look.claims:
-            message = f"an output that {registration.id} did not finish before it {_GONE[verdict]}"
+            message = f"an output that {owner.id} did not finish before it {_GONE[owner.verdict]}"
             yield one.path, message, "moves it to the orphans there"
 
 
@@ -554,11 +554,11 @@ def _damaged_registration(look: Look) -> Iterator[tuple[str, str, str]]:
 @rule("old-registration", _recover)
 def _old_registration(look: Look) -> Iterator[tuple[str, str, str]]:
     busy = {names.parse_token(token).driver for token in look.claims}
-    for one, verdict in look.known.values():
+    for one in look.known.values():
         ago = look.beats_ago(one)
-        if verdict != "alive" and ago > WEEK and one.id not in busy:
+        if not one.alive and ago > EXPIRY and one.id not in busy:
             path = f"{names.PRIVATE}/{DRIVERS}/{one.id}.json"
-            yield path, f"{one.id} {_GONE[verdict]} {format_duration(ago)} ago", "removes it"
+            yield path, f"{one.id} {_GONE[one.verdict]} {format_duration(ago)} ago", "removes it"
 
 
 @rule("damaged-feed", _to_orphans)

@@ -5,7 +5,6 @@ dealt out many. All effects on the queues are the hand-off's.
 """
 
 import errno
-import resource
 import time
 from collections.abc import Sequence
 
@@ -18,8 +17,8 @@ from queuedriver.claims.outcomes import Doubted, Failed, Postponed, Setback, fro
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.claims.picking import Candidate
 from queuedriver.claims.setbacks import Fate
-from queuedriver.driving.tally import Tally
-from queuedriver.errors import ConfigError, FileSystemTrouble, ProcessorFailed, is_trouble
+from queuedriver.driving.live_status import Tally
+from queuedriver.errors import ConfigError, FileSystemTrouble, is_trouble
 from queuedriver.format import names
 
 # With less than this left, a failure is the disk's and not the document's.
@@ -114,7 +113,7 @@ class Hands:
         try:
             if isinstance(error, OSError) and is_trouble(error):
                 _blame(job, error)
-            self._end_by(job, _with_memory(from_exception(error), error))
+            self._end_by(job, from_exception(error))
         except OSError as trouble:
             self.abandon(job, trouble)
             raise
@@ -188,16 +187,6 @@ def _apply(lane: Lane, claim: Claim, setback: Setback | Doubted) -> Fate:
     if isinstance(setback, Postponed):
         return lane.setbacks.postpone(claim, setback.after, setback.reason, now)
     return lane.setbacks.release(claim, setback.reason)
-
-
-def _with_memory(setback: Setback, error: BaseException) -> Setback:
-    """What failed in this process is told with how much memory that took."""
-    if not isinstance(setback, Failed) or isinstance(error, ProcessorFailed):
-        return setback
-    if setback.failure.peak_memory is not None:
-        return setback
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Failed(msgspec.structs.replace(setback.failure, peak_memory=peak))
 
 
 def _blame(job: Job, error: OSError) -> None:

@@ -65,8 +65,11 @@ class Lane:
         found = queue.directory.status()
         self._identity = found.device, found.inode
         # Who is there already, before we register.
-        self.recoverer.registrations()
-        self.picker = Picker(queue.directory, order, owner.driver, lambda: self.recoverer.alive)
+        roster = self.recoverer.roster
+        roster.refresh()
+        self.picker = Picker(
+            queue.directory, order, owner.driver, lambda: [one.id for one in roster.alive]
+        )
         self.controls = Controls()
         self._await_writing = await_writing
         self._rest_until = 0.0

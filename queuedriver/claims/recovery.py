@@ -29,15 +29,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from queuedriver.claims.handoff import Claim, Handoff, move_aside
-from queuedriver.claims.leftovers import SWEEP_EVERY, WEEK, sweep
-from queuedriver.claims.liveness import (
-    LEASE,
-    Observer,
-    Registration,
-    Verdict,
-    read_registrations,
-    whose,
-)
+from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
+from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
 from queuedriver.disk.filesystem import Directory
@@ -104,6 +97,7 @@ class Recoverer:
         self._setbacks = setbacks
         self._journal = journal
         self._observer = observer
+        self.roster = Roster(drivers, observer)
         # The driver on whose behalf this runs, and the claims it holds right now.
         self._own = own
         self._held = held
@@ -118,22 +112,12 @@ class Recoverer:
         # Claims of the dead that nobody here can recover, as of the latest recovery: whoever waits
         # for the end of the queue would wait for ever.
         self.stuck: set[str] = set()
-        # Who was alive when the registrations were last read.
-        self.alive: tuple[str, ...] = ()
-
-    def registrations(self) -> list[tuple[Registration, Verdict]]:
-        """Who registered, and who of them is alive."""
-        found = [(one, self._observer.judge(one)) for one in read_registrations(self._drivers)]
-        self.alive = tuple(
-            one.id for one, verdict in found if verdict == "alive" and not one.last_word
-        )
-        return found
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
+        self.roster.refresh()
         return any(
-            verdict not in ("alive", "left") and self._to_sweep((one.id, one.salt))
-            for one, verdict in self.registrations()
+            owner.verdict != "left" and self._to_sweep(key) for key, owner in self._gone().items()
         )
 
     def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
@@ -141,24 +125,24 @@ class Recoverer:
 
         `claimed` is what a pass has just seen; without it the queue is listed.
         """
-        known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        self.roster.refresh()
         listed = claimed is None
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
-        for one, verdict in known.values():
-            if verdict == "alive":
-                self._swept.pop((one.id, one.salt), None)
+        for one in self.roster.alive:
+            if one.registration is not None:
+                self._swept.pop((one.id, one.registration.salt), None)
         dead = {
-            key: one
-            for one, verdict in known.values()
-            if verdict != "alive" and self._to_sweep(key := (one.id, one.salt))
+            key: one.registration
+            for key, one in self._gone().items()
+            if one.registration is not None and self._to_sweep(key)
         }
         # Whatever its commands and servers still write must stop before anything is published.
         here = [one for one in dead.values() if self._observer.is_here(one)]
         if here:
             kill_marked([f"{one.id}-{one.salt}" for one in here])
-        recovered, unknown = self._recover_claims(claimed, known)
+        recovered, unknown = self._recover_claims(claimed)
         if unknown:
             # No registration will ever lead to these; without their claim nobody can commit them.
             self._set_aside(lambda token: token if token in unknown else None)
@@ -180,7 +164,6 @@ class Recoverer:
     def _recover_claims(
         self,
         claimed: Iterable[tuple[str, names.Item]],
-        known: dict[str, tuple[Registration, Verdict]],
     ) -> tuple[int, set[str]]:
         """Finish or take back what the dead have claimed. Return how many claims there were, and
         the N of those that were taken back from drivers that never registered."""
@@ -192,16 +175,16 @@ class Recoverer:
         watched, self._watched = self._watched, set()
         stuck, self.stuck = self.stuck, set()
         for name, item in oldest_first:
-            verdict, registration = self._verdict(name, item, known)
-            if verdict == "alive":
+            owner = self._judged(name, item)
+            if owner.alive:
                 continue
             is_newest = item.token in newest
             why = ""
             try:
                 if item.state == names.WRITTEN and not self._handoff.targets:
                     why = "the settings that it was committed under, and so its outputs, are lost"
-                elif self._recover_one(name, item, verdict, registration, newest=is_newest):
-                    unknown |= {item.token} if registration is None else set()
+                elif self._recover_one(name, item, owner, newest=is_newest):
+                    unknown |= {item.token} if owner.registration is None else set()
             except _BEYOND_US as error:
                 # One item that nobody can make sense of must not keep us from all the others.
                 why = f"{type(error).__name__}: {error}"
@@ -249,38 +232,33 @@ class Recoverer:
                 found.append((name, item))
         return found
 
-    def _verdict(
-        self,
-        name: str,
-        item: names.Item,
-        known: dict[str, tuple[Registration, Verdict]],
-    ) -> tuple[Verdict, Registration | None]:
-        """Whether whoever has this claim is alive, as far as can be known."""
+    def _gone(self) -> dict[tuple[str, str], Owner]:
+        """Those that are not alive, each life by its id and salt."""
+        return {
+            (one.id, one.registration.salt): one
+            for one in self.roster.owners.values()
+            if one.registration is not None and not one.alive
+        }
+
+    def _judged(self, name: str, item: names.Item) -> Owner:
+        """Return who has this claim, judged alive or not even where nobody registered."""
         token = names.parse_token(item.token)
         if (token.driver, token.salt) == self._own:
             # A claim whose reply was lost, or one we could not release when the disk was full.
-            return ("alive" if item.token in self._held else "left"), None
-        registration, verdict = whose(token, known)
-        if verdict is not None:
-            return verdict, registration
+            return Owner(id=token.driver, verdict="alive" if item.token in self._held else "left")
+        owner = self.roster.owner(token)
+        if owner.registration is not None:
+            return owner
         # A driver that never registered shows life by touching the file it claimed.
         try:
             touched = self._queue.status(name).mtime_ns
         except FileNotFoundError:
-            return "alive", None
+            return Owner(id=token.driver, verdict="alive")
         self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        return ("lost" if still >= self._lease else "alive"), None
+        return Owner(id=token.driver, verdict="lost" if still >= self._lease else "alive")
 
-    def _recover_one(
-        self,
-        name: str,
-        item: names.Item,
-        verdict: Verdict,
-        registration: Registration | None,
-        *,
-        newest: bool,
-    ) -> bool:
+    def _recover_one(self, name: str, item: names.Item, owner: Owner, *, newest: bool) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
             finals = self._handoff.finish_written(item, name)
@@ -295,9 +273,9 @@ class Recoverer:
             return False
         claim = Claim(item.docid, item.attempt, item.token, name)
         ending = None
-        if verdict == "dead" and registration is not None:
-            ending = read_ending(registration.dump)
-        cause = _cause(verdict, registration, ending, newest=newest)
+        if owner.verdict == "dead" and owner.registration is not None:
+            ending = read_ending(owner.registration.dump)
+        cause = _cause(owner, ending, newest=newest)
         ended = ENDINGS[cause]
         if ended.how == "release":
             return self._setbacks.release(claim, ended.message) != "revoked"
@@ -309,8 +287,7 @@ class Recoverer:
         )
         blame = self._setbacks.charge if ended.how == "charge" else self._setbacks.take_back
         claimed_at = names.parse_token(item.token).claimed_at or now
-        host = registration.identity.host if registration else ""
-        return blame(claim, failure, claimed_at, now, host) != "revoked"
+        return blame(claim, failure, claimed_at, now, owner.host) != "revoked"
 
     def _note_stuck(self, item: names.Item, why: str) -> None:
         message = f"cannot be recovered: {why}"
@@ -341,13 +318,17 @@ class Recoverer:
             self._swept[key] = math.inf if key in self._swept else again_at
             if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
-            old = gone.beat_at < self._clock() - WEEK
-            if old and gone.id not in kept and self._observer.judge(gone) != "alive":
+            old = gone.beat_at < self._clock() - EXPIRY
+            if old and gone.id not in kept and self._is_still_gone(gone):
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
                     self._drivers.remove(f"{gone.id}.json")
         with suppress(PermissionError):
             self._handoff.attempts.settle()
+
+    def _is_still_gone(self, gone: Registration) -> bool:
+        now = self.roster.named(gone.id)
+        return now is not None and not now.alive and now.registration == gone
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
@@ -383,10 +364,9 @@ def _newest(claimed: Iterable[names.Item]) -> set[str]:
     return {token for _, token in newest.values()}
 
 
-def _cause(
-    verdict: Verdict, registration: Registration | None, ending: Ending | None, *, newest: bool
-) -> str:
+def _cause(owner: Owner, ending: Ending | None, *, newest: bool) -> str:
     """Return why a claim is taken back: a key of the table."""
+    verdict, registration = owner.verdict, owner.registration
     if registration is not None and registration.broker:
         return "broker"
     if verdict == "left":

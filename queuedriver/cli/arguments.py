@@ -4,9 +4,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from queuedriver.cli import say
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import (
     BadArgument,
     ConfigError,
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from queuedriver.options import Options
 
 
+# Parameters that several commands have.
+QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
+Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
+AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+
+
 class Declined(QueueError):
     """Somebody was asked, and does not mean it."""
 
@@ -29,7 +38,7 @@ class Declined(QueueError):
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds, or BadArgument that shows what would be right."""
+    """Return seconds, or raise BadArgument that shows what would be right."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -37,7 +46,7 @@ def duration(option: str, text: str) -> float:
 
 
 def size(option: str, text: str) -> int:
-    """Bytes, or BadArgument that shows what would be right."""
+    """Return bytes, or raise BadArgument that shows what would be right."""
     try:
         return parse_size(text)
     except ValueError as error:
@@ -85,7 +94,7 @@ def confirm(what: str, yes: bool) -> None:
 
 @contextmanager
 def opened(path: str) -> Iterator[Queue]:
-    """A queue to change, and clear words for what the operating system refuses meanwhile."""
+    """Open a queue to change it, with clear words for what is refused meanwhile."""
     with Queue.open(path) as queue:
         try:
             yield queue

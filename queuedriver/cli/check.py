@@ -8,8 +8,9 @@ import msgspec
 
 from queuedriver.check import check as checking
 from queuedriver.check.files import Finding
+from queuedriver.cli.arguments import AsJson, QueuePath
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import Option
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
@@ -17,11 +18,11 @@ _BROKEN = 1
 
 
 def check(
-    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")],
+    queue: QueuePath,
     repair: Annotated[
         bool, Option("--repair", help="Repair what can be repaired without losing anything.")
     ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Name every broken rule of a queue.
 

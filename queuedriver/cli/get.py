@@ -9,17 +9,17 @@ from typing import Annotated
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import warn_of
+from queuedriver.cli.arguments import AsJson, Quiet
 from queuedriver.cli.run import drive
 from queuedriver.cli.words import Argument, Option
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import PermanentError, ProcessorFailed
+from queuedriver.errors import PermanentError
 from queuedriver.format.event import Event
 from queuedriver.format.names import PRIVATE
 from queuedriver.format.units import format_count
-from queuedriver.operating.chronicle import read_events
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.history import read_events
+from queuedriver.operating.queue import JOURNAL
 from queuedriver.options import Options
 
 # One sync of the file system serves so many documents.
@@ -45,18 +45,6 @@ class Collect:
         except PermissionError as error:
             raise PermanentError(f"it cannot be copied: {error.strerror}") from error
 
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return [self._copy(document, outputs, limits) for document, outputs in batch]
-
-    def _copy(self, document: Document, outputs: Outputs, limits: Limits) -> BaseException | None:
-        try:
-            self.process(document, outputs, limits)
-        except (PermanentError, ProcessorFailed) as error:
-            return error
-        return None
-
 
 def get(
     queue: Annotated[str, Argument(metavar="QUEUE", help="The queue to empty.")],
@@ -69,8 +57,8 @@ def get(
     durable: Annotated[
         bool, Option(help="Make files survive a power cut before they leave the queue.")
     ] = True,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Print what was collected.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> int:
     """Collect what a queue holds as plain files, each exactly once.
 
@@ -89,9 +77,6 @@ def get(
     )
     driver = Driver(queue, Collect(), dest, options=options)
     started_at = time.time()
-    if not quiet:
-        with Queue.open(queue) as opened:
-            warn_of(opened)
     left = drive(driver, [queue], quiet)
     collected = _collected(queue, driver.id, started_at)
     if not quiet:
@@ -105,7 +90,7 @@ def get(
 
 
 def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]:
-    """What a driver published, as its journal has it: only there are the names it gave."""
+    """Return what a driver published, by its journal: only there are the names it gave."""
     reading = read_events(os.path.join(queue, PRIVATE, JOURNAL), since)
     return [
         (event, name)

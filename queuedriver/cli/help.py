@@ -32,6 +32,9 @@ def answer(program: "Program", args: Sequence[str]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else program.name
+        if called := next((arg for arg in args if arg in program.elsewhere), ""):
+            words = f"{called} is a command of {program.other}"
+            raise WrongUsage(f"{words}; see {program.other} {called} --help") from None
         message = error.format_message().rstrip(".").replace("Value error, ", "")
         raise WrongUsage(f"{message}; see {path} --help") from None
     except typer.Abort as error:
@@ -71,7 +74,7 @@ def make(program: "Program", args: Sequence[str]) -> Any:
             typer.Option("--version", help="Print the version.", callback=show_version),
         ] = False,
     ) -> None:
-        """What may stand before the command."""
+        """Take what may stand before the command."""
 
     app.callback()(top)
     for name, command in program.commands.items():

@@ -45,7 +45,8 @@ class Intake:
         self._terms = terms
         self._journal = Journal(os.path.join(queue.private.path, JOURNAL), submitter(host), host)
         self._entered: list[Submitted] = []
-        self._refused: list[str] = []
+        # Docids that wait in the queue already.
+        self.refused: list[str] = []
         # Files that are in the queue, but where they came from too; in words.
         self._left: list[str] = []
 
@@ -57,7 +58,7 @@ class Intake:
             self._note(one, "from standard input")
 
     def copy(self, sources: Sequence[Source]) -> list[str]:
-        """Submit copies; the files whose copies entered."""
+        """Submit copies; return the files whose copies entered."""
         paths = {source.docid: source.path for source in sources}
         entered = []
         for one in self._submit([(source.docid, source.path) for source in sources]):
@@ -93,17 +94,16 @@ class Intake:
         if self._journal.unnoted:
             say(self._journal.unnoted)
 
-    def exit_code(self, wanted: int) -> int:
-        """Say what is not as it was wanted."""
-        where = f"waits in {self._queue.path} already; use --replace, or another docid"
-        say_some([f"{docid!r} {where}" for docid in self._refused], "document")
-        if self._refused:
-            self.say_how_many(wanted)
+    def report_refusals(self) -> int:
+        """Say what is not as it was wanted; return the exit code."""
+        path = self._queue.path
+        where = f"waits in {path} already; use --replace, or another docid"
+        say_some([f"{docid!r} {where}" for docid in self.refused], "document")
         say_some(self._left, "file")
-        if self._queue.controls().done:
-            say(f"{self._queue.path} was closed meanwhile; put --reopen goes on with it")
-            return _CANNOT_CREATE
-        if self._refused:
+        closed = self._queue.controls().done
+        if closed:
+            say(f"{path} was closed meanwhile; queuedriver reopen {path} goes on with it")
+        if self.refused or closed:
             return _CANNOT_CREATE
         return _NOT_PERMITTED if self._left else 0
 
@@ -115,14 +115,14 @@ class Intake:
         from queuedriver.cli.render import write_json
 
         submitted = [{"docid": one.docid, "name": one.name} for one in self._entered]
-        write_json({"submitted": submitted, "refused": self._refused})
+        write_json({"submitted": submitted, "refused": self.refused})
 
     def _submit(self, documents: Sequence[tuple[str, str | BinaryIO]]) -> Iterator[Submitted]:
         replace, durable, due = self._terms
         try:
             yield from self._queue.submit_many(documents, replace=replace, durable=durable, due=due)
         except AlreadyThere as error:
-            self._refused += error.docids
+            self.refused += error.docids
 
     def _note(self, one: Submitted, message: str) -> None:
         self._entered.append(one)
@@ -130,7 +130,7 @@ class Intake:
         self._journal.flush_if_due(time.monotonic())
 
     def _rename(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> list[Source]:
-        """Rename files in; those that take a copy after all."""
+        """Rename files in; return those that take a copy after all."""
         if self._terms.durable:
             self._sync(sources, parents)
         across = []
@@ -144,7 +144,7 @@ class Intake:
                 else:
                     parent.rename_new(name, final, target)
             except FileExistsError:
-                self._refused.append(source.docid)
+                self.refused.append(source.docid)
                 continue
             except OSError as error:
                 # A bind mount is another file system to a rename, though not by its number.
@@ -159,7 +159,7 @@ class Intake:
         return across
 
     def _sync(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> None:
-        """Their contents, before they have names in the queue."""
+        """Sync the contents of files before they have names in the queue."""
         if len(sources) >= SYNC_ALL_FROM:
             self._queue.directory.sync_all()
             return
@@ -169,7 +169,7 @@ class Intake:
 
 
 def _can_rename(path: str, device: int) -> bool:
-    """Whether a rename within this file system takes the file, leaving nothing of it elsewhere."""
+    """Return whether a rename within this file system takes the file and leaves nothing of it."""
     found = os.lstat(path)
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_dev == device
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import confirm, opened, warn_of
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues, Yes, confirm, opened, warn_of
 from queuedriver.cli.naming import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.cli.words import Argument, Option
@@ -19,7 +19,7 @@ from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
-from queuedriver.operating.operations import Rescue, Result, Unjudged
+from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue
 
 # The states of documents that nobody has claimed.
@@ -28,8 +28,6 @@ _FAILED = 1
 _MISSING = 66
 _LATER = 75
 
-_Queue = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
-_Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
 _Docids = Annotated[
     list[str] | None,
     Argument(
@@ -37,18 +35,16 @@ _Docids = Annotated[
         help="The documents, or globs; names of files will do. -: those on stdin, one a line.",
     ),
 ]
-_Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
-_Json = Annotated[bool, Option("--json", help="Print what came of each.")]
 
 
 def retry(
-    queue: _Queue,
+    queue: QueuePath,
     docid: _Docids = None,
     everything: Annotated[
         bool, Option("--all", help="All that were discarded or have failed; needs --yes.")
     ] = False,
-    yes: _Yes = False,
-    as_json: _Json = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> int:
     """Let documents be tried again, as if they never had been.
 
@@ -74,7 +70,7 @@ def retry(
 
 
 def discard(
-    queue: _Queue,
+    queue: QueuePath,
     docid: _Docids = None,
     state: Annotated[
         Literal["ready", "failed", "later"] | None,
@@ -84,8 +80,8 @@ def discard(
     reason: Annotated[
         str, Option(metavar="TEXT", help="What their reports are to say.")
     ] = "discarded by an operator",
-    yes: _Yes = False,
-    as_json: _Json = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> int:
     """Discard waiting documents.
 
@@ -113,7 +109,7 @@ def discard(
 
 @contextlib.contextmanager
 def noting(queue: Queue) -> Iterator[Journal]:
-    """Where what is done is noted; if it cannot be, that is said."""
+    """Open the journal in which what is done is noted; say so when it could not be."""
     with operations.journal_of(queue) as journal:
         yield journal
     if journal.unnoted:
@@ -140,7 +136,7 @@ def report_refusals(results: Sequence[Result]) -> int:
 # Control files
 
 
-def pause(queue: _Queues) -> None:
+def pause(queue: Queues) -> None:
     """Let the drivers of a queue claim nothing new.
 
     They finish the documents at hand, and wait until `resume`.
@@ -148,12 +144,12 @@ def pause(queue: _Queues) -> None:
     _control(queue, {names.PAUSE: True})
 
 
-def resume(queue: _Queues) -> None:
+def resume(queue: Queues) -> None:
     """Undo `pause` and `quit`."""
     _control(queue, {names.PAUSE: False, names.QUIT: False})
 
 
-def quit(queue: _Queues) -> None:
+def quit(queue: Queues) -> None:
     """Let the drivers of a queue leave, after the documents at hand.
 
     Until `resume`, drivers that are started leave at once.
@@ -161,7 +157,7 @@ def quit(queue: _Queues) -> None:
     _control(queue, {names.QUIT: True})
 
 
-def close(queue: _Queues) -> None:
+def close(queue: Queues) -> None:
     """Say that nothing more will be submitted to a queue.
 
     Its drivers leave when it is empty, and close the queues that it feeds. `reopen` undoes it. To
@@ -170,7 +166,7 @@ def close(queue: _Queues) -> None:
     _control(queue, {names.DONE: True})
 
 
-def reopen(queue: _Queues) -> None:
+def reopen(queue: Queues) -> None:
     """Undo `close`."""
     _control(queue, {names.DONE: False})
 
@@ -190,12 +186,12 @@ def _control(paths: Sequence[str], wanted: dict[str, bool]) -> None:
 
 
 def recover(
-    queue: _Queue,
+    queue: QueuePath,
     lease: Annotated[
         float | None,
         Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print what was recovered.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Finish or take back what dead drivers left.
 
@@ -206,13 +202,8 @@ def recover(
 
     Exit code 75: there are claims of which nobody can say yet.
     """
-    with (
-        opened(queue) as found,
-        noting(found) as journal,
-        contextlib.closing(Rescue(found, journal, lease)) as rescue,
-    ):
-        events = rescue.recover()
-        unjudged = [one for one in rescue.unjudged() if not one.stirs]
+    with opened(queue) as found, noting(found) as journal:
+        events, unjudged = operations.recover(found, journal, lease)
     if as_json:
         _print_recovered(found, events, unjudged)
     else:

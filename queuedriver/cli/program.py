@@ -14,12 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
-from queuedriver.errors import QueueError, is_trouble, leads_nowhere
+from queuedriver.errors import QueueError, exit_code_of
 
-_NOT_FOUND = 66
 _BUG = 70
-_TROUBLE = 74
-_NOT_PERMITTED = 77
 _CONFIG = 78
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -44,6 +41,9 @@ class Program(NamedTuple):
     commands: Mapping[str, Command]
     help: str
     exit_codes: str
+    # Another program, and which of its commands people look for here.
+    other: str = ""
+    elsewhere: frozenset[str] = frozenset()
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
@@ -80,7 +80,7 @@ class Program(NamedTuple):
 
     @property
     def completing(self) -> bool:
-        """Whether a shell asks how a line may go on."""
+        """Return whether a shell asks how a line may go on."""
         return f"_{self.name.upper()}_COMPLETE" in os.environ
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -102,7 +102,7 @@ class Program(NamedTuple):
 
 
 def _ended_by(error: OSError) -> int:
-    """An exit code for what the operating system said, in words of its own."""
+    """Say what the operating system said, and return the exit code."""
     if isinstance(error, BrokenPipeError):
         # `queuedriver list … | head` is no mishap.
         _forget_output()
@@ -113,26 +113,20 @@ def _ended_by(error: OSError) -> int:
 def explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error that is being handled and ends a command, and its exit code;
     what nobody foresaw is a bug of ours, and its traceback is kept."""
-    if isinstance(error, QueueError):
-        return str(error), error.exit_code
-    if isinstance(error, OSError):
-        if is_trouble(error):
-            return describe(error), _TROUBLE
-        if isinstance(error, PermissionError):
-            return describe(error), _NOT_PERMITTED
-        if leads_nowhere(error):
-            return describe(error), _NOT_FOUND
+    code = exit_code_of(error)
+    if code is not None:
+        return describe(error) if isinstance(error, OSError) else str(error), code
     return _save_bug(), _BUG
 
 
 def describe(error: OSError) -> str:
-    """What the operating system said, without its number."""
+    """Return what the operating system said, without its number."""
     where = f": {os.fsdecode(error.filename)}" if error.filename else ""
     return f"{error.strerror}{where}" if error.strerror else str(error)
 
 
 def say(message: str) -> None:
-    """One message of the command's; nothing in it can steer a terminal."""
+    """Print one message to stderr; nothing in it can steer a terminal."""
     from queuedriver.cli.render import escape
 
     try:

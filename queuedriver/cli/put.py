@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import lines_of, opened, warn_of
+from queuedriver.cli.arguments import AsJson, QueuePath, lines_of, opened, warn_of
 from queuedriver.cli.intake import Intake, Source, Terms
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
@@ -19,7 +19,7 @@ _SOME_FAILED = 1
 
 
 def put(
-    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")],
+    queue: QueuePath,
     files: Annotated[
         list[str] | None,
         Argument(metavar="[FILE]...", help="What to submit; - is stdin, and needs --docid."),
@@ -50,7 +50,7 @@ def put(
     durable: Annotated[
         bool, Option(help="Make them survive a power cut before this returns.")
     ] = True,
-    as_json: Annotated[bool, Option("--json", help="Print what entered.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Submit files to a queue.
 
@@ -60,7 +60,6 @@ def put(
     What waits already is never overwritten: such files are named at the end (exit code 73), and
     the others are in.
     """
-    due = None if after is None else time.time() + after
     listed = [] if files_from is None else lines_of(files_from, b"\0" if null else b"\n")
     if null and files_from is None:
         raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
@@ -75,10 +74,25 @@ def put(
             if missing := _complaint_about(queue):
                 say(missing)
             return bad[0].exit_code
+    terms = Terms(replace, durable, None if after is None else time.time() + after)
+    return _submit(queue, sources, len(bad), terms, move, reopen, as_json)
+
+
+def _submit(
+    queue: str,
+    sources: Sequence[Source],
+    bad: int,
+    terms: Terms,
+    move: bool,
+    reopen: bool,
+    as_json: bool,
+) -> int:
+    """Submit what is well, say what did not enter, and return the exit code."""
+    wanted = len(sources) + bad
     with opened(queue) as into:
         into.check_open(reopen)
         warn_of(into)
-        intake = Intake(into, Terms(replace, durable, due))
+        intake = Intake(into, terms)
         try:
             if sources and sources[0].path == _STDIN:
                 intake.read(sources[0].docid)
@@ -87,15 +101,15 @@ def put(
             else:
                 intake.copy(sources)
         except OSError:
-            intake.say_how_many(len(sources))
+            intake.say_how_many(wanted)
             raise
         finally:
             intake.close()
             if as_json:
                 intake.print_json()
-        code = intake.exit_code(len(sources))
-    if bad:
-        intake.say_how_many(len(sources) + len(bad))
+        code = intake.report_refusals()
+    if bad or intake.refused:
+        intake.say_how_many(wanted)
     return code or (_SOME_FAILED if bad else 0)
 
 
@@ -145,7 +159,7 @@ def _complaint_about(queue: str) -> str:
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """NotFound, NotPermitted or BadArgument for what cannot be submitted."""
+    """Raise NotFound, NotPermitted or BadArgument for what cannot be submitted."""
     shown = repr(os.fspath(path))
     try:
         mode = os.stat(path).st_mode

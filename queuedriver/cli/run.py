@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked, warn_of
+from queuedriver.cli.arguments import AsJson, Quiet, checked, warn_of
 from queuedriver.cli.words import Argument, Option, Row, row
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.errors import BadArgument
@@ -57,8 +57,8 @@ def run(
     server: Annotated[
         str | None, Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
     ] = None,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Print what happened at the end.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     **driving: Annotated[Any, _DRIVING],
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
@@ -70,6 +70,7 @@ def run(
       TERM, INT   finish the document at hand, for at most --grace, and leave;
                   a second one: give it back uncounted, at once
       HUP         the same, to be started anew
+      USR1        nothing
       USR2        write the stacks of all threads to stderr
 
     \b
@@ -84,10 +85,6 @@ def run(
       77  not permitted          78  this can never work: see the message
     """
     options = checked(Options(**driving))
-    if not quiet:
-        for path in inputs:
-            with Queue.open(path) as queue:
-                warn_of(queue)
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()
@@ -115,6 +112,10 @@ def _print_json(driver: Driver, left: Left) -> None:
 
 def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
     """Run a driver, and tell a terminal how it goes."""
+    if not quiet:
+        for path in inputs:
+            with Queue.open(path) as queue:
+                warn_of(queue)
     narrator: Any = nullcontext()
     if not quiet and sys.stderr is not None and sys.stderr.isatty():
         from queuedriver.cli.progress import Narrator
@@ -131,7 +132,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
 
 
 def summary(left: Left) -> str:
-    """What a driver did, in one line."""
+    """Return what a driver did, in one line."""
     done = format_count(left.counters.documents, "document")
     words = [f"{left.word}: {left.why}; {done} done"]
     if left.counters.failed:
@@ -142,7 +143,7 @@ def summary(left: Left) -> str:
 
 
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:
-    """The one processor that was named. Only its module is imported."""
+    """Return the one processor that was named. Only its module is imported."""
     if sum(one is not None for one in (call, command, server)) != 1:
         raise BadArgument("say what is to be done: one of --call, --command and --server")
     if call is not None:

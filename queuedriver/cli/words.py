@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """TIME or SIZE, where a number is written with a unit."""
+        """Return TIME or SIZE, where a number is written with a unit."""
         return self.metavar if self.kind in (int, float) and self.metavar in _UNITS else ""
 
 

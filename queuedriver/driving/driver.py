@@ -19,17 +19,16 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.hands import Hands
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.turn import Turn
 from queuedriver.driving.wake import Waker
 from queuedriver.errors import QueueError
@@ -114,14 +113,16 @@ class Driver:
             mint = names.Mint(crew.driver, crew.salt)
             _mints.add(mint)
             hands = Hands(mint, held, self._tally)
-            turn = Turn(self.processor, limits, hands, beats, options.batch)
             pressure = BackPressure(
                 options, crew.targets, observer, lambda: max(lane.sharers for lane in crew.lanes)
             )
+            turn = Turn(self.processor, limits, hands, beats, options.batch, pressure)
             loop = Loop(crew.lanes, turn, limits, pressure, waker, self._tally, options)
             return self._drive(crew, loop, limits, waker, beats)
 
-    def _drive(self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Beats) -> Left:
+    def _drive(
+        self, crew: Crew, loop: Loop, limits: Limits, waker: Waker, beats: Heartbeat
+    ) -> Left:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()

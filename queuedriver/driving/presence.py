@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from io import FileIO
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
@@ -27,8 +27,9 @@ def register(
     dump: FileIO | None = None,
     *,
     broker: bool = False,
-) -> Beats:
+) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `assemble`, so that nobody else does."""
+    network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
     registration = Registration(
         id=crew.driver,
         salt=crew.salt,
@@ -40,10 +41,9 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
+        network=network,
         batch=options.batch,
     )
-    network = any(is_network(filesystem_type(lane.queue.path)) for lane in crew.lanes)
-    interval = NETWORK_BEAT if network else BEAT
     directories = [lane.drivers for lane in crew.lanes]
 
     def look() -> None:
@@ -52,7 +52,7 @@ def register(
             limits.leave("quit", QUIT_FILE)
 
     durable = any(lane.handoff.settings.durable for lane in crew.lanes)
-    beats = Beats(registration, directories, report, interval, look, durable)
+    beats = Heartbeat(registration, directories, report, look, durable)
     beats.start()
     return beats
 
@@ -73,7 +73,7 @@ def forget_ended(lanes: Sequence[Lane]) -> None:
             lane.recoverer.forget_ended()
 
 
-def say_goodbye(crew: Crew, beats: Beats, end: Quit) -> None:
+def say_goodbye(crew: Crew, beats: Heartbeat, end: Quit) -> None:
     """The last word, so that nobody takes our absence for a crash; on a file system that is not
     well, it has to be noticed without."""
     with contextlib.suppress(OSError):

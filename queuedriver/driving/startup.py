@@ -16,14 +16,7 @@ from filelock import FileLock, Timeout
 
 from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Registration,
-    draw_salt,
-    host_id,
-    read_registration,
-)
+from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.output_id import note, strangers
@@ -114,7 +107,7 @@ def assemble(
                     options.await_writing,
                 )
                 opened.callback(lane.close)
-                past += _bury(lane, driver, observer)
+                past += _bury(lane, driver)
             lanes.append(lane)
         others = [target.directory for target in targets] + ([archive] if archive else [])
         for queue in queues:
@@ -169,16 +162,9 @@ def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> 
 
 
 def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
-    """Who alive goes by this id, as far as the observer knows. Asked by name: a listing may be one
-    from before it registered."""
-    directory = queue.inside(DRIVERS)
-    if directory is None:
-        return None
-    try:
-        found = read_registration(directory, driver)
-    finally:
-        directory.close()
-    return found if found and found.id == driver and observer.judge(found) == "alive" else None
+    """Return what the living driver of this id says of itself, or None when there is none."""
+    owner = queue.driver(driver, observer)
+    return owner.registration if owner is not None and owner.alive else None
 
 
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
@@ -201,11 +187,10 @@ def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) 
 
 
 def free_id(queues: Sequence[Queue], observer: Observer) -> str:
-    """The first id of this host that nobody alive has in any of these queues."""
-    registered = (one for queue in queues for one in queue.registrations())
-    held = {one.id for one in registered if observer.judge(one) == "alive"}
+    """Return the first id of this host that nobody alive has in any of these queues."""
     host = host_id()
-    return next(f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held)
+    ids = (f"{host}-{slot}" for slot in range(1, _MAX_SLOTS))
+    return next(one for one in ids if not any(_holder(queue, one, observer) for queue in queues))
 
 
 def _settings(
@@ -234,11 +219,8 @@ def _agree(
     if have == settings:
         return
     if have is not None:
-        others = [
-            one.id
-            for one in queue.registrations()
-            if one.id != driver and observer.judge(one) == "alive"
-        ]
+        known = queue.drivers(observer).values()
+        others = [one.id for one in known if one.alive and one.id != driver]
         if others:
             raise ConfigError(_difference(queue, have, settings, f"driver {others[0]} runs with"))
         if queue.listing(0).claimed:
@@ -267,11 +249,11 @@ def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
     return f"{queue.path}: {who} {words}; all drivers of a queue must agree: use the same options"
 
 
-def _bury(lane: Lane, driver: str, observer: Observer) -> tuple[str, ...]:
+def _bury(lane: Lane, driver: str) -> tuple[str, ...]:
     """Recover what the last life of this id left, while its registration still tells of it."""
-    last = read_registration(lane.drivers, driver)
-    if last is None or last.id != driver:
+    owner = lane.recoverer.roster.named(driver)
+    if owner is None or (last := owner.registration) is None:
         return ()
-    if observer.judge(last) != "left":
+    if owner.verdict != "left":
         lane.recoverer.recover()
     return (last.salt, *last.past)

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands, Job
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.outputs import Outputs
 from queuedriver.claims.picking import Candidate
+from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.processors.base import BatchProcessor, Processor
@@ -18,13 +19,20 @@ class Turn:
     """What a driver does with the items it gets to try."""
 
     def __init__(
-        self, processor: Processor, limits: Limits, hands: Hands, beats: Beats, batch: int
+        self,
+        processor: Processor,
+        limits: Limits,
+        hands: Hands,
+        beats: Heartbeat,
+        batch: int,
+        pressure: BackPressure,
     ) -> None:
         self._processor = processor
         self._limits = limits
         self._hands = hands
         self._beats = beats
         self._batch = batch
+        self._pressure = pressure
 
     @property
     def published(self) -> int:
@@ -85,7 +93,7 @@ class Turn:
         jobs: list[Job] = []
         # What failed before is tried alone, lest it take others along; in a batch all the same,
         # because that is what the processor expects.
-        size = 1 if first.attempt else self._batch
+        size = 1 if first.attempt else self._size()
         candidate: Candidate | None = first
         try:
             while candidate is first or (candidate is not None and not candidate.attempt):
@@ -106,6 +114,10 @@ class Turn:
             for job in jobs:
                 self._hands.put_down(job)
         return candidate
+
+    def _size(self) -> int:
+        """How many documents a batch may have: an output that is nearly full takes fewer."""
+        return int(max(1, min(self._batch, self._pressure.room(self.published))))
 
     def _process_batch(self, lane: Lane, jobs: Sequence[Job]) -> None:
         self._hands.tally.began(jobs[0].claim.docid, len(jobs))

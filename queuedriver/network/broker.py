@@ -17,18 +17,18 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.claims.hands import Hands
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.claims.picking import Candidate
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Left, is_waiting
 from queuedriver.driving.limits import QUIT_FILE, Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble, free_id
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import QueueError
 from queuedriver.format import names
@@ -101,7 +101,7 @@ class Broker:
             at_end.callback(transport.close)
             observer = Observer()
             crews: list[Crew] = []
-            beats: list[Beats] = []
+            beats: list[Heartbeat] = []
             try:
                 self._assemble(crews, beats, observer, limits)
                 loop = self._loop_over(crews, transport, observer, limits)
@@ -111,7 +111,7 @@ class Broker:
             return self._drive(crews, beats, loop, limits)
 
     def _assemble(
-        self, crews: list[Crew], beats: list[Beats], observer: Observer, limits: Limits
+        self, crews: list[Crew], beats: list[Heartbeat], observer: Observer, limits: Limits
     ) -> None:
         """Open, agree and register for every service: one driver, in one life, of them all."""
         salt = draw_salt()
@@ -179,7 +179,7 @@ class Broker:
     def _drive(
         self,
         crews: Sequence[Crew],
-        beats: Sequence[Beats],
+        beats: Sequence[Heartbeat],
         loop: "BrokerLoop",
         limits: Limits,
     ) -> Left:
@@ -211,7 +211,7 @@ class Broker:
             code = 1
         return Left(end.word, end.why, code, self._tally.counters())
 
-    def _farewell(self, crews: Sequence[Crew], beats: Sequence[Beats], end: Quit) -> None:
+    def _farewell(self, crews: Sequence[Crew], beats: Sequence[Heartbeat], end: Quit) -> None:
         for crew, beat in itertools.zip_longest(crews, beats):
             if beat is None:
                 # It could not even register.
@@ -246,8 +246,9 @@ class OtherBrokers:
         now = time.monotonic()
         if now - self._asked_at >= _WHO_LIVES:
             self._asked_at = now
-            found = self._lane.recoverer.registrations()
-            self._living = {one.id for one, verdict in found if verdict == "alive" and one.broker}
+            roster = self._lane.recoverer.roster
+            roster.refresh()
+            self._living = {one.id for one in roster.alive if one.is_broker}
         return broker in self._living
 
 

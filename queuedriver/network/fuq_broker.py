@@ -22,11 +22,11 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Left, is_waiting
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format import names
@@ -163,11 +163,8 @@ class FuqBroker:
         """Where jobs are; without those that never counted, if nobody else may be at them."""
         lane = crew.lanes[0]
         jobs = lane.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
-        others = [
-            one.id
-            for one in lane.queue.registrations()
-            if one.id != crew.driver and one.broker and observer.judge(one) == "alive"
-        ]
+        known = lane.queue.drivers(observer).values()
+        others = [one for one in known if one.alive and one.is_broker and one.id != crew.driver]
         fuq_jobs.sweep(jobs, lane.queue.directory, alone=not others)
         # So that an output queue is not done while there are jobs, though their files have left.
         jobs.remove(names.DONE)

@@ -13,12 +13,12 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.handoff import Handoff
-from queuedriver.claims.liveness import DRIVERS, LEASE, Observer, Registration, draw_salt, whose
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.setbacks import Setbacks
@@ -135,7 +135,7 @@ def _not_waiting(name: str, item: names.Item) -> Result:
         case "ready":
             return Result(docid, "nothing to do", f"{docid!r} waits already")
         case "failed_twice":
-            why = f"{docid!r} was given up by another program, and its contents are gone: {name}"
+            why = f"{docid!r} was discarded by another program, and its contents are gone: {name}"
             return Result(docid, "refused", why)
         case "writing":
             return Result(docid, "refused", f"{docid!r} is being written")
@@ -160,7 +160,7 @@ def _attempts_of(queue: Queue) -> Iterator[Attempts]:
 def discard(
     queue: Queue, docids: Collection[str], states: Collection[str], reason: str, journal: Journal
 ) -> list[Result]:
-    """Set waiting documents aside: those named, and all in one of the states."""
+    """Discard waiting documents: those named, and all in one of the states."""
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
     for docid in set(queue.discarded()) & came.keys():
         came[docid] = Result(docid, "nothing to do", f"{docid!r} is discarded already")
@@ -194,88 +194,48 @@ def discard(
 
 
 class Unjudged(NamedTuple):
-    """A claim of whom nobody here can say yet whether they are alive."""
+    """A claim of which nobody here can say yet whether its driver is alive."""
 
     docid: str
     name: str
     driver: str
     # Empty when the driver never registered.
     host: str
-    # Whether it has shown life since we look.
-    stirs: bool
 
 
-class Rescue:
-    """Recovers one queue on an operator's behalf; `lease` overrides how long silence is life, and
-    `observer` has watched the drivers for some time."""
+class Recovered(NamedTuple):
+    """What became of the claims of dead drivers, and which claims may be a dead driver's."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        journal: Journal,
-        lease: float | None = None,
-        observer: Observer | None = None,
-    ) -> None:
-        self._queue = queue
-        self._journal = journal
-        self._lease = lease
-        self._observer = observer or Observer(lease=lease)
-        self._drivers = queue.private.subdirectory(DRIVERS, create=True)
-        self._handoff = handoff_of(queue)
-        self._recoverer = Recoverer(
-            queue.directory,
-            self._drivers,
-            self._handoff,
-            Setbacks(self._handoff, queue.name, journal.host, journal),
-            journal,
-            self._observer,
-        )
-        # What each claimer showed when first seen.
-        self._first: dict[str, object] = {}
+    events: list[Event]
+    unjudged: list[Unjudged]
 
-    def close(self) -> None:
-        for directory in (*self._handoff.directories(), self._drivers):
-            directory.close()
 
-    def recover(self) -> list[Event]:
-        """Deal with whatever is certain now; what became of it."""
-        before = len(self._journal.pending)
-        self._recoverer.recover()
-        return list(self._journal.pending[before:])
+def recover(
+    queue: Queue,
+    journal: Journal,
+    lease: float | None = None,
+    observer: Observer | None = None,
+) -> Recovered:
+    """Finish or take back what dead drivers left, as far as it is certain now.
 
-    def unjudged(self) -> list[Unjudged]:
-        """Claims that may be a dead driver's, for all that is known here."""
-        known = {one.id: (one, verdict) for one, verdict in self._recoverer.registrations()}
-        me = self._observer.me
-        found = []
-        for name, item in self._queue.items():
-            if item.state not in ("working", "written"):
-                continue
-            token = names.parse_token(item.token)
-            registration, _ = whose(token, known)
-            if registration is not None:
-                them = registration.identity
-                if (them.boot, them.namespace) == (me.boot, me.namespace):
-                    continue
-            shown = self._shown(name, registration)
-            if shown is None:
-                continue
-            stirs = self._first.setdefault(item.token, shown) != shown
-            host = registration.identity.host if registration else ""
-            found.append(Unjudged(item.docid, name, token.driver, host, stirs))
-        return found
+    `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
+    have watched them for some time.
+    """
+    before = len(journal.pending)
+    with closing(queue.private.subdirectory(DRIVERS, create=True)) as drivers, ExitStack() as end:
+        handoff = handoff_of(queue)
+        for directory in handoff.directories():
+            end.callback(directory.close)
+        setbacks = Setbacks(handoff, queue.name, journal.host, journal)
+        observer = observer or Observer(lease=lease)
+        recoverer = Recoverer(queue.directory, drivers, handoff, setbacks, journal, observer)
+        recoverer.recover()
+        return Recovered(journal.pending[before:], list(_unjudged(queue, recoverer.roster)))
 
-    def patience(self) -> float:
-        """After how long every silent driver is known to be dead."""
-        if self._lease is not None:
-            return self._lease
-        return max([LEASE, *(one.lease for one, _ in self._recoverer.registrations())])
 
-    def _shown(self, name: str, registration: Registration | None) -> object:
-        """What changes while a claimer is alive; None when its claim is gone."""
-        if registration is not None:
-            return registration.beat
-        try:
-            return self._queue.directory.status(name).mtime_ns
-        except FileNotFoundError:
-            return None
+def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
+    for name, item in queue.items():
+        if item.state in (names.WORKING, names.WRITTEN):
+            owner = roster.owner(names.parse_token(item.token))
+            if not owner.here and queue.directory.present(name):
+                yield Unjudged(item.docid, name, owner.id, owner.host)

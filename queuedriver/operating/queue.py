@@ -8,10 +8,17 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
-from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
+from queuedriver.claims.liveness import (
+    DRIVERS,
+    Observer,
+    Owner,
+    Registration,
+    Roster,
+    read_registrations,
+)
 from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
@@ -33,6 +40,10 @@ INCOMING = "incoming"
 JOURNAL = "journal"
 # A claim made for an operator's command, not by a driver.
 OPERATOR = "operator"
+
+_DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
+_FEEDS = os.path.join(names.PRIVATE, FEEDS)
+_Found = TypeVar("_Found")
 
 
 class Controls(NamedTuple):
@@ -89,6 +100,14 @@ class Queue:
             except FileNotFoundError:
                 return None
 
+    def _read(self, path: str, read: Callable[[Directory], _Found], default: _Found) -> _Found:
+        """Read from a directory of the queue; return `default` where nobody has made it."""
+        directory = self._open_part(path)
+        if directory is None:
+            return default
+        with contextlib.closing(directory):
+            return read(directory)
+
     def close(self) -> None:
         for directory in (self._incoming, self._private, self.directory):
             if directory is not None:
@@ -116,8 +135,10 @@ class Queue:
 
         A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
         """
-        self.check_open(reopen)
-        return Submission(self.directory, self.incoming, replace, durable, due).one(docid, content)
+        (submitted,) = self.submit_many(
+            [(docid, content)], replace=replace, durable=durable, reopen=reopen, due=due
+        )
+        return submitted
 
     def submit_many(
         self,
@@ -170,7 +191,7 @@ class Queue:
         return [(name, item) for name, item in self.items() if item.docid == docid]
 
     def discarded(self) -> list[str]:
-        """The docids that were given up."""
+        """Return the docids that were discarded."""
         return sorted(self.each_discarded())
 
     def each_discarded(self) -> Iterator[str]:
@@ -211,24 +232,26 @@ class Queue:
             yield found
 
     def settings(self) -> settings.Settings | None:
-        """What its drivers agreed on; None before the first of them."""
-        private = self.inside()
-        if private is None:
-            return None
-        try:
-            return settings.load(private, self.path)
-        finally:
-            private.close()
+        """Read what its drivers agreed on; return None before the first of them."""
+        return self._read(names.PRIVATE, lambda private: settings.load(private, self.path), None)
 
     def registrations(self) -> list[Registration]:
-        """The drivers that registered here, alive or not."""
-        directory = self.inside(DRIVERS)
-        if directory is None:
-            return []
-        try:
-            return read_registrations(directory)
-        finally:
-            directory.close()
+        """Read what the drivers that registered here say of themselves, alive or not."""
+        return self._read(_DRIVERS, lambda drivers: list(read_registrations(drivers)), [])
+
+    def drivers(self, observer: Observer) -> dict[str, Owner]:
+        """Return the drivers that registered here by their ids, judged alive or not."""
+
+        def read(drivers: Directory) -> dict[str, Owner]:
+            roster = Roster(drivers, observer)
+            roster.refresh()
+            return roster.owners
+
+        return self._read(_DRIVERS, read, {})
+
+    def driver(self, driver: str, observer: Observer) -> Owner | None:
+        """Return one of them, read by its name; None when it never registered."""
+        return self._read(_DRIVERS, lambda found: Roster(found, observer).named(driver), None)
 
     # Control
 
@@ -254,25 +277,16 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        directory = self.private.subdirectory(FEEDS, create=True)
-        try:
+        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
             note_feed(directory, self.path, source)
-        finally:
-            directory.close()
 
     def feeds(self) -> list[str]:
         """The absolute paths of the queues that feed this one."""
         return [path for path in self._feeds() if path is not None]
 
     def _feeds(self) -> list[str | None]:
-        """The same, and None for each note that cannot be read."""
-        directory = self.inside(FEEDS)
-        if directory is None:
-            return []
-        try:
-            return read_feeds(directory, self.path)
-        finally:
-            directory.close()
+        """Return those, and None for each note that cannot be read."""
+        return self._read(_FEEDS, lambda feeds: read_feeds(feeds, self.path), [])
 
     def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
         """Closed, and without any item: by two listings, for one alone may miss what is renamed."""

@@ -5,13 +5,13 @@ Only looks: nothing is created, and a queue on a read-only file system is as rea
 
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Observer, Registration, Verdict, whose
+from queuedriver.claims.liveness import Observer, Owner, owner_of
 from queuedriver.claims.picking import Counts
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
@@ -20,12 +20,13 @@ from queuedriver.operating.queue import Queue
 # So many claims, and files that are no items, are told of one by one.
 _MOST_CLAIMS = 10_000
 _MOST_FOREIGN = 10
-# One word for a driver that is not there.
-_GONE = {"left": "stopped", "dead": "dead", "rebooted": "dead", "lost": "lost"}
-_WHY_GONE = {
-    "dead": "its process ended by itself",
-    "rebooted": "its host went down",
-    "lost": "it has shown no life for its lease",
+# A word for a driver that is not alive, and why, where it said nothing itself.
+_GONE = {
+    "left": ("stopped", ""),
+    "dead": ("dead", "its process ended by itself"),
+    "rebooted": ("dead", "its host went down"),
+    "lost": ("lost", "it has shown no life for its lease"),
+    "unknown": ("unknown", "it never registered here"),
 }
 
 
@@ -44,57 +45,59 @@ class Foreign(msgspec.Struct, frozen=True):
     why: str
 
 
-class DriverView(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver as far as it can be known from here. `registered` is false of one that only its
-    claims tell of; such a driver's process and verdict are unknown."""
+class DriverView(Owner, frozen=True, kw_only=True):
+    """A driver, what it does and what it has in hand."""
 
-    id: str
-    state: str
+    state: str = "unknown"
     why: str = ""
-    registered: bool = True
-    alive: bool = True
-    verdict: str = "alive"
-    host: str = ""
-    pid: int = 0
-    processor: str = ""
-    started_at: float = 0.0
-    beat_at: float = 0.0
     at_hand: tuple[AtHand, ...] = ()
-    counters: Counters = Counters()
-    rate: float = 0.0
     # Bytes; None when its process is not on this host.
     memory: int | None = None
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """One queue at one moment."""
 
     queue: str
     at: float
-    paused: bool
-    quit: bool
-    done: bool
+    paused: bool = False
+    quit: bool = False
+    done: bool = False
     counts: Counts
     # Some of the files that are no items.
-    foreign: tuple[Foreign, ...]
-    drivers: tuple[DriverView, ...]
-    # Documents per second over the last minute, all living drivers together.
-    rate: float
-    # Seconds for what waits, at that rate; None when it does not move.
-    eta: float | None
-    feeds: tuple[str, ...]
-    settings: Settings | None
+    foreign: tuple[Foreign, ...] = ()
+    # Everybody who registered, and everybody who has a claim; by id.
+    drivers: tuple[DriverView, ...] = ()
+    feeds: tuple[str, ...] = ()
+    settings: Settings | None = None
     # Why the settings could not be read.
     trouble: str = ""
 
+    @property
+    def living(self) -> list[DriverView]:
+        return [one for one in self.drivers if one.alive]
 
-def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> Overview:
+    @property
+    def rate(self) -> float:
+        """Documents per second over the last minute, all living drivers together."""
+        return sum(one.rate for one in self.living)
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds for what waits, at that rate; None when it does not move."""
+        return self.counts.waiting / self.rate if self.rate else None
+
+    def holder(self, token: names.Token) -> DriverView:
+        """Return the driver that has a claim."""
+        owner = owner_of(token, {one.id: one for one in self.drivers})
+        return owner if isinstance(owner, DriverView) else DriverView(id=owner.id)
+
+
+def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> QueueView:
     """Look at a queue once."""
     now = time.time() if now is None else now
-    observer = observer or Observer()
     counts, claims, strange = _count(queue, now)
-    known = {one.id: (one, observer.judge(one)) for one in queue.registrations()}
-    drivers = tuple(see_drivers(claims, known, observer, now))
+    drivers = _drivers(claims, queue.drivers(observer or Observer()))
     foreign, directories = _foreign(queue, strange)
     counts.foreign -= directories
     counts.discarded = sum(1 for _ in queue.each_discarded())
@@ -104,8 +107,7 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
     except ConfigError as error:
         trouble = str(error)
     controls = queue.controls()
-    rate = sum(one.rate for one in drivers if one.alive)
-    return Overview(
+    return QueueView(
         queue=queue.path,
         at=now,
         paused=controls.paused,
@@ -113,9 +115,7 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
         done=controls.done,
         counts=counts,
         foreign=foreign,
-        drivers=drivers,
-        rate=rate,
-        eta=counts.waiting / rate if rate else None,
+        drivers=tuple(sorted(drivers, key=lambda one: one.id)),
         feeds=tuple(queue.feeds()),
         settings=settings,
         trouble=trouble,
@@ -139,7 +139,7 @@ def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item
 
 
 def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int]:
-    """The foreign files of these names, and how many are directories."""
+    """Return the foreign files of these names, and how many of them are directories."""
     found = []
     directories = 0
     for name in strange:
@@ -155,82 +155,41 @@ def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int
     return tuple(found), directories
 
 
-def see_drivers(
-    claimed: Iterable[tuple[str, names.Item]],
-    known: Mapping[str, tuple[Registration, Verdict]],
-    observer: Observer,
-    now: float,
-) -> list[DriverView]:
-    """Everybody who registered, and everybody whose claims are there; by id."""
-    at_hand: dict[str, list[AtHand]] = {}
-    strangers: dict[str, list[AtHand]] = {}
+def _drivers(
+    claimed: Sequence[tuple[str, names.Item]], registered: dict[str, Owner]
+) -> Iterator[DriverView]:
+    at_hand: dict[tuple[str, bool], list[AtHand]] = {}
     for _, item in claimed:
         token = names.parse_token(item.token)
-        registration, _ = whose(token, known)
-        by = strangers if registration is None else at_hand
+        known = owner_of(token, registered).registration is not None
         one = AtHand(item.docid, item.state, token.claimed_at)
-        by.setdefault(token.driver, []).append(one)
-    views = [
-        _see(one, verdict, tuple(at_hand.get(one.id, ())), observer, now)
-        for one, verdict in known.values()
-    ]
-    views += [
-        DriverView(
-            id=driver,
-            state="unknown",
-            why="it never registered here",
-            registered=False,
-            alive=False,
-            verdict="unknown",
-            at_hand=tuple(documents),
-        )
-        for driver, documents in strangers.items()
-    ]
-    return sorted(views, key=lambda view: view.id)
+        at_hand.setdefault((token.driver, known), []).append(one)
+    for driver, owner in registered.items():
+        yield _driver(owner, tuple(at_hand.pop((driver, True), ())))
+    for (driver, _), claims in at_hand.items():
+        yield _driver(Owner(id=driver), tuple(claims))
 
 
-def _see(
-    registration: Registration,
-    verdict: Verdict,
-    at_hand: tuple[AtHand, ...],
-    observer: Observer,
-    now: float,
-) -> DriverView:
-    alive = verdict == "alive"
-    them = registration.identity
-    here = (them.boot, them.namespace) == (observer.me.boot, observer.me.namespace)
-    state, why = registration.state, registration.why
-    if not alive:
-        state = _GONE[verdict]
-        why = registration.last_why or _WHY_GONE.get(verdict, "")
-    elif not here and now - registration.beat_at > registration.lease:
-        # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
-        state, why = "silent", "the clocks say that its lease is over"
-    elif (state := state_now(registration, at_work=bool(at_hand))) == "busy":
-        why = ""
-    return DriverView(
-        id=registration.id,
-        state=state,
-        why=why,
-        alive=alive,
-        verdict=verdict,
-        host=them.host,
-        pid=them.pid,
-        processor=registration.processor,
-        started_at=registration.started_at,
-        beat_at=registration.beat_at,
-        at_hand=at_hand,
-        counters=registration.counters,
-        rate=registration.rate if alive else 0.0,
-        memory=_memory(them.pid) if alive and here else None,
-    )
-
-
-def state_now(registration: Registration, *, at_work: bool) -> str:
-    """A driver registers its state every few seconds; its claims are newer."""
-    if at_work and registration.state in ("starting", "ready"):
-        return "busy"
-    return registration.state
+def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
+    registration = owner.registration
+    memory = None
+    if registration is None:
+        state, why = _GONE["unknown"]
+    elif not owner.alive:
+        state, why = _GONE[owner.verdict]
+        why = registration.last_why or why
+    else:
+        state, why = registration.state, registration.why
+        if owner.here:
+            memory = _memory(registration.identity.pid)
+        if owner.silent:
+            # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
+            state, why = "silent", "the clocks say that its lease is over"
+        elif state == "busy" or (at_hand and state in ("starting", "ready")):
+            # It registers its state every few seconds; its claims are newer.
+            state, why = "busy", ""
+    known = msgspec.structs.asdict(owner)
+    return DriverView(**known, state=state, why=why, at_hand=at_hand, memory=memory)
 
 
 def _memory(pid: int) -> int | None:

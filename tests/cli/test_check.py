@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.queues import call, drive, driver, kill, listed, stuck_driver, submit, tree, wait_for
+from tests.cli.queues import call, drive, driver, kill, listed, stuck_driver, submit, tree
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -129,7 +130,7 @@ def test_drivers_at_work_break_no_rule(tmp_path: Path, capsys: Capsys) -> None:
             running.enter_context(driver(queue, output, f"h-{number}", "--drain"))
             for number in (1, 2)
         ]
-        wait_for(lambda: listed(output))
+        until(lambda: listed(output))
         for number in count():
             # Stopped amid whatever it was about to do, but not for ever.
             drivers[0].send_signal(signal.SIGCONT if number % 4 else signal.SIGSTOP)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver import __version__, errors
-from queuedriver.cli import COMMANDS
+from queuedriver.cli import COMMANDS, PROGRAM
 from tests.cli.processes import ENVIRON, QUEUEDRIVER, command, ended, start
-from tests.cli.queues import PATIENCE, call, listed, wait_for
+from tests.cli.queues import PATIENCE, call, listed
+from tests.waiting import until
+from watchdogd.cli import PROGRAM as WATCHDOGD
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -73,6 +75,16 @@ def test_unknown_command_is_told_what_it_may_have_meant(capsys: Capsys) -> None:
     assert called.err == (
         "queuedriver: No such command 'stauts'. Did you mean 'status'?; see queuedriver --help\n"
     )
+
+
+def test_a_command_of_the_other_program_is_told_where_it_is(capsys: Capsys) -> None:
+    called = call(capsys, "trace", "letter")
+    assert (called.code, called.err) == (
+        2,
+        "queuedriver: trace is a command of watchdogd; see watchdogd trace --help\n",
+    )
+    assert PROGRAM.elsewhere <= WATCHDOGD.commands.keys()
+    assert WATCHDOGD.elsewhere <= COMMANDS.keys()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +254,7 @@ def test_ctrl_c_has_code_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b"half")
     process.stdin.flush()
-    wait_for(lambda: listed(tmp_path / ".queuedriver/incoming"))
+    until(lambda: listed(tmp_path / ".queuedriver/incoming"))
     process.send_signal(signal.SIGINT)
     assert ended(process) == (130, "", "")
     assert listed(tmp_path / ".queuedriver/incoming") == []

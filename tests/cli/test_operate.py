@@ -30,8 +30,8 @@ from tests.cli.queues import (
     listed,
     stuck_driver,
     submit,
-    wait_for,
 )
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 Cli = Callable[..., Called]
@@ -382,10 +382,10 @@ def test_a_driver_pauses_resumes_and_leaves_as_it_is_told(
     submit(queue, "a")
     process = start("run", queue, "--to", tmp_path / "out", "--command", "cat", "--id", "x")
     try:
-        wait_for(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
+        until(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
         assert items(queue) == ["PAUSE", "a.ready"]
         assert cli("resume", queue).code == 0
-        wait_for(lambda: "a.ready" in listed(tmp_path / "out"))
+        until(lambda: "a.ready" in listed(tmp_path / "out"))
         assert cli("quit", queue).code == 0
         called = ended(process)
     finally:

@@ -20,7 +20,8 @@ from tests.cli.processes import (
     submitted,
     unprivileged,
 )
-from tests.cli.queues import PATIENCE, call, listed, submit, tree, wait_for
+from tests.cli.queues import PATIENCE, call, listed, submit, tree
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -475,7 +476,7 @@ def test_a_submitter_that_is_killed_leaves_nothing_that_a_driver_would_see(queue
     assert process.stdin is not None
     process.stdin.write(b"x" * 100_000)
     process.stdin.flush()
-    wait_for(lambda: listed(queue / ".queuedriver/incoming"))
+    until(lambda: listed(queue / ".queuedriver/incoming"))
     process.send_signal(signal.SIGKILL)
     assert ended(process).code == -signal.SIGKILL
     assert items(queue) == []

@@ -63,7 +63,7 @@ def test_each_state_is_counted(tmp_path: Path, capsys: Capsys) -> None:
     }
     shown = call(capsys, "status", queue).out
     assert "ready 1   failed 2   working 1   discarded 2   later 2 (1 due, next at " in shown
-    assert "given up by the original program 1" in shown
+    assert "discarded by the original program 1" in shown
 
 
 def test_looking_creates_nothing(tmp_path: Path, capsys: Capsys) -> None:

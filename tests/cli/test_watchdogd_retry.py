@@ -29,11 +29,6 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def waiting(file: Path, queue: str) -> list[str]:
     return [name for name in listed(file.parent / "queues" / queue) if name.endswith(".ready")]
 
@@ -56,7 +51,9 @@ def test_documents_are_found_by_a_glob_and_without_their_extension(
 ) -> None:
     assert watch("retry", "bad") == (0, "", "")
     assert waiting(file, "values") == ["bad.xml.ready"]
-    assert watch("retry", "bad?") == (0, "", "")
+    assert watch("retry", "bad?").code == 2
+    assert waiting(file, "input") == []
+    assert watch("retry", "bad?", "--yes") == (0, "", "")
     assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]
     assert watch("retry", "ba*.pdf").code == 66
 

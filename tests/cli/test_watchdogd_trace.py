@@ -16,16 +16,6 @@ TO_XML = "{docid}.xml.ready"
 TO_HTML = "{stem}.html"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
-
-
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def queue(file: Path, name: str) -> Path:
     return file.parent / "queues" / name
 

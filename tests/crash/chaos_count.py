@@ -17,7 +17,7 @@ from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.format import names
 from queuedriver.format.event import describe
 from queuedriver.format.records import Report
-from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 

@@ -24,7 +24,7 @@ from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
 from queuedriver.format.records import Record, encode_report
-from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown

@@ -3,7 +3,6 @@
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,12 +15,6 @@ from tests.drivers import Does, Site
 from tests.processors import ignore, misbehave, peek, shout
 
 SECRET = b"not for everybody"
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 # No documents

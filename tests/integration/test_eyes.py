@@ -19,6 +19,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.disks import Disk
+from tests.waiting import until_ended
 from watchdogd import control
 from watchdogd.lookout import ARGV, SILENCE, Lookout
 from watchdogd.process import spawn_for_helper
@@ -438,7 +439,7 @@ def test_eyes_that_stand_still_are_lost_and_others_see(watch: Watch) -> None:
     os.kill(pid, signal.SIGSTOP)
     await_state(pid, "T")
     watch.lookout.abandon()
-    await_end(pid)
+    until_ended(pid)
     watch.open(made=watch.pipeline.queues)
     watch.start().until(well, "seen by others")
 
@@ -457,10 +458,6 @@ def await_state(pid: int, state: str) -> None:
     while state_of(pid) != state:
         assert time.monotonic() < ends_at, f"process {pid} is {state_of(pid)}, not {state}"
         time.sleep(0.005)
-
-
-def await_end(pid: int) -> None:
-    await_state(pid, "Z")
 
 
 # The end
@@ -511,7 +508,7 @@ def test_eyes_do_not_outlive_a_watchdog_that_is_killed(watch: Watch) -> None:
     assert ran.returncode == -signal.SIGKILL
     pid, holder = map(int, ran.stdout.split())
     try:
-        await_end(pid)
+        until_ended(pid)
     finally:
         os.kill(holder, signal.SIGKILL)
 

@@ -12,13 +12,14 @@ import pytest
 
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command
-from tests.drivers import PATIENCE, until
+from tests.drivers import PATIENCE
 from tests.testbed.fuse_ground import Options
 from tests.testbed.fuse_mount import Faulty
 from tests.testbed.fuse_rules import Rule
 from tests.testbed.fuse_scene import TEXT, Scene
 from tests.testbed.fuse_scene import scene as make_scene
 from tests.testbed.fuse_wire import Valid
+from tests.waiting import until
 from tests.watchdogs import Yard
 
 # What a client says that does not know what became of a rename; and a server that is asked anew for

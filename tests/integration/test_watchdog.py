@@ -7,20 +7,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 ONE = 'name = "one"\ncall = "stages:obey"'
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with Yard(tmp_path) as yard:
-        yield yard
 
 
 def working(yard: Yard, driver: str = "one-1") -> int:
@@ -32,6 +26,7 @@ def working(yard: Yard, driver: str = "one-1") -> int:
 # Pipelines
 
 
+@pytest.mark.quick
 def test_chain_takes_every_document_through_and_ends(yard: Yard) -> None:
     yard.write(
         'name = "one"\ncall = "stages:shout"',

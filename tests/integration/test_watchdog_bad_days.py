@@ -5,23 +5,15 @@ import os
 import shutil
 import signal
 import textwrap
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests.disks import Disk, Silent
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 ONE = 'name = "one"\ncall = "stages:obey"'
 TWO = 'name = "two"\ncall = "stages:obey"'
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with Yard(tmp_path) as yard:
-        yield yard
 
 
 def place(yard: Yard, directory: Path) -> None:

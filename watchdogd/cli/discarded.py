@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-import msgspec
-
-from queuedriver.cli.listing import DISCARDED, HEAD, Entry, entries, line
+from queuedriver.cli.listing import DISCARDED, HEAD, line
+from queuedriver.cli.listing import as_json as place_as_json
 from queuedriver.cli.render import paint_for, write, write_json_line
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import NotFound
+from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.queue import Queue
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose, stage_named
 
@@ -30,16 +30,16 @@ def discarded(
     """
     chosen = choose(pipeline)
     now = time.time()
-    for index, (name, queue, entry) in enumerate(_entries(chosen, stage or [])):
+    for index, (name, queue, place) in enumerate(_places(chosen, stage or [])):
         if as_json:
-            write_json_line({"stage": name, "queue": queue, **msgspec.to_builtins(entry)})
+            write_json_line({"stage": name, "queue": queue, **place_as_json(place)})
             continue
         if not index:
             write(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
-        write(_STAGE.format(name, line(entry, now)))
+        write(_STAGE.format(name, line(place, now)))
 
 
-def _entries(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Entry]]:
+def _places(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Place]]:
     stages = [stage_named(chosen, name) for name in only] or chosen.pipeline.stages
     for stage in stages:
         for name in stage.inputs:
@@ -49,5 +49,5 @@ def _entries(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Entry]
                 # Nothing has made the queue yet.
                 continue
             with queue:
-                for entry in entries(queue, (DISCARDED,)):
-                    yield stage.name, name, entry
+                for place in list_places(queue, (DISCARDED,)):
+                    yield stage.name, name, place

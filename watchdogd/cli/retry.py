@@ -1,10 +1,11 @@
 """`retry`: let what was discarded be tried again, wherever in the pipeline that was."""
 
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
 from queuedriver.cli.arguments import confirm, opened
-from queuedriver.cli.naming import is_meant, matching, meant
+from queuedriver.cli.naming import by_glob, is_meant, matching, meant
 from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
 from queuedriver.cli.words import Argument, Option
@@ -46,7 +47,7 @@ def retry(
     stages = (stage,) if stage is not None else chosen.pipeline.stages
     docids = words[1:] if stage is not None else words
     if docids:
-        found = _retry(chosen, stages, meant(docids), stage)
+        found = _retry(chosen, stages, meant(docids), stage, yes)
     else:
         found = _retry_all(chosen, stages, stage, yes)
     code = report_refusals([result for _, result in found])
@@ -61,12 +62,16 @@ def _queues(chosen: Chosen, stages: Sequence[Stage]) -> list[str]:
 
 
 def _retry(
-    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None
+    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None, yes: bool
 ) -> list[tuple[str, Result]]:
-    """Those named, in whichever of the queues they are."""
+    """Retry those named, in whichever of the queues they are."""
     best: dict[str, tuple[str, Result]] = {}
-    for path in _queues(chosen, stages):
-        for result in _retry_in(path, docids):
+    named = {path: _named_in(path, docids) for path in _queues(chosen, stages)}
+    every = [docid for there in named.values() for docid in there]
+    if every and by_glob(docids, every):
+        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
+    for path, there in named.items():
+        for result in _retry_in(path, there):
             before = best.get(result.docid)
             if before is None or _RANK.index(result.came) < _RANK.index(before[1].came):
                 best[result.docid] = (path, result)
@@ -84,16 +89,20 @@ def _stages(chosen: Chosen, word: str) -> str:
     return ", ".join(nearest_first(word, [one.name for one in chosen.pipeline.stages]))
 
 
-def _retry_in(path: str, docids: list[str]) -> list[Result]:
-    """Those of them that are in a queue."""
-    try:
-        with opened(path) as queue, noting(queue) as journal:
-            known = dict.fromkeys((*queue.discarded(), *(one.docid for _, one in queue.items())))
-            there = [docid for docid in matching(docids, known) if docid in known]
-            return operations.retry(queue, there, journal)
-    except NotFound:
-        # Nothing has made the queue yet.
+def _named_in(path: str, docids: list[str]) -> list[str]:
+    """Return the documents of a queue that were named; none where nothing has made it yet."""
+    if not os.path.exists(path):
         return []
+    with opened(path) as queue:
+        known = dict.fromkeys((*queue.discarded(), *(one.docid for _, one in queue.items())))
+    return [docid for docid in matching(docids, known) if docid in known]
+
+
+def _retry_in(path: str, docids: list[str]) -> list[Result]:
+    if not docids:
+        return []
+    with opened(path) as queue, noting(queue) as journal:
+        return operations.retry(queue, docids, journal)
 
 
 def _retry_all(

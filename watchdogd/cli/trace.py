@@ -10,14 +10,13 @@ import msgspec
 from queuedriver.cli.naming import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
+from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
-from queuedriver.operating import why as whys
-from queuedriver.operating.document_view import docid_of
+from queuedriver.operating.document_view import docid_of, explain
 from queuedriver.operating.queue import Queue
-from queuedriver.operating.reasons import facts
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose
 from watchdogd.cli.gathering import read_controls
@@ -93,19 +92,16 @@ def with_waits(stop: Stop) -> Iterator[tuple[Event, float]]:
 
 def reason_of(stop: Stop, chosen: Chosen, paused: bool) -> str:
     """Why it is where it is: the queue's own words, but for what a watchdog is asked about."""
-    known = facts(stop.dossier)
-    waiting = known.state in ("ready", "failed") or (
-        known.state == "later" and known.due <= known.now
-    )
-    if not waiting:
-        return whys.explain(known)
-    if paused or known.paused:
+    seen = stop.document
+    if not seen.waits:
+        return explain(seen)
+    if paused or seen.around.paused:
         return f"paused: nothing is claimed before {_resume(stop, chosen, paused)}"
-    if not known.quit and not any(one.verdict == "alive" for one in known.drivers):
+    if not seen.around.quit and not seen.around.living:
         if chosen.hosts.alive:
             return "no driver of its stage is alive; see " + chosen.command("status")
         return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return whys.explain(known)
+    return explain(seen)
 
 
 def _resume(stop: Stop, chosen: Chosen, paused: bool) -> str:
@@ -117,7 +113,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
     places = [
         f"in stage {stop.stage}{_called(stop, found)}: {reason}"
         for stop, reason in zip(found.stops, reasons, strict=True)
-        if stop.dossier.places
+        if stop.document.places
     ]
     places += [f"through, in {end.queue}: {_ending(end)}" for end in found.ends]
     if not places:
@@ -127,7 +123,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
 
 
 def _called(stop: Stop, found: Route) -> str:
-    return "" if stop.dossier.docid == found.docid else f" as {stop.dossier.docid}"
+    return "" if stop.document.docid == found.docid else f" as {stop.document.docid}"
 
 
 def _ending(end: End) -> str:
@@ -143,9 +139,9 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
             {
                 "stage": stop.stage,
                 "queue": stop.queue,
-                "docid": stop.dossier.docid,
+                "docid": stop.document.docid,
                 "arrived_at": stop.arrived_at or None,
-                "places": msgspec.to_builtins(stop.dossier.places),
+                "places": [place_as_json(place) for place in stop.document.places],
                 "events": msgspec.to_builtins(stop.events),
                 "why": reason,
             }
@@ -158,7 +154,7 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
 
 def _confess(found: Route) -> None:
     """What of the journals could not be read, so that nobody takes silence for a fact."""
-    for path in sorted({path for stop in found.stops for path in stop.dossier.journal.unreadable}):
+    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
         say(f"{path} could not be read")
-    if skipped := max((stop.dossier.journal.skipped for stop in found.stops), default=0):
+    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
         say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from queuedriver.claims.picking import Counts
-from queuedriver.operating.queue_view import DriverView, Overview
+from queuedriver.operating.queue_view import DriverView, QueueView
 from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost
 from watchdogd.cli.seen import Facts, SeenDriver, SeenStage, SeenWatchdog, View
@@ -96,7 +96,7 @@ def _drivers(facts: Facts) -> Iterable[SeenDriver]:
             yield _registered(view, stage, name, host_name, kept=False)
 
 
-def _views(stage: Stage, queues: Mapping[str, Overview]) -> Iterable[DriverView]:
+def _views(stage: Stage, queues: Mapping[str, QueueView]) -> Iterable[DriverView]:
     for queue in stage.inputs:
         if queue in queues:
             yield from queues[queue].drivers
@@ -135,7 +135,7 @@ def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: boo
         pid=view.pid if view.alive else 0,
         document=view.at_hand[0].docid if view.at_hand else "",
         since=since,
-        started_at=view.started_at,
+        started_at=view.registration.started_at if view.registration is not None else 0.0,
         documents=counters.documents,
         failed=counters.failed,
         discarded=counters.discarded,
@@ -196,7 +196,7 @@ def _unfinished(counts: Counts) -> int:
 def _state(
     stage: Stage,
     facts: Facts,
-    queues: Sequence[Overview],
+    queues: Sequence[QueueView],
     reports: Sequence[StageReport],
     finished: bool,
 ) -> tuple[str, str]:
@@ -215,7 +215,7 @@ def _state(
 
 
 def _unkept_rate(
-    stage: Stage, queues: Mapping[str, Overview], drivers: Sequence[SeenDriver]
+    stage: Stage, queues: Mapping[str, QueueView], drivers: Sequence[SeenDriver]
 ) -> float:
     """Of the drivers that no watchdog counts. One may drive several queues of its stage."""
     unkept = {one.id for one in drivers if not one.kept}

@@ -326,9 +326,9 @@ def test_a_newer_output_replaces_an_older_where_that_was_chosen(bench: "Bench") 
 @pytest.mark.parametrize(
     ("publish", "final", "second"),
     [
-        ("{docid}.xml.ready", "doc.xml.ready", "doc.xml~{}.ready"),
-        ("{docid}.xml", "doc.xml", "doc.xml~{}"),
-        ("{stem}.txt", "doc.txt", "doc.txt~{}"),
+        ("{docid}.xml.ready", "doc.xml.ready", "doc~{}.xml.ready"),
+        ("{docid}.xml", "doc.xml", "doc~{}.xml"),
+        ("{stem}.txt", "doc.txt", "doc~{}.txt"),
     ],
 )
 def test_outputs_are_published_as_the_template_says(

@@ -14,7 +14,7 @@ from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory, Room
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, PermanentError, TryLater
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
@@ -182,3 +182,10 @@ def test_claim_that_was_taken_back_is_revoked_and_publishes_nothing(pair: Pair) 
     assert (pair.states(), pair.bench.ls("out")) == ({"doc": "ready"}, [])
     pair.hands.end_by(job, Released("leaving"))
     assert pair.states() == {"doc": "ready"}
+
+
+def test_memory_that_the_driver_took_for_others_is_not_told_of_a_document(pair: Pair) -> None:
+    pair.hands.set_back(pair.claim(), PermanentError("never"))
+    report = pair.lane.queue.report("doc")
+    assert report is not None
+    assert report.failure.peak_memory is None

@@ -288,6 +288,7 @@ def test_what_is_postponed_is_offered_with_the_new_when_it_is_due() -> None:
     assert picker.counts.next_due == int(FUTURE, 16)
 
 
+@pytest.mark.slow
 def test_memory_does_not_depend_on_how_much_waits() -> None:
     peaks = []
     for number in (2 * BLOCK, 20 * BLOCK):

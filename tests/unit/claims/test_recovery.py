@@ -15,9 +15,10 @@ import pytest
 
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Handoff
-from queuedriver.claims.leftovers import SWEEP_EVERY, WEEK
+from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.claims.liveness import (
     CRASHED,
+    EXPIRY,
     LEASE,
     Identity,
     Observer,
@@ -35,7 +36,7 @@ from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Plan
 from queuedriver.format.settings import Settings
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -602,14 +603,32 @@ def test_a_driver_that_was_given_up_wrongly_and_dies_later_is_swept_again(
     assert bench.ls("out") == []
 
 
-@pytest.mark.parametrize(("age", "kept"), [(WEEK - 60, True), (WEEK + 60, False)])
-def test_a_dead_registration_is_kept_for_a_week(
+@pytest.mark.parametrize(("age", "kept"), [(EXPIRY - 60, True), (EXPIRY + 60, False)])
+def test_a_dead_registration_is_kept_for_a_day(
     bench: "Bench", nobody: Identity, age: float, kept: bool
 ) -> None:
     site = Site(bench)
     site.register(nobody, beat_at=NOW - age)
     site.recoverer.recover()
     assert (bench.root / "in/.queuedriver/drivers/gone.json").exists() is kept
+
+
+def test_registrations_of_hosts_that_vanished_are_removed_by_the_first_who_starts(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    drivers = bench.root / "in/.queuedriver/drivers"
+    for number in range(20):
+        site.register(elsewhere(nobody), f"gone-{number}", beat_at=NOW - 2 * EXPIRY)
+        os.utime(drivers / f"gone-{number}.json", (NOW - 2 * EXPIRY,) * 2)
+    bench.put(f"out/doc.{token('gone-3')}.writing")
+    # The one that starts says that it is there; it does not wait for the lease of the others.
+    site.register(identify(os.getpid()), "d", salt="5a17")
+    os.utime(drivers, (NOW, NOW))
+    site.recoverer.recover()
+    # What was still of one of them is looked after first, and its registration remains for that.
+    assert bench.ls("in/.queuedriver/drivers") == ["d.json", "gone-3.json"]
+    assert bench.ls("out") == []
 
 
 # Children

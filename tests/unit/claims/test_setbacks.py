@@ -16,7 +16,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Report
 from queuedriver.format.settings import Settings
-from queuedriver.operating.chronicle import read_history
+from queuedriver.operating.history import read_history
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

@@ -12,15 +12,16 @@ import pytest
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.hands import Hands
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
 from queuedriver.claims.outputs import Output
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.turn import Turn
 from queuedriver.errors import NotFound, PermanentError, TryLater
 from queuedriver.format import names
@@ -63,13 +64,14 @@ class Bank:
         owner = Owner("d", "5a17", "alpha", set())
         self.lane = Lane(queue, (bench.target(),), Settings(), owner, observer)
         registration = Registration(id="d", salt="5a17", identity=observer.me, started_at=0.0)
-        beats = Beats(registration, [self.lane.drivers], lambda: ("busy", "", Counters()))
+        beats = Heartbeat(registration, [self.lane.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
         self.tally = Tally()
         mint = names.Mint("d", "5a17")
         processor = CallProcessor(function)
         hands = Hands(mint, owner.held, self.tally)
-        self.turn = Turn(processor, self.limits, hands, beats, batch)
+        pressure = BackPressure(Options(), [], observer, lambda: 1)
+        self.turn = Turn(processor, self.limits, hands, beats, batch, pressure)
         self.held = owner.held
 
     def work(self, docid: str = "doc") -> None:
