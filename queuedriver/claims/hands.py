@@ -17,7 +17,7 @@ from queuedriver.claims.outcomes import Doubted, Failed, Postponed, Setback, fro
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.claims.picking import Candidate
 from queuedriver.claims.setbacks import Fate
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, is_trouble
 from queuedriver.format import names
 

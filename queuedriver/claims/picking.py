@@ -242,6 +242,7 @@ class Picker:
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
         self._lost, self._now = 0, now
+        began_at = time.monotonic()
         if self._blocks is None:
             self._pass, self._again = Pass(), False
             self._blocks = self._fair() if self._order == "fair" else self._sorted()
@@ -250,6 +251,9 @@ class Picker:
         except OSError:
             self.restart()
             raise
+        # For how long these names are a choice: the longer it took to list and to deal them.
+        took = time.monotonic() - began_at
+        self._stale_at = now + took + max(_FRESH, _WORTH * took)
         if not self._waiting:
             self._blocks = None
             self.counts = self._pass
@@ -275,15 +279,8 @@ class Picker:
     def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
         """Read the directory block by block."""
         with self._directory.scan() as entries:
-            began_at = time.monotonic()
             while block := list(islice(entries, BLOCK)):
-                self._keep(time.monotonic() - began_at)
                 yield block
-                began_at = time.monotonic()
-
-    def _keep(self, took: float) -> None:
-        """Note for how long names are a choice that took so many seconds to list."""
-        self._stale_at = self._now + took + max(_FRESH, _WORTH * took)
 
     def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:
         """Count a block; return which of its names to try, the first one last."""
@@ -389,7 +386,6 @@ class Picker:
 
     def _first(self) -> list[str]:
         """List the queue; return the first in order of those whose turn it is."""
-        began_at = time.monotonic()
         before, self._pass = self._pass, Pass()
         self._pass.got, self._pass.refused = before.got, before.refused
         found = heapq.nsmallest(
@@ -401,7 +397,6 @@ class Picker:
                 if bool(item.attempt) is self._again
             ),
         )
-        self._keep(time.monotonic() - began_at)
         return [one[-1] for one in found]
 
     def _age(self, name: str) -> int:

@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from queuedriver.claims.handoff import Claim, Handoff, move_aside
+from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
 from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.setbacks import Setbacks
@@ -38,9 +39,6 @@ from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
-
-# How long an orphan is kept for whoever may still want to publish it.
-KEEP = 7 * 86400.0
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
 # another user's in a sticky directory ends in.
@@ -107,6 +105,8 @@ class Recoverer:
         # Until when nobody here looks again for what each dead driver left. That is done twice: an
         # old listing may not show an output that was there, and nobody would come back to it.
         self._swept: dict[tuple[str, str], float] = {}
+        # Who starts has swept.
+        self._sweep_at = clock() + SWEEP_EVERY
         # Claims of drivers that did not register: the observer knows since when each stands still.
         self._watched: set[str] = set()
         # Claims of the dead that nobody here can recover, as of the latest recovery: whoever waits
@@ -149,7 +149,17 @@ class Recoverer:
         self._clean_up(dead)
         if listed:
             self.forget_ended()
+            self._sweep_now_and_then()
         return recovered
+
+    def _sweep_now_and_then(self) -> None:
+        """A driver may run for months, and whoever waits for its outputs to end waits for what it
+        left late."""
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + SWEEP_EVERY
+            handoff = self._handoff
+            others = [target.directory for target in handoff.targets]
+            sweep(self._queue, [*others, *([handoff.archive] if handoff.archive else [])])
 
     def _recover_claims(
         self,

@@ -24,12 +24,11 @@ from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.turn import Turn
 from queuedriver.driving.wake import Waker
 from queuedriver.errors import QueueError

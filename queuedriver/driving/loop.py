@@ -16,8 +16,9 @@ from queuedriver.claims.lane import Lane
 from queuedriver.claims.picking import Candidate
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.plan import NAPS, WORK, Block, Quit, Seen, Wait, plan
-from queuedriver.driving.tally import Recycling, Tally
+from queuedriver.driving.live_status import Tally
+from queuedriver.driving.plan import WORK, Block, Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.options import Options
@@ -202,7 +203,7 @@ class Loop:
             self._say("blocked" if blocked else "ready", decision.why)
         self._limits.idle()
         self._settle_down()
-        rested = self._idle_turns >= NAPS
+        rested = is_time_to_watch(self._idle_turns, self._waker.loaded)
         if rested and not (blocked or self._watching or self._trouble):
             self._watching = True
             self._waker.arm()

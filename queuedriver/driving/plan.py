@@ -16,6 +16,9 @@ HINTED_LOOK = 1.0
 # After work, so many naps until the inputs are watched, or polled: to start watching and to stop
 # costs some hundred short documents, and in a chain at work the next ones come by themselves.
 NAPS = 5
+# The first time the package that watches has to be imported, which takes as long as thousands of
+# short documents: not before 0.17 s without any.
+NAPS_BEFORE_LOADING = 9
 SHORTEST_NAP = 0.0005
 SHORTEST_POLL = 0.01
 # A look at a full output counts hundreds of items.
@@ -117,6 +120,11 @@ def plan(seen: Seen) -> Decision:
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
+
+
+def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
+    """Whether inputs that were empty for so many turns should be watched, rather than polled."""
+    return idle_turns >= (NAPS if loaded else NAPS_BEFORE_LOADING)
 
 
 def _blocked(seen: Seen) -> Decision:

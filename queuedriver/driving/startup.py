@@ -15,9 +15,9 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from queuedriver.claims.lane import Lane, Owner
+from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.sweeping import sweep
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.output_id import note, strangers
 from queuedriver.driving.grounds import check_directories, open_targets, our_directories

@@ -24,11 +24,11 @@ from queuedriver.claims.picking import Candidate
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Left, is_waiting
 from queuedriver.driving.limits import QUIT_FILE, Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble, free_id
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import QueueError
 from queuedriver.format import names

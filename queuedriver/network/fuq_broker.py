@@ -22,11 +22,11 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Left, is_waiting
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.presence import cascade, forget_ended, register, say_goodbye
 from queuedriver.driving.startup import Crew, assemble
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format import names

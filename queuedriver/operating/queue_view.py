@@ -11,7 +11,7 @@ import msgspec
 
 from queuedriver.claims.liveness import Observer, Owner, owner_of
 from queuedriver.claims.picking import Counts
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings

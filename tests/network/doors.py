@@ -277,8 +277,7 @@ class Doors(Site):
         for queue in ("in", "out"):
             with Queue.open(self.root / queue) as opened:
                 for one in check(opened):
-                    if one.broken:
-                        yield f"{queue}: {one.rule}: {one.subject}: {one.message}"
+                    yield f"{queue}: {one.rule}: {one.subject}: {one.message}"
 
 
 # What the documents of fuq have run.

@@ -11,8 +11,8 @@ import pytest
 from tests.testbed import power_cuts
 from tests.testbed.lab import Guest, Lab
 
-# For a run: two of each way of journaling; and so many as do harm without `durable`. Each takes
-# a second or two. A campaign has 200.
+# For a run's worth: two of each way of journaling; and so many as do harm without `durable`. Each
+# is a second or two. A campaign has 200.
 DISK_CUTS, GUEST_CUTS = 6, 1
 HARMFUL_CUTS = 9
 SEED = 1

@@ -55,6 +55,11 @@ class Stat(NamedTuple):
     st_mtime_ns: int
     st_uid: int
 
+    @property
+    def st_ctime_ns(self) -> int:
+        """When it was written: that it was renamed is not kept."""
+        return self.st_mtime_ns
+
 
 class Entry:
     """One line of a listing."""

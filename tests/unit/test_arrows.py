@@ -86,7 +86,7 @@ PARTS = {
     "queuedriver.disk.mounts",
     "queuedriver.disk.journal",
     "queuedriver.operating.history",
-    "queuedriver.claims.sweeping",
+    "queuedriver.claims.leftovers",
     "queuedriver.disk.runtime",
     "queuedriver.disk.filesystem",
 }

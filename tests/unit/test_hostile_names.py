@@ -260,7 +260,7 @@ def test_on_a_terminal_there_are_no_escapes_but_our_own(tmp_path: Path, command:
     queue = tmp_path / "in"
     fill(queue, tmp_path / "out")
     with on_terminal(command, queue) as (process, terminal):
-        seen = read_until(terminal, r"DOCUMENT(.*\n){30}" if command == "list" else "given up")
+        seen = read_until(terminal, r"DOCUMENT(.*\n){30}" if command == "list" else "left before")
         process.kill()
     # Of what came after, the end of a line may be cut in two.
     seen = seen.removesuffix("\r")

@@ -14,7 +14,7 @@ from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory, Room
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, PermanentError, TryLater
 from queuedriver.format import names
 from queuedriver.format.settings import Settings

@@ -15,6 +15,7 @@ import pytest
 
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Handoff
+from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
@@ -778,3 +779,18 @@ def test_recovering_an_empty_queue_is_quick_and_changes_nothing(
     assert time.monotonic() - began_at < 5.0
     shutil.rmtree(bench.root / "journal", ignore_errors=True)
     assert bench.ls() == bench.ls("out") == []
+
+
+def test_a_driver_that_runs_for_months_sweeps_what_others_left_now_and_then(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(bench)
+    now = NOW
+    monkeypatch.setattr(site.recoverer, "_clock", lambda: now)
+    scrap = bench.put("in/.aside-4711-0-abcdef12")
+    os.utime(scrap, (0, 0))
+    site.recoverer.recover()
+    assert scrap.exists()
+    now += SWEEP_EVERY
+    site.recoverer.recover()
+    assert not scrap.exists()

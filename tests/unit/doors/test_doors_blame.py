@@ -11,7 +11,7 @@ from queuedriver.claims.hands import Hands
 from queuedriver.claims.lane import Lane, Owner
 from queuedriver.claims.liveness import Observer
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
 from queuedriver.network.dealer import Dealer, Desk

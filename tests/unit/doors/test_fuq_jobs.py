@@ -18,8 +18,8 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.claims.picking import Candidate
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.startup import assemble
-from queuedriver.driving.tally import Tally
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.format.settings import Settings

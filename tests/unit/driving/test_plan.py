@@ -26,6 +26,7 @@ from queuedriver.driving.plan import (
     Seen,
     Wait,
     Work,
+    is_time_to_watch,
     plan,
 )
 
@@ -230,3 +231,15 @@ def test_trouble_is_looked_at_less_and_less_often_but_often_enough() -> None:
     assert waits[0] == SHORTEST_TROUBLE
     assert waits == sorted(waits)
     assert waits[-1] == LONGEST_TROUBLE
+
+
+def test_what_watches_is_loaded_only_for_who_has_been_idle_for_a_while() -> None:
+    idle, turns = 0.0, 0
+    while not is_time_to_watch(turns, loaded=False):
+        decision = plan(Seen(idle_turns=turns))
+        assert isinstance(decision, Wait)
+        idle += decision.seconds
+        turns += 1
+    assert 0.1 < idle < 0.3
+    assert is_time_to_watch(turns, loaded=True)
+    assert is_time_to_watch(NAPS, loaded=True)

@@ -21,7 +21,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.driver import Driver, Left
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.turn import Turn
 from queuedriver.errors import NotFound, PermanentError, TryLater
 from queuedriver.format import names
