@@ -16,7 +16,7 @@ import msgspec
 from queuedriver.claims.attempts import ATTEMPTS, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.leftovers import SCRAPS, Swept
-from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Registration, owner_of
+from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
 from queuedriver.disk.upstreams import FEEDS
@@ -79,9 +79,8 @@ class Look:
         self.files = {part: self._list(part) for part in parts}
         self.settings, self.trouble = self._settings()
         self.known: dict[str, Owner] = {}
-        if DRIVERS not in {os.path.basename(one) for one in self.wrong_types}:
-            private = names.PRIVATE not in self.wrong_types
-            self.known = queue.drivers(observer) if private else {}
+        if not {names.PRIVATE, _path(DRIVERS)} & self.wrong_types.keys():
+            self.known = queue.drivers(observer)
         self.missing: list[str] = []
         self.outputs = list(self._outputs())
         # Claims by their N; outputs that are being written here; the docids of those items of which
@@ -129,17 +128,17 @@ class Look:
         return any(one.alive for one in self.known.values())
 
     def owner(self, token: str) -> Owner:
-        """Return the driver that made a claim."""
+        """Return who made a claim."""
         return owner_of(names.parse_token(token), self.known)
 
     def settled(self, token: str, age: float) -> bool:
-        """Whether nobody can be at work on what belongs to this N any more."""
+        """Tell whether nobody can be at work on what belongs to this N any more."""
         owner = self.owner(token)
         return age > SETTLED if owner.registration is None else not owner.alive
 
-    def beats_ago(self, registration: Registration) -> float:
-        """How long ago a driver showed life, by the clocks."""
-        return self.now - registration.beat_at
+    def beats_ago(self, owner: Owner) -> float:
+        """Return how long ago a driver showed life, by the clocks."""
+        return self.now - (owner.registration.beat_at if owner.registration else 0.0)
 
     def age(self, found: os.stat_result) -> float:
         return self.now - max(found.st_mtime, found.st_ctime)

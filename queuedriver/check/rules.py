@@ -20,9 +20,9 @@ from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.leftovers import WEEK
 from queuedriver.claims.liveness import (
     DRIVERS,
+    EXPIRY,
     Observer,
     Registration,
     draw_salt,
@@ -299,8 +299,7 @@ def _output_missing(look: Look) -> Iterator[tuple[str, str, str]]:
     written = {one.item.token for one in look.outputs} | look.set_aside
     for token, claim in look.claims.items():
         owner = look.owner(token)
-        registration = owner.registration
-        waits = registration is not None and registration.state == "waiting-fs"
+        waits = owner.registration is not None and owner.registration.state == "waiting-fs"
         committed = claim.item.state == names.WRITTEN and owner.alive and waits
         if committed and token not in written and not look.missing:
             message = "committed, and its output is nowhere: bring back the output directory"
@@ -311,14 +310,13 @@ def _output_missing(look: Look) -> Iterator[tuple[str, str, str]]:
 def _dead_claim(look: Look) -> Iterator[tuple[str, str, str]]:
     for token, claim in look.claims.items():
         owner = look.owner(token)
-        registration, verdict = owner.registration, owner.verdict
-        if registration is None or owner.alive:
+        if owner.registration is None or owner.alive:
             continue
-        if look.living and verdict != "lost" and look.beats_ago(registration) <= _RECOVERING:
+        if look.living and owner.verdict != "lost" and look.beats_ago(owner) <= _RECOVERING:
             # A living driver is about to recover it.
             continue
         committed = claim.item.state == names.WRITTEN
-        message = f"claimed by {names.parse_token(token).driver}, which {_GONE[verdict]}"
+        message = f"claimed by {names.parse_token(token).driver}, which {_GONE[owner.verdict]}"
         yield claim.path, message, "publishes and finishes it" if committed else "takes it back"
 
 
@@ -348,12 +346,11 @@ def _stale_claim(look: Look) -> Iterator[tuple[str, str, str]]:
 def _unfinished_output(look: Look) -> Iterator[tuple[str, str, str]]:
     for one in look.outputs:
         owner = look.owner(one.item.token)
-        registration, verdict = owner.registration, owner.verdict
-        if registration is None or owner.alive:
+        if owner.registration is None or owner.alive:
             continue
-        recovering = look.living and look.beats_ago(registration) <= _RECOVERING
+        recovering = look.living and look.beats_ago(owner) <= _RECOVERING
         if not recovering and one.item.token not in look.claims:
-            message = f"an output that {registration.id} did not finish before it {_GONE[verdict]}"
+            message = f"an output that {owner.id} did not finish before it {_GONE[owner.verdict]}"
             yield one.path, message, "moves it to the orphans there"
 
 
@@ -545,10 +542,8 @@ def _damaged_registration(look: Look) -> Iterator[tuple[str, str, str]]:
 def _old_registration(look: Look) -> Iterator[tuple[str, str, str]]:
     busy = {names.parse_token(token).driver for token in look.claims}
     for one in look.known.values():
-        if one.registration is None or one.alive or one.id in busy:
-            continue
-        ago = look.beats_ago(one.registration)
-        if ago > WEEK:
+        ago = look.beats_ago(one)
+        if not one.alive and ago > EXPIRY and one.id not in busy:
             path = f"{names.PRIVATE}/{DRIVERS}/{one.id}.json"
             yield path, f"{one.id} {_GONE[one.verdict]} {format_duration(ago)} ago", "removes it"
 

@@ -58,7 +58,7 @@ class Place:
     def token(self) -> str:
         return self._mint.next(time.time_ns() // 1000)
 
-    def register(self, *, alive: bool = False, beat_ago: float = DAY, **more: object) -> None:
+    def register(self, *, alive: bool = False, beat_ago: float = HOUR, **more: object) -> None:
         """A driver of this host: our own process, or one that is gone."""
         me = Observer().me
         usual: dict[str, object] = {
