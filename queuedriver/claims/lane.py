@@ -1,6 +1,8 @@
 """One input queue as its driver sees it: what to try next, and what to do with a claim."""
 
 import os
+import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 from queuedriver.claims.handoff import Handoff
@@ -20,6 +22,8 @@ from queuedriver.operating.queue import JOURNAL, Controls, Queue
 
 # An empty queue is not listed again sooner while a driver has others to work on.
 _REST = 0.05
+# How often it is looked whether somebody has registered, when races are lost.
+_MEET_EVERY = 0.005
 # Items of other users that are noted, each once.
 _MOST_NOTED = 1000
 
@@ -65,12 +69,12 @@ class Lane:
         found = queue.directory.status()
         self._identity = found.device, found.inode
         # Who is there already, before we register.
-        roster = self.recoverer.roster
-        roster.refresh()
-        self.picker = Picker(
-            queue.directory, order, owner.driver, lambda: [one.id for one in roster.alive]
-        )
+        self.recoverer.roster.refresh()
+        self.picker = Picker(queue.directory, order, owner.driver, self._alive)
         self.controls = Controls()
+        # Who has registered since the registrations were read, and when that was looked at.
+        self._met: set[str] = set()
+        self._met_at = 0.0
         self._await_writing = await_writing
         self._rest_until = 0.0
         # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
@@ -154,6 +158,15 @@ class Lane:
             self.picker.foreign(name)
             return None
         return Candidate(name, item.docid, item.attempt)
+
+    def _alive(self, anew: bool) -> Collection[str]:
+        """Who lives, as far as is known; asked anew, with whoever has registered meanwhile."""
+        now = time.monotonic()
+        if anew and now - self._met_at >= _MEET_EVERY:
+            self._met_at = now
+            listed = {name[:-5] for name in self.drivers.names() if name.endswith(".json")}
+            self._met = listed - self.recoverer.roster.owners.keys()
+        return self._met.union(one.id for one in self.recoverer.roster.alive)
 
     def lost(self) -> None:
         """The last item was somebody else's."""

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -38,12 +38,15 @@ Order = Literal["fair", "age", "name"]
 BLOCK = 4096
 # Names that an exact order keeps.
 _KEEP_SORTED = 256
-# For how long names are a choice, in seconds; at least so many times as long as it took to list
-# them, or a slow file system would be listed all the time.
+# For how long names are a choice, in seconds: our own share, and what others may take as well; at
+# least so many times as long as it took to list them, or a slow file system would be listed all the
+# time.
+_KEEP_OWN = 5.0
 _FRESH = 0.25
 _WORTH = 20
-# So many races lost in a block say that others are at it.
-_MOST_LOST = 4
+# So many races lost say that somebody is there whom we do not know; twice as many, that names are
+# not what they were when they were listed.
+_DOUBT = 2
 # For so many passes, and so many seconds, others' names are left to them while there are some of
 # our own. Then one may have been at a long document for hours, and its share must not starve.
 _PATIENCE = 8
@@ -64,6 +67,7 @@ _GOLDEN = 0.618034
 _SAMPLE = 64
 
 _inode = operator.methodcaller("inode")
+_T = TypeVar("_T")
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -169,7 +173,7 @@ class Picker:
         directory: Directory,
         order: Order = "fair",
         me: str = "",
-        alive: Callable[[], Collection[str]] = tuple,
+        alive: Callable[[bool], Collection[str]] = lambda anew: (),
     ) -> None:
         # What the latest whole pass saw, and how many there were.
         self.counts = Pass()
@@ -177,7 +181,8 @@ class Picker:
         self._directory = directory
         self._order = order
         self._me = me
-        # The drivers known to live; asked at the beginning of a pass, so it is to cost nothing.
+        # The drivers known to live; asked at the beginning of a pass, which is to cost nothing, and
+        # anew when races are lost.
         self._alive = alive
         # When each driver was last known to share the queue, on the monotonic clock.
         self._sharers: dict[str, float] = {}
@@ -185,11 +190,14 @@ class Picker:
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
         self._again = False
-        # The names of the block at hand, the next one last; until when they are a choice, and how
-        # many of them were lost.
+        # The names of the block at hand, the next one last; until when they are a choice, when to
+        # think about that, and how many of them were lost.
         self._waiting: list[str] = []
-        self._stale_at = math.inf
+        self._stale_at = self._look_at = math.inf
         self._lost = 0
+        # By which numbers they were dealt, in the order of the names; none where all are ours.
+        self._numbers: list[int] = []
+        self._dealt = (0, 1)
         # When the block was asked for, on the monotonic clock of whoever asks.
         self._now = 0.0
         # Passes in a row that left others' names to them, and since when.
@@ -205,8 +213,8 @@ class Picker:
         """Return up to `limit` names to try next; none at the end of a pass. What failed before
         comes alone. `now` is on the monotonic clock."""
         waiting = self._waiting
-        if not waiting or now > self._stale_at:
-            waiting = self._next_block(now)
+        if not waiting or now > self._look_at:
+            waiting = self._look_again(now)
         if self._again:
             limit = 1
         given = waiting[: -limit - 1 : -1]
@@ -218,8 +226,8 @@ class Picker:
         """Note that a name was somebody else's: the others may be, too."""
         self._pass.got -= 1
         self._lost += 1
-        if self._lost >= _MOST_LOST:
-            self._stale_at = -math.inf
+        if not self._lost % _DOUBT:
+            self._look_at = -math.inf
 
     def refused(self) -> None:
         """Note that a name may not be claimed by us."""
@@ -239,9 +247,33 @@ class Picker:
         self._blocks = None
         self._waiting = []
 
+    def _look_again(self, now: float) -> list[str]:
+        """Return what is to be tried yet: of the block at hand, if others are now known to whom the
+        rest belongs, or if little was lost; else of the next one."""
+        self._now = now
+        if self._waiting and now <= self._stale_at:
+            self._look_at = self._stale_at
+            if (self._deal_again() or self._lost < 2 * _DOUBT) and self._waiting:
+                return self._waiting
+        return self._next_block(now)
+
+    def _deal_again(self) -> bool:
+        """Leave to others what is theirs; return whether any of them were not known before."""
+        self._meet(anew=True)
+        if not self._numbers or self._share() == self._dealt:
+            return False
+        self._lost, self._dealt = 0, self._share()
+        mine = _deal(*self._dealt)
+        left = list(zip(self._waiting, self._numbers, strict=False))
+        kept = [(name, number) for name, number in left if number % _REMAINDERS in mine]
+        self._pass.left += len(left) - len(kept)
+        self._waiting = [name for name, _ in kept]
+        self._numbers = [number for _, number in kept]
+        return True
+
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
-        self._lost, self._now = 0, now
+        self._lost, self._now, self._numbers = 0, now, []
         began_at = time.monotonic()
         if self._blocks is None:
             self._pass, self._again = Pass(), False
@@ -253,7 +285,8 @@ class Picker:
             raise
         # For how long these names are a choice: the longer it took to list and to deal them.
         took = time.monotonic() - began_at
-        self._stale_at = now + took + max(_FRESH, _WORTH * took)
+        seconds = _KEEP_OWN if self._numbers else _FRESH
+        self._stale_at = self._look_at = now + took + max(seconds, _WORTH * took)
         if not self._waiting:
             self._blocks = None
             self.counts = self._pass
@@ -285,12 +318,12 @@ class Picker:
     def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:
         """Count a block; return which of its names to try, the first one last."""
         seen = self._pass
-        part, of = self._share()
+        part, of = self._dealt = self._share()
         mine = _deal(0, 1) if helping else _deal(part, of)
         number = _numbering(block)
         # No call of ours for each: with many drivers most names are others'.
         waiting = [
-            e.name for e in block if number(e) % _REMAINDERS in mine and e.name.endswith(".ready")
+            e for e in block if number(e) % _REMAINDERS in mine and e.name.endswith(".ready")
         ]
         others = [e for e in block if not e.name.endswith(".ready")]
         seen.ready += len(block) - len(others)
@@ -300,10 +333,13 @@ class Picker:
                 # Everybody's, at the end of the pass.
                 continue
             if number(entry) % _REMAINDERS in mine:
-                waiting.append(entry.name)
+                waiting.append(entry)
             else:
                 seen.left += 1
-        return self._turned(waiting, part / of if helping else 0.0)
+        waiting = self._turned(waiting, part / of if helping else 0.0)
+        if not helping:
+            self._numbers = [number(entry) for entry in waiting]
+        return [entry.name for entry in waiting]
 
     def _look(
         self, entries: Iterable["os.DirEntry[str]"]
@@ -330,8 +366,8 @@ class Picker:
         if token.salt:
             self._sharers[token.driver] = self._now
 
-    def _turned(self, waiting: list[str], start: float) -> list[str]:
-        """Put names in the order in which they are taken off the end, from this part on. Each pass
+    def _turned(self, waiting: list[_T], start: float) -> list[_T]:
+        """Put them in the order in which they are taken off the end, from this part on. Each pass
         begins elsewhere: of a block that is old after one document, only the first is tried."""
         first = int((start + self.passes * _GOLDEN) % 1.0 * len(waiting))
         waiting = waiting[first:] + waiting[:first]
@@ -348,13 +384,16 @@ class Picker:
             for driver, seen_at in self._sharers.items()
             if now - seen_at < _SHARES_FOR
         }
-        self._sharers |= dict.fromkeys((*self._alive(), self._me), now)
+        self._meet(anew=False)
         before = self.counts
         self._patient = self._patient + 1 if before.left else 0
         if self._patient <= 1:
             self._patient_since = now
         lasted = self._patient >= _PATIENCE and now - self._patient_since >= _PATIENT_FOR
         return bool(before.left) and (before.got <= 0 or lasted)
+
+    def _meet(self, anew: bool) -> None:
+        self._sharers |= dict.fromkeys((*self._alive(anew), self._me), self._now)
 
     def _share(self) -> tuple[int, int]:
         """Return which part of how many is ours."""

@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
 @contextmanager
 def journal_of(queue: Queue) -> Iterator[Journal]:
-    """Where the operators of this host note what they did."""
+    """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
     journal = Journal(os.path.join(queue.private.path, JOURNAL), operator(host), host)
     try:
@@ -129,7 +129,7 @@ def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]
 
 
 def _not_waiting(name: str, item: names.Item) -> Result:
-    """What there is to say of an item that is not to be moved."""
+    """Say why an item is not to be moved."""
     docid = item.docid
     match item.state:
         case "ready":

@@ -90,7 +90,7 @@ class Queue:
         return self._private
 
     def inside(self, name: str = "") -> Directory | None:
-        """A directory of `.queuedriver/`, or that itself; None where nobody has made it."""
+        """Open a directory of `.queuedriver/`, or that itself; None where nobody has made it."""
         return self._open_part(os.path.join(names.PRIVATE, name))
 
     def _open_part(self, path: str) -> Directory | None:
@@ -133,7 +133,8 @@ class Queue:
     ) -> Submitted:
         """Place one document in the queue: written aside, made safe, then renamed in.
 
-        A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
+        A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which is no document of
+        the queue: `check --repair` moves it aside.
         """
         (submitted,) = self.submit_many(
             [(docid, content)], replace=replace, durable=durable, reopen=reopen, due=due
@@ -149,7 +150,7 @@ class Queue:
         reopen: bool = False,
         due: float | None = None,
     ) -> Iterator[Submitted]:
-        """The same for many; made safe together, which is far cheaper. Yields as they enter.
+        """Place many, made safe together, which is far cheaper; yield each as it has entered.
 
         One that waits already does not keep the others out: AlreadyThere is raised at the end.
         """
@@ -165,7 +166,7 @@ class Queue:
     _incoming: Directory | None = None
 
     def check_open(self, reopen: bool = False) -> None:
-        """QueueClosed when nothing more was to be submitted here."""
+        """Raise QueueClosed when nothing more was to be submitted here; or reopen the queue."""
         if self.directory.present(names.DONE):
             if not reopen:
                 raise QueueClosed(
@@ -177,17 +178,17 @@ class Queue:
     # Look
 
     def listing(self, now: float) -> Counts:
-        """Counts of every state."""
+        """Count the items in each state."""
         return count(self.directory, now)
 
     def items(self) -> Iterator[tuple[str, names.Item]]:
-        """Every item, as the directory lists them."""
+        """Yield every item, as the directory lists them."""
         for name, item in names.walk(self.directory):
             if item is not None:
                 yield name, item
 
     def find(self, docid: str) -> list[tuple[str, names.Item]]:
-        """The items of one docid; several when it was submitted again meanwhile."""
+        """Return the items of one docid; several when it was submitted again meanwhile."""
         return [(name, item) for name, item in self.items() if item.docid == docid]
 
     def discarded(self) -> list[str]:
@@ -195,7 +196,7 @@ class Queue:
         return sorted(self.each_discarded())
 
     def each_discarded(self) -> Iterator[str]:
-        """The same as a stream."""
+        """Yield the docids that were discarded."""
         directory = self._open_part(names.DISCARDED)
         if directory is None:
             return
@@ -207,7 +208,7 @@ class Queue:
             directory.close()
 
     def report(self, docid: str) -> Report | None:
-        """Why a document was discarded, by its name in `discarded/`."""
+        """Read why a document was discarded, by its name in `discarded/`."""
         with self._reports() as (discarded, attempts):
             if discarded is None or "/" in docid:
                 return None
@@ -223,7 +224,7 @@ class Queue:
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
-        """Where reports are: beside their documents, or still with the attempts."""
+        """Open where reports are: beside their documents, or still with the attempts."""
         with contextlib.ExitStack() as at_end:
             found = self._open_part(names.DISCARDED), self.inside(ATTEMPTS)
             for directory in found:
@@ -281,7 +282,7 @@ class Queue:
             note_feed(directory, self.path, source)
 
     def feeds(self) -> list[str]:
-        """The absolute paths of the queues that feed this one."""
+        """Return the absolute paths of the queues that feed this one."""
         return [path for path in self._feeds() if path is not None]
 
     def _feeds(self) -> list[str | None]:
@@ -289,7 +290,8 @@ class Queue:
         return self._read(_FEEDS, lambda feeds: read_feeds(feeds, self.path), [])
 
     def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
-        """Closed, and without any item: by two listings, for one alone may miss what is renamed."""
+        """Tell whether the queue is closed and without any item: by two listings, for one alone may
+        miss what is renamed."""
         if not self.directory.present(names.DONE):
             return False
         before = self.directory.status().mtime_ns
@@ -318,7 +320,7 @@ class Queue:
 
 @contextlib.contextmanager
 def _explained(path: str, *, part: bool = False) -> Iterator[None]:
-    """What the operating system says of a queue's directory, in words of ours."""
+    """Raise what the operating system says of a queue's directory in words of ours."""
     try:
         yield
     except FileNotFoundError:
@@ -340,7 +342,7 @@ def _explained(path: str, *, part: bool = False) -> Iterator[None]:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """CannotUse for what no settings and no registration, which are JSON, could name."""
+    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
     whole = os.path.abspath(path)
     try:
         whole.encode()

@@ -69,7 +69,7 @@ class Shown:
 
 def picker_of(directory: Directory, me: str = "me", others: Iterable[str] = ()) -> Picker:
     alive = (*others, me)
-    return Picker(directory, "fair", me, lambda: alive)
+    return Picker(directory, "fair", me, lambda anew: alive)
 
 
 def a_pass(
@@ -430,6 +430,25 @@ def test_who_has_nothing_of_its_own_left_helps_until_nothing_is_left(bench: "Ben
     assert a_pass(picker, queue.unlink) == []
     offered = own + a_pass(picker, queue.unlink)
     assert sorted(offered) == sorted(f"{number}.ready" for number in range(100))
+
+
+def test_who_loses_races_to_somebody_new_leaves_the_rest_of_his_share_to_him() -> None:
+    listed = [f"{number}.ready" for number in range(1000)]
+    shown = Shown(lambda: listed, number_in_name)
+    came: list[str] = []
+    directory = cast(Directory, shown)
+    picker = Picker(directory, "fair", "me", lambda anew: ["me", *(came if anew else [])])
+    tried = [*picker.names(1, 0.0), *picker.names(1, 0.0)]
+    came.append("a")
+    picker.lost()
+    picker.lost()
+    own = a_pass(picker)
+    assert 480 <= len(own) <= 520
+    assert not set(own) & set(tried)
+    # Without another listing.
+    assert shown.looked_at == len(listed)
+    assert len(own) + picker.counts.left == len(listed) - len(tried)
+    assert set(a_pass(shown.picker("a", ["me"]))) | set(tried) >= set(listed) - set(own)
 
 
 def test_helping_stops_when_the_races_are_lost() -> None:

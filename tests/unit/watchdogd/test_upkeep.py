@@ -197,10 +197,18 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
 # Drivers
 
 
-def register(queue: Path, pid: int, *, id: str = "rose-1", last_word: str = "") -> None:
+def register(
+    queue: Path, pid: int, *, id: str = "rose-1", last_word: str = "", batch: int = 1
+) -> None:
     """As a driver with this process would have."""
     registration = Registration(
-        id=id, salt="5a17", identity=identify(pid), started_at=1.0, beat=3, last_word=last_word
+        id=id,
+        salt="5a17",
+        identity=identify(pid),
+        started_at=1.0,
+        beat=3,
+        last_word=last_word,
+        batch=batch,
     )
     drivers = queue / ".queuedriver" / DRIVERS
     drivers.mkdir(exist_ok=True)
@@ -217,7 +225,8 @@ def beat_of(queue: Path, id: str = "rose-1") -> int:
 def test_what_a_dead_driver_left_is_recovered_and_discards_are_told(site: Site) -> None:
     queue = site.root / "a"
     gone = subprocess.Popen(["true"])
-    register(queue, gone.pid)
+    # It may have died of either.
+    register(queue, gone.pid, batch=2)
     gone.wait()
     (queue / f"one.{N}.working").write_text("1")
     (queue / f"two.failed.{N[:-5]}d5a17.working").write_text("2")
