@@ -42,7 +42,7 @@ from queuedriver.liveness import (
 from queuedriver.outcome import Failure
 from queuedriver.processors.children import kill_marked
 from queuedriver.records import read_hidden_reports
-from queuedriver.runtime import Ending, forget_stacks, read_ending, waited_for_files
+from queuedriver.runtime import forget_stacks, read_ending, waited_for_files
 from queuedriver.setbacks import Setbacks
 
 # How long an orphan is kept for whoever may still want to publish it, and a dead registration for
@@ -250,8 +250,7 @@ class Recoverer:
         elif verdict == "left":
             fate = self._setbacks.release(claim, "its driver had left it")
         elif verdict == "dead":
-            ending = read_ending(registration.dump) if registration else None
-            failure, charged = _judge(ending)
+            failure, charged = _judge(registration.dump if registration else "")
             if charged:
                 fate = self._setbacks.charge(claim, failure, claimed_at, now, host)
             else:
@@ -331,11 +330,12 @@ class Recoverer:
         return False
 
 
-def _judge(ending: Ending | None) -> tuple[Failure, bool]:
+def _judge(dump: str) -> tuple[Failure, bool]:
     """What a driver that died with a document at hand is to be told of it; whether to charge it."""
+    ending = read_ending(dump)
     if ending is None:
         return Failure(cause="crashed", message=_MESSAGES["crashed"]), True
-    stalled = ending.stacks is not None and waited_for_files(ending.stacks)
+    stalled = ending.stacks is not None and waited_for_files(dump, ending.stacks)
     word = "stalled" if stalled and ending.cause == "hung" else ending.cause
     message = ending.message or _MESSAGES[word]
     failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)

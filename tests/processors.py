@@ -1,5 +1,6 @@
 """What the tests' drivers do to documents."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from queuedriver.document import Document
-from queuedriver.errors import PermanentError, TryLater
+from queuedriver.errors import Interrupted, PermanentError, TryLater
+from queuedriver.filesystem import copy_all
 from queuedriver.outputs import Output
 
 # Seconds: longer than any test lasts.
@@ -130,6 +132,15 @@ def dribble(document: Document) -> Iterator[bytes]:
     """Answers bit by bit, and never to the end."""
     yield document.read()
     time.sleep(_AGES)
+
+
+def stall(document: Document) -> None:
+    """Waits for a file system that does not answer, as long as nothing else ends it."""
+    source, _writer = os.pipe()
+    target = os.open(os.devnull, os.O_WRONLY)
+    while True:
+        with contextlib.suppress(Interrupted):
+            copy_all(source, target)
 
 
 _hoard: list[bytearray] = []
