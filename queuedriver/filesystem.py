@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -102,9 +102,16 @@ class Directory:
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
-        """One of ours inside; NotADirectoryError also for a symlink to one."""
-        parts = len(name.strip("/").split("/"))
-        return type(self).open(os.path.join(self.path, name), create, self._inside + parts)
+        """One of ours inside this very directory, whatever is at its path by now;
+        NotADirectoryError also for a symlink to one."""
+        parts = name.strip("/").split("/")
+        fd = _open_inside(self.fd, self.path, parts, create)
+        return type(self)(os.path.join(self.path, name), fd, inside=self._inside + len(parts))
+
+    @property
+    def loses_replies(self) -> bool:
+        """Whether a rename that happened may be said to have found nothing, as on a network."""
+        return not self._noreplace
 
     # Names
 
@@ -355,7 +362,17 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
     if create:
         make_directory(base)
     fd = os.open(base, _DIRECTORY)
-    for part in ours:
+    return _walk(fd, base, ours, create)
+
+
+def _open_inside(fd: int, base: str, parts: Sequence[str], create: bool) -> int:
+    """A descriptor of what is inside an open directory."""
+    return _walk(os.open(".", _DIRECTORY, dir_fd=fd), base, parts, create)
+
+
+def _walk(fd: int, base: str, parts: Sequence[str], create: bool) -> int:
+    """A descriptor of what is further inside; the first one is closed."""
+    for part in parts:
         base = os.path.join(base, part)
         try:
             inner = _enter(fd, part, create)

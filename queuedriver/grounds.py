@@ -21,7 +21,7 @@ from queuedriver.errors import (
 )
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import ORPHANS, Handoff
-from queuedriver.landmarks import landmark, strangers
+from queuedriver.landmarks import identity, landmark, strangers
 from queuedriver.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.outputs import Target
 from queuedriver.queue import Queue
@@ -138,7 +138,8 @@ def _open_output(path: str | os.PathLike[str], publication: Publication) -> Targ
         # Made before anybody asks for it: a network file system may remember for a while that it
         # is not there, and what was swept into it would seem to be published.
         directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True).close()
-        return Target(_name(path), directory, publication, landmark(directory, create=True))
+        mark = landmark(directory, create=True)
+        return Target(_name(path), directory, publication, mark, identity(directory))
     except (NotADirectoryError, FileExistsError, NotRegular) as error:
         named = os.path.abspath(path)
         if (where := os.fsdecode(error.filename or named)).startswith(f"{named}/"):

@@ -25,8 +25,9 @@ import msgspec
 
 from queuedriver import names
 from queuedriver.decoding import decode
-from queuedriver.errors import trouble
+from queuedriver.errors import FileSystemTrouble, OutputMissing, trouble
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
+from queuedriver.landmarks import identity
 from queuedriver.outputs import Outputs, Target, Written
 from queuedriver.records import (
     Attempt,
@@ -88,6 +89,8 @@ class Handoff:
         self._borrowed = discarded is not None
         self.discarded = discarded or queue.subdirectory(names.DISCARDED, create=True)
         self._plans = private.subdirectory(CLAIMS, create=True)
+        # Outputs that were gone when this process was to publish them, by the names they had.
+        self._missing: set[str] = set()
         self._replace = settings.existing == "replace"
         self._durable = settings.durable
 
@@ -145,7 +148,7 @@ class Handoff:
         if self._durable:
             self.queue.sync()
         published = [
-            () if gone else self._publish_all(claim.token, outputs.written)
+            () if gone else self._publish_ours(claim, outputs.written)
             for (claim, outputs), gone in zip(work, revoked, strict=True)
         ]
         if self._durable:
@@ -172,24 +175,47 @@ class Handoff:
             return self.complete(((claim, outputs),))[0]
         if not self._commit(claim, outputs):
             return Completion(claim, (), revoked=True)
-        final = self._publish(claim.token, outputs.written[0])
+        finals = self._publish_ours(claim, outputs.written)
         self._finish(claim, planned=False)
-        return Completion(claim, (final,))
+        return Completion(claim, finals)
 
-    def finish_written(self, item: names.Item, name: str) -> tuple[str, ...]:
-        """Publish and finish what somebody committed; by whoever finds it, however often."""
+    def finish_written(
+        self, item: names.Item, name: str, made_for: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Publish and finish what somebody committed; by whoever finds it, however often.
+
+        `made_for` is what its driver opened its outputs as; empty when that is not known.
+        OutputMissing when it cannot be finished here.
+        """
         claim = Claim(item.docid, item.attempt, item.token, name)
         written, planned = self._planned(claim)
+        for one in written if made_for else ():
+            directory = self.targets[one.queue].directory
+            if made_for[one.queue : one.queue + 1] != (identity(directory),):
+                # Another directory: that the output is not in it says nothing.
+                raise OutputMissing(directory.path, one.writing)
         if self._durable:
             # Whoever committed it may have died before this, and a power cut would take the commit
             # back, but not what was published.
             self.queue.sync()
-        finals = self._publish_all(item.token, written)
+        finals = tuple(self._publish_for(item.token, one) for one in written)
         if self._durable:
             for index in {one.queue for one in written}:
                 self.targets[index].directory.sync()
         self._finish(claim, planned)
         return finals
+
+    def _publish_for(self, token: str, one: Written) -> str:
+        """Publish what somebody committed; the name it got, or was to get."""
+        final = self._publish(token, one)
+        if final is not None:
+            return final
+        # Published before a crash, and perhaps taken by now. Unless this process knows better, or
+        # has another directory than whoever went by its path.
+        directory = self.targets[one.queue].directory
+        if one.writing in self._missing or directory.gone():
+            raise OutputMissing(directory.path, one.writing)
+        return one.final
 
     def _sync_outputs(self, work: Sequence[tuple[Claim, Outputs]]) -> None:
         """Before the commit: a power cut must not leave a published name without its bytes."""
@@ -271,11 +297,28 @@ class Handoff:
         """Whether its commit happened, whatever the file system said about it."""
         return self.queue.present(names.written_name(claim.docid, claim.attempt, claim.token))
 
-    def _publish_all(self, token: str, written: Sequence[Written]) -> tuple[str, ...]:
-        return tuple(self._publish(token, one) for one in written)
+    def _publish_ours(self, claim: Claim, written: Sequence[Written]) -> tuple[str, ...]:
+        """Publish what we have just committed; the names it got.
 
-    def _publish(self, token: str, one: Written) -> str:
-        """Make one output visible; the name it got."""
+        An output that is nowhere was published by a recoverer only if our `.written` is gone, too.
+        Else somebody has taken it away, and the document is all that there is. But on a network
+        file system it may be the reply to our own rename that was lost.
+        """
+        finals = []
+        for one in written:
+            final = self._publish(claim.token, one)
+            directory = self.targets[one.queue].directory
+            if final is None and not directory.loses_replies and self.committed(claim):
+                self._missing.add(one.writing)
+                raise FileSystemTrouble(
+                    f"{directory.path}/{one.writing} is gone, and {claim.docid!r} is committed: "
+                    f"it stays in {self.queue.path} as {claim.name} until that is put back"
+                )
+            finals.append(final or one.final)
+        return tuple(finals)
+
+    def _publish(self, token: str, one: Written) -> str | None:
+        """Make one output visible; the name it got, or None when it is nowhere."""
         directory = self.targets[one.queue].directory
         try:
             if not self._replace:
@@ -285,19 +328,19 @@ class Handoff:
             return self._publish_orphan(directory, token, one)
         return one.final
 
-    def _publish_orphan(self, directory: Directory, token: str, one: Written) -> str:
-        """A sweeper that could not see our claim moved it aside; otherwise somebody has published
-        it for us, as the commit entitles everybody to."""
+    def _publish_orphan(self, directory: Directory, token: str, one: Written) -> str | None:
+        """A sweeper that could not see our claim may have moved it aside; otherwise somebody has
+        published it for us, as the commit entitles everybody to, or taken it away."""
         try:
             orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
         except FileNotFoundError:
-            return one.final
+            return None
         try:
             if not self._replace:
                 return _keep_both(orphans, one.writing, directory, one.final, token)
             orphans.rename_over(one.writing, one.final, directory)
         except FileNotFoundError:
-            pass
+            return None
         finally:
             orphans.close()
         return one.final

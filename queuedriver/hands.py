@@ -183,7 +183,8 @@ def _apply(lane: Lane, claim: Claim, setback: Setback) -> Fate:
     now = time.time()
     if isinstance(setback, Failed):
         claimed_at = names.parse_token(claim.token).claimed_at
-        return lane.setbacks.charge(claim, setback.failure, claimed_at, now)
+        end = lane.setbacks.charge if setback.counted else lane.setbacks.take_back
+        return end(claim, setback.failure, claimed_at, now)
     if isinstance(setback, Postponed):
         return lane.setbacks.postpone(claim, setback.after, setback.reason, now)
     return lane.setbacks.release(claim, setback.reason)
@@ -196,7 +197,8 @@ def _with_memory(setback: Setback, error: BaseException) -> Setback:
     if setback.failure.peak_memory is not None:
         return setback
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Failed(msgspec.structs.replace(setback.failure, peak_memory=peak))
+    failure = msgspec.structs.replace(setback.failure, peak_memory=peak)
+    return msgspec.structs.replace(setback, failure=failure)
 
 
 def _blame(job: Job, error: OSError) -> None:

@@ -8,7 +8,14 @@ import traceback as tb
 
 import msgspec
 
-from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, TakenBack, TryLater
+from queuedriver.errors import (
+    Interrupted,
+    OutputMissing,
+    PermanentError,
+    ProcessorFailed,
+    TakenBack,
+    TryLater,
+)
 
 # The whole traceback of a deep recursion is nobody's reading; both its ends are.
 _MAX_TRACEBACK = 32 * 1024
@@ -21,7 +28,8 @@ MAX_LATER = 366 * 24 * 3600.0
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt did not work: what a discarded document's report says of it."""
 
-    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server;
+    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server,
+    # output-missing;
     # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
     cause: str
     message: str
@@ -35,9 +43,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The attempt is charged."""
+    """The attempt is charged; or, if it is not `counted`, the third such, since it may have been
+    the document that did it."""
 
     failure: Failure
+    counted: bool = True
 
 
 class Postponed(msgspec.Struct, frozen=True):
@@ -63,6 +73,8 @@ def from_exception(error: BaseException) -> Setback:
             return _postponed(error)
         case ProcessorFailed():
             return Failed(error.failure)
+        case OutputMissing():
+            return Failed(Failure(cause="output-missing", message=f"{error}"), counted=False)
         case TakenBack():
             return Released("its file was not there")
         case PermanentError():

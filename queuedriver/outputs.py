@@ -8,13 +8,21 @@ import errno
 import io
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
+from queuedriver.errors import (
+    BadArgument,
+    BadDocid,
+    FileSystemTrouble,
+    OutputMissing,
+    ProcessorFailed,
+    trouble,
+)
 from queuedriver.filesystem import Directory, copy_all, regular_size
 from queuedriver.limits import Limits
 from queuedriver.outcome import Failure
@@ -58,12 +66,14 @@ class Target(NamedTuple):
     publication: Publication
     # Tells the directory from another one that is there while it is not mounted.
     landmark: str = ""
+    # What it was opened as, for the registration of whoever writes there.
+    identity: str = ""
 
 
 class Outputs:
     """The outputs of one claim."""
 
-    __slots__ = ("_docid", "_targets", "_token", "usual", "written")
+    __slots__ = ("_docid", "_targets", "_token", "entrusted", "usual", "written")
 
     def __init__(self, docid: str, token: str, targets: tuple[Target, ...]) -> None:
         self._docid = docid
@@ -73,6 +83,24 @@ class Outputs:
         # Whether there is just one, under the document's own docid in the first output queue:
         # then recovery can name it without a plan.
         self.usual = False
+        # Whether another process was to write any of them: then nobody has seen where it did.
+        self.entrusted = False
+
+    def check(self) -> None:
+        """Raise unless what other processes wrote is in the directories that we have open."""
+        for noted in self.written if self.entrusted else ():
+            directory = self._targets[noted.queue].directory
+            if directory.present(noted.writing):
+                continue
+            if directory.gone():
+                # No sweeper looks there for what is ours.
+                with suppress(OSError):
+                    os.unlink(self._path(noted))
+                raise FileSystemTrouble(
+                    f"{directory.path} is not the directory that it was: what was written at its "
+                    "path is elsewhere; put it back, or start the driver again"
+                )
+            raise OutputMissing(directory.path, noted.writing)
 
     def take(self, answer: Answer, limits: Limits) -> None:
         """Write what a processor answered. An iterator is consumed under the document's limits."""
@@ -100,10 +128,12 @@ class Outputs:
         self, docid: str | None = None, queue: str | None = None, ext: str | None = None
     ) -> str:
         """The path of a further output, for the caller to create."""
+        self.entrusted = True
         return self._path(self._note(docid, queue, ext))
 
     def open_reserved(self) -> int:
         """A descriptor of a further output under the document's own docid."""
+        self.entrusted = True
         noted = self._note(None, None, None)
         try:
             return self._targets[noted.queue].directory.open_new(noted.writing)

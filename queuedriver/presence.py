@@ -29,14 +29,19 @@ def register(
     broker: bool = False,
 ) -> Beats:
     """Say that it is there, and go on saying it. Inside `assemble`, so that nobody else does."""
+    past = tuple(crew.past)[:PAST]
     registration = Registration(
         id=crew.driver,
         salt=crew.salt,
-        past=crew.past[:PAST],
+        past=past,
         identity=crew.observer.me,
         processor=processor,
         inputs=tuple(lane.queue.path for lane in crew.lanes),
         outputs=tuple(target.directory.path for target in crew.targets),
+        output_ids=crew.output_ids,
+        past_output_ids={
+            salt: crew.past[salt] for salt in past if crew.past[salt] != crew.output_ids
+        },
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,

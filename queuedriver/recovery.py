@@ -1,7 +1,8 @@
 """Finish or take back what dead drivers left. Anyone may, at any time, any number at once.
 
     .written              publish and finish it: it is committed; left alone where the queue's
-                          settings do not say to which outputs
+                          settings do not say to which outputs, or these are other directories
+                          than its driver opened
     .working, crashed     its process ended by itself: the attempt is charged
     .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
                           they show it waiting for the queue's file system: given back
@@ -27,7 +28,7 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import BadDocid, NotRegular
+from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import Claim, Handoff, move_aside
 from queuedriver.journal import Journal
@@ -50,12 +51,13 @@ from queuedriver.setbacks import Setbacks
 KEEP = 7 * 86400.0
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
-# another user's in a sticky directory ends in.
+# another user's in a sticky directory ends in; and a commit whose output is nowhere.
 _BEYOND_US = (
     FileExistsError,
     IsADirectoryError,
     PermissionError,
     NotRegular,
+    OutputMissing,
     BadDocid,
     msgspec.DecodeError,
 )
@@ -230,7 +232,8 @@ class Recoverer:
             if not self._handoff.targets:
                 # Committed under settings that are lost: nobody here knows what to publish.
                 return False
-            finals = self._handoff.finish_written(item, name)
+            made_for = self._made_for(item, registration)
+            finals = self._handoff.finish_written(item, name, made_for)
             self._journal.note(
                 "recovered",
                 item.docid,
@@ -259,6 +262,13 @@ class Recoverer:
             failure = Failure(cause=verdict, message=_MESSAGES[verdict])
             fate = self._setbacks.take_back(claim, failure, claimed_at, now, host)
         return fate != "revoked"
+
+    def _made_for(self, item: names.Item, registration: Registration | None) -> tuple[str, ...]:
+        """Return what the outputs of a claim were opened as; () when nobody said."""
+        token = names.parse_token(item.token)
+        if (token.driver, token.salt) == self._own:
+            return tuple(one.identity for one in self._handoff.targets if one.identity)
+        return registration.made_for(token.salt) if registration is not None else ()
 
     def _give_up(self, name: str, item: names.Item, error: Exception) -> None:
         if name not in self._noted:

@@ -54,10 +54,16 @@ class Crew(NamedTuple):
 
     driver: str
     salt: str
-    past: tuple[str, ...]
+    # The salts of earlier lives, the latest first, with what each opened its outputs as.
+    past: dict[str, tuple[str, ...]]
     lanes: list[Lane]
     targets: tuple[Target, ...]
     observer: Observer
+
+    @property
+    def output_ids(self) -> tuple[str, ...]:
+        """What the outputs were opened as."""
+        return tuple(target.identity for target in self.targets)
 
 
 @contextlib.contextmanager
@@ -94,7 +100,7 @@ def assemble(
             locks.enter_context(_lock(queue))
         driver = _choose_id(queues, driver, observer)
         salt = salt or draw_salt()
-        past: tuple[str, ...] = ()
+        past: dict[str, tuple[str, ...]] = {}
         owner = Owner(driver, salt, observer.me.host, held)
         lanes = []
         for queue in queues:
@@ -113,7 +119,7 @@ def assemble(
                     options.await_writing,
                 )
                 opened.callback(lane.close)
-                past += _bury(lane, driver, observer)
+                past |= _bury(lane, driver, observer)
             lanes.append(lane)
         others = [target.directory for target in targets] + ([archive] if archive else [])
         for queue in queues:
@@ -259,11 +265,12 @@ def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
     return f"{queue.path}: {who} {words}; all drivers of a queue must agree: use the same options"
 
 
-def _bury(lane: Lane, driver: str, observer: Observer) -> tuple[str, ...]:
-    """Recover what the last life of this id left, while its registration still tells of it."""
+def _bury(lane: Lane, driver: str, observer: Observer) -> dict[str, tuple[str, ...]]:
+    """Recover what the last life of this id left, while its registration still tells of it; all
+    salts that it tells of, with what each opened its outputs as."""
     last = read_registration(lane.drivers, driver)
     if last is None or last.id != driver:
-        return ()
+        return {}
     if observer.judge(last) != "left":
         lane.recoverer.recover()
-    return (last.salt, *last.past)
+    return {salt: last.made_for(salt) for salt in (last.salt, *last.past)}

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 
 from queuedriver.beats import Beats
-from queuedriver.document import Document
 from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.hands import Hands, Job
 from queuedriver.lane import Lane
@@ -58,6 +57,7 @@ class Turn:
         try:
             self._processor.process(job.document, job.outputs, self._limits)
             job.document.check()
+            job.outputs.check()
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
             work = time.perf_counter_ns() - started
             self._hands.set_back(job, error)
@@ -130,8 +130,7 @@ class Turn:
             batch = [(job.document, job.outputs) for job in jobs]
             fates = self._processor.process_batch(batch, self._limits)
             return [
-                _unread(job.document) if fate is None else fate
-                for job, fate in zip(jobs, fates, strict=True)
+                _unfit(job) if fate is None else fate for job, fate in zip(jobs, fates, strict=True)
             ]
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
             leaving = isinstance(error, Interrupted) and error.reason == "leaving"
@@ -144,10 +143,12 @@ class Turn:
         return fates
 
 
-def _unread(document: Document) -> ProcessorFailed | None:
-    """Why a document that nobody has looked at is none."""
+def _unfit(job: Job) -> Exception | None:
+    """Return why what was done cannot be handed over: a document that is none, an output that is
+    not there."""
     try:
-        document.check()
-    except ProcessorFailed as error:
+        job.document.check()
+        job.outputs.check()
+    except (ProcessorFailed, OSError) as error:
         return error
     return None

@@ -5,6 +5,7 @@ since, and a schedule counts its steps; so these are not relied upon to find any
 no harm.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from queuedriver import names, operator
@@ -39,13 +40,13 @@ SCHEDULES["registration is not durable"] = schedule("durable", (24, "cut", 6))
     (Handoff, "finish_written"), scenes=("one host",), kinds={"crash": 1, "cut": 1}, among=FOUND
 )
 def who_recovers_trusts_a_commit_that_is_not_safe(
-    self: Handoff, item: names.Item, name: str
+    self: Handoff, item: names.Item, name: str, made_for: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """A driver dies between its commit and the sync of it. Who recovers publishes, durably; then a
     power cut takes the commit back, and the document is done again."""
     claim = Claim(item.docid, item.attempt, item.token, name)
     written, planned = self._planned(claim)
-    finals = self._publish_all(item.token, written)
+    finals = tuple(self._publish_for(item.token, one) for one in written)
     for index in {one.queue for one in written}:
         self.targets[index].directory.sync()
     self._finish(claim, planned)

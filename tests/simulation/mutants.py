@@ -91,7 +91,7 @@ def publish_before_commit(self: Handoff, work: Sequence[tuple[Claim, Outputs]]) 
     self._sync_outputs(work)
     completions = []
     for claim, outputs in work:
-        published = self._publish_all(claim.token, outputs.written)
+        published = self._publish_ours(claim, outputs.written)
         gone = not self._commit(claim, outputs)
         if not gone and outputs.written:
             self._finish(claim, planned=False)
@@ -145,7 +145,7 @@ def enoent_believed_at_commit(self: Handoff, *work: Outputs) -> bool:
 
 
 @mutant((Handoff, "_publish"), scenes=("again",), kinds=_CRASHES)
-def publish_replaces(self: Handoff, token: str, one: Written) -> str:
+def publish_replaces(self: Handoff, token: str, one: Written) -> str | None:
     """An output takes the place of one with its name that nobody has read yet."""
     directory = self.targets[one.queue].directory
     try:

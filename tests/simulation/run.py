@@ -14,12 +14,12 @@ from queuedriver.document import Document
 from queuedriver.driver import Driver
 from queuedriver.errors import AlreadyThere, QueueError, TryLater
 from queuedriver.filesystem import Directory
+from queuedriver.grounds import open_targets
 from queuedriver.lane import Lane, Owner
 from queuedriver.liveness import Observer, draw_salt
 from queuedriver.options import Options
-from queuedriver.outputs import Output, Target
+from queuedriver.outputs import Output
 from queuedriver.queue import Queue
-from queuedriver.settings import Publication
 from queuedriver.startup import Crew
 from tests.simulation.happenings import Happenings, Interruption
 from tests.simulation.reckoning import Ledger, kept_for_a_week, left_over, reckon
@@ -234,18 +234,14 @@ class Run:
             with startup.assemble(inputs, outputs, driver, options, observer, held) as crew:
                 yield crew
             return
-        publication = Publication(options.publish)
         with self.world.unseen():
-            targets = tuple(
-                Target(path.rpartition("/")[2], Directory.open(path), publication)
-                for path in outputs
-            )
+            targets = open_targets(outputs, options.publish)
             archive = Directory.open(options.archive) if options.archive else None
             salt = draw_salt()
             owner = Owner(driver, salt, observer.me.host, held)
             queue, settings = Queue.open(inputs[0]), settings_of(self.scene)
             lane = Lane(queue, targets, settings, owner, observer, options.order, archive)
-        yield Crew(driver, salt, (), [lane], targets, observer)
+        yield Crew(driver, salt, {}, [lane], targets, observer)
 
     # What the world tells us
 

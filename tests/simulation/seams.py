@@ -34,6 +34,7 @@ from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World
 
 _open_directory = filesystem._open_directory
+_open_inside = filesystem._open_inside
 
 
 class Clock:
@@ -229,6 +230,10 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
+    def open_inside(fd: int, base: str, parts: Sequence[str], create: bool) -> int:
+        found = kernel.walk("/".join((base, *parts)))
+        return _open_inside(fd, base, parts, create) if found is None else found
+
     def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
         made = Picker(directory, order, share, clock.time, clock.monotonic)
         # What it has listed and not yet gone through holds a descriptor.
@@ -240,6 +245,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (ctypes, libc),
         (filesystem._libc, lambda: libc),
         (filesystem._open_directory, open_directory),
+        (filesystem._open_inside, open_inside),
         (time, clock),
         (threading, Threading(world)),
         (select, Select(world)),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from queuedriver import names
-from queuedriver.errors import FileSystemTrouble
+from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.filesystem import Directory
 from queuedriver.handoff import Claim, Completion, Handoff
 from queuedriver.limits import Limits
@@ -276,9 +277,67 @@ def test_what_a_recoverer_published_and_finished_first_is_not_missed(bench: "Ben
     assert handoff._commit(claim, outputs)
     assert handoff.finish_written(item_of(claim), claim.name) == ("doc.ready",)
     # And now the driver that was thought dead goes on where it stood.
-    handoff._publish_all(claim.token, outputs.written)
+    handoff._publish_ours(claim, outputs.written)
     handoff._finish(claim, planned=False)
     assert bench.ls("out") == ["doc.ready"]
+    assert bench.ls() == []
+
+
+@durably
+@pytest.mark.parametrize("answer", [b"result", [b"1", Output(b"2", docid="x")]])
+def test_what_we_committed_is_not_believed_to_be_published_while_its_output_is_gone(
+    bench: "Bench", durable: bool, answer: Answer
+) -> None:
+    handoff = bench.handoff(settings=Settings(durable=durable))
+    claim = bench.claim(handoff)
+    outputs = written(handoff, claim, answer)
+    gone = bench.root / "out" / outputs.written[-1].writing
+    commit = handoff._commit
+
+    def commit_and_lose(claim: Claim, outputs: Outputs) -> bool:
+        gone.rename(bench.root / "elsewhere")
+        return commit(claim, outputs)
+
+    handoff._commit = commit_and_lose  # type: ignore[method-assign]
+    with pytest.raises(FileSystemTrouble, match="is gone, and 'doc' is committed"):
+        handoff.complete_one(claim, outputs)
+    # Nor does a later pass believe it.
+    for _ in range(2):
+        with pytest.raises(OutputMissing):
+            handoff.finish_written(item_of(claim), claim.name)
+        assert bench.ls() == [names.written_name("doc", 0, claim.token)]
+    (bench.root / "elsewhere").rename(gone)
+    handoff.finish_written(item_of(claim), claim.name)
+    assert bench.ls() == []
+    assert [name for name in bench.ls("out") if not name.endswith(".ready")] == []
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_of_a_batch_the_one_whose_output_is_gone_stays(bench: "Bench", lost: int) -> None:
+    handoff = bench.handoff()
+    claims = [bench.claim(handoff, docid) for docid in ("a", "b")]
+    work = [(claim, written(handoff, claim)) for claim in claims]
+    (bench.root / "out" / work[lost][1].written[0].writing).unlink()
+    with pytest.raises(FileSystemTrouble):
+        handoff.complete(work)
+    for claim in claims:
+        with suppress(OutputMissing):
+            handoff.finish_written(item_of(claim), claim.name)
+    assert bench.ls() == [claims[lost].name]
+    assert bench.ls("out") == [f"{claims[1 - lost].docid}.ready"]
+
+
+def test_where_replies_may_be_lost_a_publication_that_found_nothing_is_believed(
+    bench: "Bench",
+) -> None:
+    handoff = bench.handoff()
+    directory = bench.directory("out", noreplace=False)
+    handoff.targets = (handoff.targets[0]._replace(directory=directory),)
+    claim = bench.claim(handoff)
+    outputs = written(handoff, claim)
+    # The server did it, said nothing, and asked again it knows of no such file.
+    os.rename(bench.root / "out" / outputs.written[0].writing, bench.root / "out/doc.ready")
+    assert handoff.complete_one(claim, outputs).published == ("doc.ready",)
     assert bench.ls() == []
 
 
