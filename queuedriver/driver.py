@@ -30,7 +30,7 @@ from queuedriver.loop import Loop
 from queuedriver.options import Options
 from queuedriver.plan import Quit
 from queuedriver.presence import cascade, forget_ended, register, say_goodbye
-from queuedriver.processors.base import Processor
+from queuedriver.processors.base import Processor, check_output
 from queuedriver.processors.call import CallProcessor
 from queuedriver.runtime import stacks_file
 from queuedriver.startup import Crew, assemble
@@ -71,7 +71,7 @@ class Driver:
         self,
         inputs: Path | Sequence[Path],
         processor: Processor | Callable[..., object],
-        outputs: Path | Sequence[Path] = (),
+        outputs: Path | Sequence[Path] | None = None,
         *,
         id: str | None = None,
         options: Options | None = None,
@@ -82,7 +82,10 @@ class Driver:
             processor if isinstance(processor, Processor) else CallProcessor(processor)
         )
         self._inputs = _paths(inputs)
-        self._outputs = _paths(outputs)
+        # None: nobody has said that there is to be none.
+        self._outputs = _paths(outputs or ())
+        if not self._outputs:
+            check_output(self.processor, outputs is not None)
         self._wanted_id = id
         # The id it got, once it runs.
         self.id = ""

@@ -18,6 +18,7 @@ from queuedriver import names
 from queuedriver.errors import (
     BadArgument,
     BadDocid,
+    ConfigError,
     FileSystemTrouble,
     OutputMissing,
     ProcessorFailed,
@@ -177,7 +178,11 @@ class Outputs:
     def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
         """Choose the names of an output and remember them, before anything is made."""
         if not self._targets:
-            raise _failed("the document has an output, but the driver was given no --to")
+            # No document can be blamed for that, and each would be discarded.
+            raise ConfigError(
+                f"{self._docid!r} was answered with an output, and there is nowhere to put it; "
+                "name a queue or a directory by --to, or answer with nothing"
+            )
         if docid is queue is ext is None and not self.written:
             docid = self._docid
             noted = Written(0, f"{docid}.{self._token}.writing", self._final(0, docid))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from queuedriver.beats import Beats
-from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
+from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.hands import Hands, Job
 from queuedriver.lane import Lane
 from queuedriver.limits import Limits
@@ -96,7 +96,7 @@ class Turn:
                 candidate = lane.next(time.monotonic(), alone=True)
             if jobs:
                 self._process_batch(lane, jobs)
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             for job in jobs:
                 if self._hands.holds(job):
                     self._hands.abandon(job, error)

@@ -32,6 +32,9 @@ _To = Annotated[
         "--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."
     ),
 ]
+_NoOutput = Annotated[
+    bool, typer.Option("--no-output", help="There is none: what is written is not wanted.")
+]
 _Id = Annotated[
     str | None, typer.Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
 ]
@@ -98,6 +101,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Print what happened at the 
 def run(
     inputs: _Inputs,
     to: _To = None,
+    no_output: _NoOutput = False,
     id: _Id = None,
     call: _Call = None,
     command: _Command = None,
@@ -125,7 +129,8 @@ def run(
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
-    One of --call, --command and --server says what is done to a document.
+    One of --call, --command and --server says what is done to a document, and --to where
+    the result goes; a document whose result is published is removed from INPUT.
 
     \b
     Signals:
@@ -148,7 +153,10 @@ def run(
     given = {name: value for name, value in locals().items() if name in Options.__struct_fields__}
     options = _options(given)
     processor = processor_of(call, command, server)
-    driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
+    if to and no_output:
+        raise BadArgument("--to and --no-output: there is an output, or there is none")
+    outputs = () if no_output else to
+    driver = Driver(inputs, processor, outputs, id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()
     left = drive(driver, inputs, quiet)
     if not quiet:

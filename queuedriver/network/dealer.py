@@ -19,6 +19,7 @@ import msgspec
 
 from queuedriver.errors import (
     BadDocid,
+    ConfigError,
     ProcessorFailed,
     QueueClosed,
     RemoteProtocolError,
@@ -332,8 +333,8 @@ class Dealer:
                 job.outputs.take(
                     result.data if name is None else Output(result.data, name), self._limits
                 )
-        except (ProcessorFailed, BadDocid, OSError) as error:
-            # A name that cannot be used, or a disk that is not well.
+        except (ProcessorFailed, BadDocid, ConfigError, OSError) as error:
+            # A name that cannot be used, no output at all, or a disk that is not well.
             self._hands.set_back(job, error)
             self._hands.tally.worked(0, 0)
             return

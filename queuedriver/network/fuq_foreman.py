@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from queuedriver import names
-from queuedriver.errors import ProcessorFailed
+from queuedriver.errors import ConfigError, ProcessorFailed
 from queuedriver.filesystem import Directory
 from queuedriver.hands import Hands, Job
 from queuedriver.lane import Lane, Owner
@@ -343,7 +343,7 @@ class Foreman:
             one.outcomes.note([dealt.task], outcome)
             data = result(one.record.file.name, effect.client.decode(), update)
             job.outputs.take(data, self._limits)
-        except (ProcessorFailed, OSError) as error:
+        except (ProcessorFailed, ConfigError, OSError) as error:
             self._put_down(dealt)
             one.give_back(dealt.task, job.claim.attempt)
             self._hands.set_back(job, error)

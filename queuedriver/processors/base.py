@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from queuedriver.document import Document
+from queuedriver.errors import BadArgument
 from queuedriver.limits import Limits
 from queuedriver.outputs import Outputs
 
@@ -31,3 +32,21 @@ class Processor(Protocol):
 
     def stop(self) -> None:
         """The driver leaves. Must not raise for a child that is gone."""
+
+
+def check_output(processor: Processor, said: bool) -> None:
+    """Raise BadArgument for a processor that has nowhere to put what it writes, unless somebody has
+    `said` that there is to be no output.
+
+    A processor may have `writes_output`, for what is lost without one, and `needs_output`, for what
+    cannot be done without.
+    """
+    if getattr(processor, "needs_output", False):
+        raise BadArgument(
+            f"{processor.name}: {{output}} has nowhere to go; name a queue or a directory by --to"
+        )
+    if not said and getattr(processor, "writes_output", False):
+        raise BadArgument(
+            f"{processor.name}: what it writes would be lost, and each document with it; name a "
+            "queue or a directory by --to, or say --no-output"
+        )
