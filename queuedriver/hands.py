@@ -131,6 +131,7 @@ class Hands:
         if isinstance(setback, Failed):
             # Before what it wrote is removed: that may be what the disk is full of.
             _check_room(job.lane.handoff.targets)
+            _check_paths(job)
         job.outputs.discard()
         fate = _apply(job.lane, job.claim, setback)
         if fate == "failed":
@@ -219,3 +220,11 @@ def _check_room(targets: Sequence[Target]) -> None:
         if room.read_only or room.free_bytes < _FULL_DISK:
             state = "read-only" if room.read_only else "full"
             raise FileSystemTrouble(f"the file system of {target.directory.path} is {state}")
+
+
+def _check_paths(job: Job) -> None:
+    """A program that fails because a directory was moved away says so in its own way, too."""
+    outputs = (target.directory for target in job.lane.handoff.targets)
+    for directory in (job.lane.queue.directory, *outputs):
+        if directory.gone():
+            raise FileSystemTrouble(f"{directory.path} is not the directory that it was")
