@@ -108,11 +108,6 @@ class Directory:
         fd = _open_inside(self.fd, self.path, parts, create)
         return type(self)(os.path.join(self.path, name), fd, inside=self._inside + len(parts))
 
-    @property
-    def loses_replies(self) -> bool:
-        """Whether a rename that happened may be said to have found nothing, as on a network."""
-        return not self._noreplace
-
     # Names
 
     def rename(self, old: str, new: str) -> None:

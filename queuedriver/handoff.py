@@ -28,6 +28,7 @@ from queuedriver.decoding import decode
 from queuedriver.errors import FileSystemTrouble, OutputMissing, trouble
 from queuedriver.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.landmarks import identity
+from queuedriver.mounts import is_local
 from queuedriver.outputs import Outputs, Target, Written
 from queuedriver.records import (
     Attempt,
@@ -301,14 +302,14 @@ class Handoff:
         """Publish what we have just committed; the names it got.
 
         An output that is nowhere was published by a recoverer only if our `.written` is gone, too.
-        Else somebody has taken it away, and the document is all that there is. But on a network
-        file system it may be the reply to our own rename that was lost.
+        Else somebody has taken it away, and the document is all that there is.
         """
         finals = []
         for one in written:
             final = self._publish(claim.token, one)
             directory = self.targets[one.queue].directory
-            if final is None and not directory.loses_replies and self.committed(claim):
+            # Somebody else's kernel may have renamed it for us, and the reply been lost.
+            if final is None and self.committed(claim) and is_local(directory.status().device):
                 self._missing.add(one.writing)
                 raise FileSystemTrouble(
                     f"{directory.path}/{one.writing} is gone, and {claim.docid!r} is committed: "

@@ -6,8 +6,7 @@
     cut       the power fails everywhere: all restart on what the disk has kept
     pause     it stands still, until nobody else has anything to do, or until `wake`
     silence   so much time passes that leases expire
-    lose      the call is carried out, and its reply is lost: it says EIO, or ENOENT where a server
-              was asked once more
+    lose      the call is carried out, and its reply is lost: it says ENOENT, or EIO
     fail      the call is not carried out: EIO, ENOSPC, ESTALE
     stale     a listing is an earlier one; a name that was looked for in vain before is still not
               to be seen, though it is there by now
@@ -183,8 +182,7 @@ class Happenings:
             if call == "listed":
                 return Fault("stale", None, ago=1 + which)
             return Fault("stale", _error(errno.ENOENT))
-        # A kernel that knows how not to replace asks no server that it would have to ask again.
-        gone = call in _REMOVALS and call != "rename_noreplace" and not which % 2
+        gone = call in _REMOVALS and not which % 2
         # Whoever is told so believes that it failed; and for a file that is only written aside, it
         # is not worth a second look.
         self.count["fail"] += not gone or name.startswith(".")

@@ -259,6 +259,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
         (children.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
+        (mounts.is_local, lambda device: False),
         # Python takes its time to find out whether something is a processor.
         (Processor, CallProcessor),
         # Facts that their callers leave at what they usually are.
