@@ -16,6 +16,7 @@ Exception
 │       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
 ├── TakenBack (OSError)          a claimed document is not there any more
+├── OutputMissing (OSError)      an output that was written is not where it was to be
 ├── NotRegular (OSError)         what should be a small file of ours is none
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75
@@ -143,6 +144,14 @@ class FileSystemTrouble(OSError):
 class TakenBack(FileNotFoundError):
     """A claimed document is not there: its driver was given up by mistake, or, on a network file
     system, it cannot be seen yet. Neither is its fault."""
+
+
+class OutputMissing(FileNotFoundError):
+    """An output is not in its directory: somebody moved or removed the one or the other."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        what = "what was written is not there, or it is not the directory that it was"
+        super().__init__(errno.ENOENT, what, f"{directory}/{name}")
 
 
 class NotRegular(OSError):

@@ -112,6 +112,10 @@ class InputQueue:
         self.plans = private.subdirectory(CLAIMS, create=True)
         self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True), self.discarded)
         self.output = targets[0].directory if targets else directory
+        # What the outputs are, for whoever finds what was committed for them.
+        self.opened_as = tuple(target.identity for target in targets)
+        # Outputs that were gone when we were to publish them, by the names they had.
+        self.missing: set[str] = set()
         # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
         # Documents of which something is remembered: these are never as usual.
@@ -413,8 +417,10 @@ class InputQueue:
             for claim, ending in zip(claims, endings, strict=True):
                 if ending is DONE and (missing := self._missing(claim)):
                     self.check_paths()
-                    # It was removed by somebody; and nothing has been committed.
-                    self._apply(claim, Released(f"its output {missing} is gone"))
+                    # It was removed, by somebody or by the document's own program; and nothing has
+                    # been committed.
+                    message = f"its output {missing} is gone"
+                    self._apply(claim, Doubted(Failure(cause="output-missing", message=message)))
                 elif ending is DONE:
                     done.append(claim)
                 else:

@@ -91,6 +91,10 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     processor: str = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    # What it opened them as (`Target.identity`), and those of its earlier lives that were opened as
+    # others, by salt.
+    output_ids: tuple[str, ...] = ()
+    past_output_ids: dict[str, tuple[str, ...]] = {}
     started_at: float
     beat: int = 0
     beat_at: float = 0.0
@@ -110,6 +114,10 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     batch: int = 1
     last_word: str = ""
     last_why: str = ""
+
+    def made_for(self, salt: str) -> tuple[str, ...]:
+        """Return what the outputs were opened as by the life that has this salt."""
+        return self.past_output_ids.get(salt, self.output_ids)
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,8 @@ MAX_LATER = 366 * 24 * 3600.0
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt did not work: what a discarded document's report says of it."""
 
-    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server;
+    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server,
+    # output-missing;
     # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
     cause: str
     message: str

@@ -16,7 +16,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
-from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
+from queuedriver.errors import BadArgument, BadDocid, ConfigError, ProcessorFailed, trouble
 from queuedriver.format import names
 from queuedriver.format.settings import Publication
 
@@ -61,6 +61,11 @@ class Target(NamedTuple):
     publication: Publication
     # Tells the directory from another one that is there while it is not mounted.
     landmark: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Return what tells the directory that is open from every other, a copy of it included."""
+        return f"{self.directory.status().inode}-{self.landmark}"
 
 
 # What no iterator gives.
@@ -142,7 +147,14 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
         for noted in self.written:
-            self.targets[noted.queue].directory.remove_all(noted.writing)
+            directory = self.targets[noted.queue].directory
+            directory.remove_all(noted.writing)
+            if self.elsewhere:
+                # What went by a path may be in another directory, where no sweeper looks for what
+                # is ours.
+                with suppress(OSError):
+                    if directory.moved():
+                        os.unlink(self._path(noted))
         self.written.clear()
         self.usual = self.blind = False
 
@@ -188,7 +200,11 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
         """Choose the names of an output and remember them, before anything is made."""
         if not self.targets:
-            raise _failed("the document has an output, but the driver was given no --to")
+            # No document can be blamed for that, and each would be discarded.
+            raise ConfigError(
+                f"{self.docid!r} was answered with an output, and there is nowhere to put it; "
+                "name a queue or a directory by --to, or answer with nothing"
+            )
         if docid is queue is ext is None and not self.written:
             docid = self.docid
             noted = Written(0, f"{docid}.{self.token}.writing", self._final(0, docid))

@@ -32,7 +32,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit
-from queuedriver.driving.setup import Opened, opened
+from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
 from queuedriver.options import Options
@@ -79,6 +79,7 @@ class Driver:
         )
         self._inputs = _paths(inputs)
         self._outputs = _paths(outputs)
+        check_output(self.processor, bool(self._outputs), no_output=self.options.no_output)
         self._wanted_id = id
         # The id it got, once it runs.
         self.id = ""

@@ -323,15 +323,19 @@ def register(
 ) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
+    output_ids = tuple(target.identity for target in found.targets)
+    past = tuple(found.past)[:PAST]
     registration = Registration(
         id=found.mint.driver,
         salt=found.mint.salt,
-        past=found.past[:PAST],
+        past=past,
         left=found.left[:PAST],
         identity=found.observer.me,
         processor=processor,
         inputs=tuple(queue.path for queue in queues),
         outputs=tuple(target.directory.path for target in found.targets),
+        output_ids=output_ids,
+        past_output_ids={salt: found.past[salt] for salt in past if found.past[salt] != output_ids},
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,

@@ -27,6 +27,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.disk.output_id import landmark, note, strangers
 from queuedriver.errors import (
+    BadArgument,
     CannotUse,
     ConfigError,
     FileSystemTrouble,
@@ -42,12 +43,35 @@ from queuedriver.format import names
 from queuedriver.format.settings import FILE, Publication, Settings, check_publish, save
 from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue, check_path, resolve
 from queuedriver.options import Options
+from queuedriver.processors.base import Processor
 
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
 # How often a holder of our id is looked at whose process cannot be seen from here.
 _SILENCE_LOOK = 0.5
+
+
+def check_output(processor: Processor, given: bool, *, no_output: bool) -> None:
+    """Raise BadArgument for a processor that has nowhere to put what it writes, unless somebody has
+    said that there is to be no output.
+
+    A processor may have `writes_output`, for what is lost without one, and `needs_output`, for what
+    cannot be done without.
+    """
+    if given:
+        if no_output:
+            raise BadArgument("--to and --no-output: there is an output, or there is none")
+        return
+    if getattr(processor, "needs_output", False):
+        raise BadArgument(
+            f"{processor.name}: {{output}} has nowhere to go; name a queue or a directory by --to"
+        )
+    if not no_output and getattr(processor, "writes_output", False):
+        raise BadArgument(
+            f"{processor.name}: what it writes would be lost, and each document with it; name a "
+            "queue or a directory by --to, or say --no-output"
+        )
 
 
 class Opened(NamedTuple):
@@ -57,8 +81,9 @@ class Opened(NamedTuple):
     targets: tuple[Target, ...]
     mint: names.Mint
     observer: Observer
-    # Salts of earlier lives of the driver; and of those of them that left in order.
-    past: tuple[str, ...]
+    # Salts of earlier lives of the driver, the latest first, with what each opened its outputs as;
+    # and salts of those of them that left in order.
+    past: dict[str, tuple[str, ...]]
     left: tuple[str, ...]
 
 
@@ -98,7 +123,7 @@ def opened(
                 locks.enter_context(_lock(queue))
             driver = _choose_id(queues, driver, observer)
             mint = mint or names.Mint(driver, draw_salt())
-            found = Opened([], targets, mint, observer, (), ())
+            found = Opened([], targets, mint, observer, {}, ())
             for queue in queues:
                 with our_directories(queue):
                     found = _agreed(found, queue, archive, options)
@@ -145,7 +170,8 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
         left = (last.salt, *left)
     else:
         one.recoverer.recover()
-    return found._replace(past=(*found.past, last.salt, *last.past), left=found.left + left)
+    past = {salt: last.made_for(salt) for salt in (last.salt, *last.past)}
+    return found._replace(past=found.past | past, left=found.left + left)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import (
     BadDocid,
+    ConfigError,
     ProcessorFailed,
     QueueClosed,
     RemoteProtocolError,
@@ -373,8 +374,8 @@ class Dealer:
                 claim.outputs.take(
                     result.data if name is None else Output(result.data, name), self._limits
                 )
-        except (ProcessorFailed, BadDocid, OSError) as error:
-            # A name that cannot be used, or a disk that is not well.
+        except (ProcessorFailed, BadDocid, ConfigError, OSError) as error:
+            # A name that cannot be used, no output at all, or a disk that is not well.
             return from_exception(error)
         return DONE
 

@@ -97,6 +97,8 @@ class Template:
 class CommandProcessor:
     """Runs a command for each document."""
 
+    writes_output = True
+
     def __init__(
         self,
         command: str | Sequence[str],
@@ -106,6 +108,7 @@ class CommandProcessor:
         self._arguments = split_command(command)
         self.name = shlex.join(self._arguments)
         self._template = Template(self._arguments)
+        self.needs_output = bool(self._template.outputs)
         self._environ = os.environ if environ is None else environ
         self._grace = grace
         self._null = -1

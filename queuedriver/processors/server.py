@@ -45,6 +45,8 @@ START_TIMEOUT = 600.0
 class ServerProcessor:
     """Hands each document to a program that stays."""
 
+    writes_output = True
+
     def __init__(
         self,
         command: str | Sequence[str],

@@ -244,6 +244,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.host_id, lambda: world.process.host.name),
         (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
+        (mounts.is_local, lambda device: False),
     ]
 
 

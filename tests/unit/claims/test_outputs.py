@@ -14,7 +14,7 @@ import pytest
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Answer, Output, Outputs, Written
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
+from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names
 
 if TYPE_CHECKING:
@@ -151,12 +151,14 @@ def test_a_bad_answer_fails_its_document_with_words_and_leaves_nothing(
     assert bench.ls("out") == bench.ls("side") == []
 
 
-def test_an_output_without_an_output_queue_is_a_bad_answer(limits: Limits) -> None:
+@pytest.mark.parametrize("answer", [b"x", "x", [b"x"], Path("x")])
+def test_an_output_that_can_go_nowhere_is_no_documents_fault(limits: Limits, answer: Any) -> None:
     outputs = Outputs("doc", TOKEN, ())
     assert not outputs.wanted
     outputs.take(None, limits)
-    with pytest.raises(ProcessorFailed, match="no --to"):
-        outputs.take(b"x", limits)
+    outputs.take([], limits)
+    with pytest.raises(ConfigError, match="nowhere to put it"):
+        outputs.take(answer, limits)
 
 
 def test_an_output_that_the_template_cannot_name_is_a_bad_answer(

@@ -59,7 +59,7 @@ class Bank:
     def __init__(self, bench: "Bench", function: Callable[..., Any], batch: int = 1) -> None:
         self.directory = Ailing.open(bench.directory("in").path)
         self.queue = queue = bench.open(directory=self.directory)
-        found = Opened([queue], queue.targets, queue.mint, Observer(), (), ())
+        found = Opened([queue], queue.targets, queue.mint, Observer(), {}, ())
         registration = Registration(id="d", salt="5a17", identity=found.observer.me, started_at=0.0)
         beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
