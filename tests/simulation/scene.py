@@ -127,7 +127,7 @@ NOT_YET: Mapping[str, str] = {
     "away": "documents are charged for a path that leads nowhere, and discarded into a directory "
     "that was made in the place of the one that is away",
     "full of large": "after two fillings of the disk a document that never fitted is charged",
-    "locked": "what was noted of an attempt is kept where its driver dies before it gives back what "
+    "locked": "what was noted of an attempt is kept where its driver dies before giving back what "
     "it cannot discard",
 }
 # Those in which every promise holds.
