@@ -646,6 +646,12 @@ class InputQueue:
         self.note_handed_over()
         self.journal.note(event, docid, **facts)  # type: ignore[arg-type]
 
+    def pending(self) -> tuple[float, int]:
+        """Return the seconds of work, and the documents, that are yet to be counted."""
+        seconds, documents = self.uncounted
+        done = self.handed_over[:]
+        return seconds + sum(map(_SECONDS, done)), documents + len(done)
+
     def note_handed_over(self) -> None:
         """Note the usual documents that were handed over since this was called last."""
         if not self.handed_over:

@@ -172,8 +172,9 @@ class Driver:
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
-        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
-        return state, why, self._tally.counters()
+        if loop is None:
+            return "starting", "", self._tally.counters()
+        return loop.state, loop.why, loop.counters()
 
 
 class Turns(Loop):
