@@ -3,7 +3,7 @@
 Exception
 ├── QueueError                   what was asked cannot be done; carries an exit code
 │   ├── BadDocid                 a name that may not be a docid                        65
-│   ├── BadArgument              a value that cannot be meant                           2
+│   ├── BadArgument              a value that makes no sense                            2
 │   ├── NotFound                 no such queue, no such document                       66
 │   ├── AlreadyThere             a waiting item would have been clobbered              73
 │   ├── QueueClosed              submitting into a queue that is `done`                73
@@ -71,7 +71,7 @@ class BadDocid(QueueError):
 
 
 class BadArgument(QueueError):
-    """A value that cannot be meant."""
+    """A value that makes no sense."""
 
     exit_code = 2
 
@@ -190,17 +190,30 @@ class Interrupted(BaseException):
 
 
 def is_trouble(error: OSError) -> bool:
-    """Whether an OSError speaks of the file system rather than of one file."""
+    """Return whether an OSError speaks of the file system rather than of one file."""
     return isinstance(error, FileSystemTrouble) or error.errno in _TROUBLE
 
 
 def leads_nowhere(error: OSError) -> bool:
-    """Whether a path that somebody wrote down is to nothing, for whatever reason."""
+    """Return whether a path that somebody wrote down is to nothing, for whatever reason."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
+def exit_code_of(error: Exception) -> int | None:
+    """Return the exit code that tells of an error; None for one that nobody foresaw."""
+    if isinstance(error, QueueError | FileSystemTrouble):
+        return error.exit_code
+    if not isinstance(error, OSError):
+        return None
+    if is_trouble(error):
+        return FileSystemTrouble.exit_code
+    if isinstance(error, PermissionError):
+        return NotPermitted.exit_code
+    return NotFound.exit_code if leads_nowhere(error) else None
+
+
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:
-    """The same error, with what we were doing when it struck."""
+    """Return the same error, with what we were doing when it struck."""
     where = os.fsdecode(error.filename) if error.filename else ""
     reason = os.strerror(error.errno) if error.errno else str(error)
     made = FileSystemTrouble(error.errno, f"{doing}: {reason}")

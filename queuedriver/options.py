@@ -1,6 +1,11 @@
-"""What a driver may be told, as one frozen value. Pure."""
+"""What a driver may be told: each option once, with its default, its unit and its help. Pure.
 
-from typing import Literal
+The command line (`cli/run.py`) and the pipeline file (`pipeline/keys.py`) are read by these rows.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -8,56 +13,101 @@ from queuedriver.errors import ConfigError
 from queuedriver.format.names import DEFAULT_PUBLISH, MAX_RETRIES
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Said(NamedTuple):
+    """How an option is said: its help, and what its value may be."""
+
+    help: str
+    # TIME: a duration in seconds. SIZE: bytes. N: a whole number. Anything else stands for a text.
+    unit: str = ""
+    # The smallest value; None: any above 0.
+    least: int | None = None
+    most: int | None = None
+
+    def bounds(self) -> str:
+        """Return which numbers it may be."""
+        if self.least is None:
+            return "more than 0"
+        return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+
+    def fits(self, value: float) -> bool:
+        """Return whether a number is within the bounds."""
+        if self.least is None:
+            return value > 0
+        return self.least <= value and (self.most is None or value <= self.most)
+
+
+_TIMEOUT = Said("How long a document may take, as in 10min.", "TIME")
+
+
+class StageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of `queuedriver run` and of each stage of a pipeline file alike."""
+
+    retries: Annotated[
+        int,
+        Said("How often a document is tried again after it failed.", "N", 0, MAX_RETRIES - 1),
+    ] = 1
+    retry_delay: Annotated[float, Said("How long to wait before that.", "TIME", 0)] = 0.0
+    hard_after: Annotated[
+        float, Said("How much later the driver is ended if it hangs.", "TIME", 0)
+    ] = 30.0
+    grace: Annotated[float, Said("How long it may take once asked to leave.", "TIME", 0)] = 60.0
+    order: Annotated[
+        Literal["fair", "age", "name"],
+        Said("In which order; age and name cost a full listing each time."),
+    ] = "fair"
+    batch: Annotated[int, Said("How many documents a call gets, as a list.", "N", 1)] = 1
+    publish: Annotated[str, Said("Names of outputs; {docid} and {stem} may be used.", "NAME")] = (
+        DEFAULT_PUBLISH
+    )
+    existing: Annotated[
+        Literal["keep", "replace"], Said("What becomes of an output of the same name.")
+    ] = "keep"
+    max_output_items: Annotated[
+        int | None, Said("Claim nothing while so much waits in an output.", "N", 1)
+    ] = None
+    max_output_bytes: Annotated[int | None, Said("The same in bytes, as in 1GB.", "SIZE")] = None
+    max_documents: Annotated[
+        int | None, Said("Leave, to be started anew, after about N.", "N", 1)
+    ] = None
+    max_age: Annotated[float | None, Said("The same after a while.", "TIME")] = None
+    max_memory: Annotated[int | None, Said("The same when it uses more memory.", "SIZE")] = None
+    archive: Annotated[
+        str | None, Said("Keep finished inputs there; else they are deleted.", "DIR")
+    ] = None
+    poll: Annotated[bool, Said("Never rely on inotify.")] = False
+
+
+class Options(StageOptions, frozen=True, kw_only=True):
     """How a driver drives; times in seconds, sizes in bytes."""
 
-    # Leave when the queue is empty, rather than wait for more.
-    drain: bool = False
+    drain: Annotated[bool, Said("Leave when the queue is empty; it stays open for more.")] = False
     # Whether what is still being written into the queue counts as something left in it.
     await_writing: bool = True
-    # How often a document is tried again after its first failure, and after which delay.
-    retries: int = 1
-    retry_delay: float = 0.0
     # The soft limit of one document (or batch); its hard one comes `hard_after` later.
-    timeout: float | None = None
-    hard_after: float = 30.0
-    # How long the document at hand may go on once the driver is asked to leave.
-    grace: float = 60.0
-    order: Literal["fair", "age", "name"] = "fair"
-    # How many documents one call of the processor gets.
-    batch: int = 1
-    publish: str = DEFAULT_PUBLISH
-    existing: Literal["keep", "replace"] = "keep"
-    # Claim nothing while an output queue holds this much; None: no limit.
-    max_output_items: int | None = None
-    max_output_bytes: int | None = None
-    # Leave to be started anew after so much, so that leaks do not add up.
-    max_documents: int | None = None
-    max_age: float | None = None
-    max_memory: int | None = None
-    # Whether every promise also holds over a power cut.
-    durable: bool = False
-    # Where finished inputs go; None: they are deleted.
-    archive: str | None = None
-    # Never rely on inotify.
-    poll: bool = False
+    timeout: Annotated[float | None, _TIMEOUT] = None
+    durable: Annotated[
+        bool | None,
+        Said("Make every promise hold over a power cut; else as its other drivers do."),
+    ] = None
 
     def check(self) -> "Options":
-        """The options themselves, or ConfigError for what cannot be meant."""
-        if not 0 <= self.retries <= MAX_RETRIES - 1:
-            raise ConfigError(f"--retries {self.retries}: 0 to {MAX_RETRIES - 1}")
-        if self.batch < 1:
-            raise ConfigError(f"--batch {self.batch}: at least 1")
+        """Return the options themselves; ConfigError for what cannot be meant."""
+        for name, (_, said) in rows(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, int | float) and said.unit and not said.fits(value):
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: {said.bounds()}")
         if self.batch > 1 and not self.retries:
             raise ConfigError(
                 "--batch needs --retries 1 or more: when a batch crashes its driver, each of its "
                 "documents is tried again alone to find out which did it"
             )
-        for name in ("timeout", "max_output_items", "max_documents", "max_age", "max_memory"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: more than 0")
-        for name in ("hard_after", "grace", "retry_delay"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"--{name.replace('_', '-')}: 0 or more")
         return self
+
+
+@cache
+def rows(options: type[StageOptions]) -> Mapping[str, tuple[Any, Said]]:
+    """Return each option that can be said, with its type and how; its own before the inherited."""
+    hints = get_type_hints(options, include_extras=True)
+    names = dict.fromkeys((*options.__annotations__, *options.__struct_fields__))
+    said = ((name, getattr(hints[name], "__metadata__", ())) for name in names)
+    return {name: (hints[name].__origin__, rest[0]) for name, rest in said if rest}

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.limits import Limits
 from queuedriver.format import names
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
+from tests.drivers import Site
 from tests.openings import open_queue
 
 # The same examples in each run, and no clock: a busy machine must not fail a test.
@@ -25,7 +28,43 @@ settings.register_profile(
     max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("quick", settings.get_profile("promises"), max_examples=20)
 settings.load_profile("promises")
+
+# Where every test is in the quick part, unless it is marked `slow`.
+_QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hear what drivers are to hear, also where the tests are run by nohup or in the background of
+    a script: a driver honours what is ignored, and so would each that is started from here."""
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        # The tests themselves go on, as was wanted; what they start begins as usual.
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long, or is one more of its kind."""
+    if not config.getoption("--quick"):
+        return
+    left_out = [item for item in items if not _is_quick(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if _is_quick(item)]
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    if item.get_closest_marker("quick"):
+        return True
+    return item.nodeid.startswith(_QUICK) and not item.get_closest_marker("slow")
+
 
 # An instant of the tests' clock, in microseconds since the epoch.
 NOON = 1_700_000_000_000_000
@@ -113,6 +152,20 @@ class Bench:
 
     def read(self, path: str) -> bytes:
         return (self.root / path).read_bytes()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Queues, and drivers in processes of their own, which end with the test."""
+    with Site(tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def limits() -> Iterator[Limits]:
+    limits = Limits()
+    yield limits
+    limits.close()
 
 
 @pytest.fixture

@@ -20,13 +20,14 @@ from queuedriver.errors import FileSystemTrouble, QueueError
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import Report
-from queuedriver.operating.chronicle import read_history
+from queuedriver.operating.history import read_history
 from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import load
 from queuedriver.processors.command import CommandProcessor
 from tests.processors import shout
+from tests.waiting import until
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
@@ -247,11 +248,3 @@ class Site:
     def open_gate(self, docid: str = "") -> None:
         """Let one document pass, or all."""
         (self.beside / (f"go-{docid}" if docid else "go")).touch()
-
-
-def until(fact: Callable[[], object], words: str, timeout: float = PATIENCE) -> None:
-    """Wait for a fact."""
-    end = time.monotonic() + timeout
-    while not fact():
-        assert time.monotonic() < end, f"never: {words}"
-        time.sleep(0.005)

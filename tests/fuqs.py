@@ -20,7 +20,8 @@ from queuedriver.network.fuq_jobfile import JobFile, encode
 from queuedriver.network.fuq_worker import WorkerOptions, run_worker
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from tests.drivers import FORKS, PATIENCE, until
+from tests.drivers import FORKS, PATIENCE
+from tests.waiting import until
 
 _PR_SET_PDEATHSIG = 1
 # So that a task's client can be told from outside, each writes its name where the task leaves a

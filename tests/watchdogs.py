@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tests.waiting import until
 from watchdogd import control, places, report
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
@@ -238,15 +238,6 @@ class Yard:
 
 
 T = TypeVar("T")
-
-
-def until(fact: Callable[[], T]) -> T:
-    """Wait for a fact, and give it."""
-    ends_at = time.monotonic() + PATIENCE
-    while not (found := fact()):
-        assert time.monotonic() < ends_at, f"it did not come true within {PATIENCE:g} s"
-        time.sleep(0.02)
-    return found
 
 
 def _arguments(pid: int) -> list[bytes]:

@@ -17,8 +17,7 @@ from contextlib import closing
 
 import msgspec
 
-from queuedriver.claims.heartbeat import NETWORK_BEAT
-from queuedriver.claims.liveness import Observer
+from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control, upkeep
@@ -138,7 +137,6 @@ class Eyes:
             stages = [stage.name for stage in self.pipeline.stages]
             self._controls = control.read(directory, self.host, stages)
             upkeep.forget_controls(directory, self._asked.forget_controls)
-        upkeep.close(self.pipeline, self._asked.close)
         self._asked = Errands()
         seen = look_at_all(self._views, anew=anew)
         if upkeep.spread_pause(self.pipeline, seen, paused=self._controls.paused):
@@ -164,7 +162,6 @@ class Eyes:
             self._views = {}
         self._asked = msgspec.structs.replace(
             self._asked,
-            close=self._asked.close + errands.close,
             forget_controls=self._asked.forget_controls + errands.forget_controls,
         )
         if bytes(errands.publish) and not self._trouble:
@@ -174,7 +171,7 @@ class Eyes:
                 self._try(lambda queue=queue: self._recover(queue))  # type: ignore[misc]
         if errands.look and not self._trouble:
             self._try(self._copy)
-        if errands.look or errands.close or errands.recover or errands.pipeline:
+        if errands.look or errands.recover or errands.pipeline:
             self._look(anew=True)
         if errands.farewell:
             self._pipes.say(Message(farewell=True))

@@ -18,7 +18,7 @@ from queuedriver.claims.liveness import process_ticks
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError, QueueError, is_trouble
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor

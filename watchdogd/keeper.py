@@ -63,8 +63,10 @@ class Keeper:
         # Why that is not the same.
         self.scarce = ""
         self.paused = False
-        # Its inputs are done and drained.
-        self.done = False
+        # Its inputs are done and drained, or a drain is over.
+        self.done = self._finished = False
+        # What the last look saw of its inputs: no item; none for the second time.
+        self.empty = self.drained = False
         self._pipeline = pipeline
         self._host = host
         self._local = local
@@ -148,12 +150,19 @@ class Keeper:
         self._looked_at = now
         # A look from before a reload does not know of every queue.
         all_seen = len(seen) == len(self.stage.inputs) > 0
-        self.done = all_seen and all(one.done and one.drained for one in seen)
+        self.empty = all_seen and not any(one.unfinished for one in seen)
+        self.drained = all_seen and all(one.drained for one in seen)
+        self.done = self._finished or (self.drained and all(one.done for one in seen))
         self.paused = any(one.paused for one in seen)
         self._work = not (self.done or any(one.quit for one in seen))
         if hard != self._learned:
             self._learned = hard
             self._policy = policy_of(self.stage, hard)
+
+    def finish(self) -> None:
+        """Start nothing any more: a drain is over."""
+        self._finished = self.done = True
+        self._work = False
 
     def _policy_for(self, slot: Slot) -> Policy:
         """What it has at hand may be large: then it did not hang, and may need longer."""

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError, QueueError, is_trouble
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import kernel

@@ -4,9 +4,9 @@ import time
 
 import msgspec
 
-from queuedriver.claims.heartbeat import NETWORK_BEAT
 from queuedriver.claims.liveness import (
     DRIVERS,
+    NETWORK_BEAT,
     Observer,
     Registration,
     process_ticks,
@@ -34,11 +34,7 @@ class Rescuer:
 
         observer = self._observers.setdefault(name, Observer())
         with Queue.open(path) as queue, operations.journal_of(queue) as journal:
-            rescue = operations.Rescue(queue, journal, observer=observer)
-            try:
-                events = rescue.recover()
-            finally:
-                rescue.close()
+            events = operations.recover(queue, journal, observer=observer).events
         discarded = tuple(one.docid for one in events if one.event == "discarded")
         return Recovered(name, len(events), discarded)
 
@@ -65,8 +61,8 @@ class Beats:
             drivers.close()
 
     def _beat_one(self, drivers: Directory, one: Registration) -> bool:
-        them, me = one.identity, self._observer.me
-        if one.last_word or (them.boot, them.namespace) != (me.boot, me.namespace):
+        them = one.identity
+        if one.last_word or not self._observer.is_here(one):
             return False
         key = f"{drivers.path}/{one.id}-{one.salt}"
         if self._observer.unchanged_for(key, one.beat) < _SILENT:

@@ -4,7 +4,7 @@ Eyes that were started amid trouble have seen nothing yet: what those before the
 they have. Nothing counts as known before a look that met no trouble.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -35,10 +35,6 @@ class Sight:
     def trouble(self) -> str:
         """What the file system says; empty while all is well."""
         return self.snapshot.trouble
-
-    def open_among(self, queues: Iterable[str]) -> tuple[str, ...]:
-        """Those of these queues into which documents may still be submitted."""
-        return tuple(name for name in queues if name in self.queues and not self.queues[name].done)
 
     def take(self, snapshot: Snapshot) -> dict[str, int]:
         """The latest look; how many documents each queue has more in `discarded/` since then."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.events import Kind
 from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember

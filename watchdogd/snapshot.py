@@ -125,8 +125,6 @@ class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # Queues that have claims, and no driver that would recover what dead ones left.
     recover: tuple[str, ...] = ()
-    # Queues into which nothing more will be submitted: make `done`.
-    close: tuple[str, ...] = ()
     # Files of `.watchdogd/` that have been obeyed: remove them.
     forget_controls: tuple[str, ...] = ()
     # This host's status document, published as it is; empty: none.

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver.driving.tally import resident_memory
+from queuedriver.driving.recycling import resident_memory
 from watchdogd import kernel
 
 # Bytes of one message: half of what a socket holds by default, and far more than an order has.

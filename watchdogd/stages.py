@@ -79,6 +79,21 @@ class Stages:
         return all(one.done for one in self.keepers.values())
 
     @property
+    def empty(self) -> bool:
+        """Whether the last look saw nothing that is still to be done."""
+        return all(one.empty for one in self.keepers.values())
+
+    @property
+    def drained(self) -> bool:
+        """Whether every queue was seen twice without an item, and unchanged between."""
+        return all(one.drained for one in self.keepers.values())
+
+    def finish(self) -> None:
+        """Start nothing any more: a drain is over."""
+        for one in self.keepers.values():
+            one.finish()
+
+    @property
     def grace(self) -> float:
         """How long the documents at hand may take when all are told to leave."""
         return max((one.stage.grace for one in self.everyone), default=0.0)

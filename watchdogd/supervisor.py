@@ -15,6 +15,7 @@ signals. It touches no file below the root of the pipeline and waits for nothing
 goes on, and says so, while that file system hangs.
 """
 
+import math
 import os
 import select
 import time
@@ -47,6 +48,10 @@ _LONGEST_SLEEP = 5.0
 _RECOVER_EVERY = 5.0
 # How long the end waits for the eyes to see it.
 _LAST_LOOK = 5.0
+# How many looks in a row must see all stages drained before a drain is over.
+_DRAINED_LOOKS = 2
+# How soon one that saw nothing left is followed by the next, in seconds.
+_LOOK_AGAIN = 0.1
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -93,6 +98,10 @@ class Supervisor:
         self.remarks: tuple[str, ...] = ()
         # How often this watchdog has told how it is.
         self.beat = 0
+        # How many looks in a row have seen all stages drained.
+        self._drained_looks = 0
+        # When the next look at drained stages is due.
+        self._look_at = math.inf
         # Why a drain was given up.
         self.hopeless: str | None = None
 
@@ -129,11 +138,15 @@ class Supervisor:
                 self.stages.balance(now)
         elif self.wishes.hurried:
             due = min(due, self.stages.hurry(now))
+        if now >= self._look_at:
+            self._look_at = math.inf
+            self._lookout.send(Errands(look=True))
         self._recover(now)
         self._publish(now)
         return min(
             due,
             now + _LONGEST_SLEEP,
+            self._look_at,
             self._lookout.lost_at,
             orphans_due,
             self._herald.tend(now),
@@ -186,10 +199,20 @@ class Supervisor:
             if not self._begun:
                 self.stages.begin()
         self._begun = True
-        still_open = sight.open_among(self.pipeline.sources)
-        if self.drain and still_open and not sight.trouble:
-            # Again with each look: eyes that were asked before may have ended before they did it.
-            self._lookout.send(Errands(close=still_open))
+        if self.drain and not self._leaving:
+            self._see_empty(now)
+
+    def _see_empty(self, now: float) -> None:
+        """Leave when all stages were seen drained by two looks in a row: what one look does not see
+        in one queue may have come there from another that was looked at before. No queue is closed:
+        more may come tomorrow."""
+        nothing_left = self.stages.empty and not self.outlook.sight.trouble
+        self._drained_looks = self._drained_looks + 1 if self.stages.drained else 0
+        if nothing_left and self._drained_looks >= _DRAINED_LOOKS:
+            self.stages.finish()
+            self._leave()
+        elif nothing_left:
+            self._look_at = now + _LOOK_AGAIN
 
     def _recover(self, now: float) -> None:
         """What dead drivers left where no driver lives: the living see to it by themselves."""
@@ -218,14 +241,16 @@ class Supervisor:
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
         self.wishes.serve(request.serial)
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: str = "") -> None:
         """Stages from the first to the last: each driver finishes what it has at hand."""
         if self._leaving:
             return
         self._leaving = True
         self._notifier.stopping()
         self._notifier.extend(self.stages.grace + _MARGIN)
-        self._herald.say("note", f"leaving because of {why}; a second signal hurries the documents")
+        if why:
+            words = f"leaving because of {why}; a second signal hurries the documents"
+            self._herald.say("note", words)
         self.stages.leave()
 
     # Reload

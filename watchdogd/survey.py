@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from queuedriver.claims.picking import Listing, look
+from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.format import names
@@ -66,7 +66,7 @@ class View:
                 self.seen = _with_controls(self.seen, Queue(directory).controls())
                 return self.seen
             began_at = self._monotonic()
-            listing = look(directory, clock)
+            listing = count(directory, clock)
             self._took = self._monotonic() - began_at
             after = _mark(directory)
             self._see_empty(listing, mark, after, now)
@@ -96,7 +96,7 @@ class View:
         pause = min(_RECOUNT_EVERY, _LISTING_PAUSE * self._took)
         return self._took > _CHEAP and now - self._listed_at < pause
 
-    def _see_empty(self, listing: Listing, before: _Mark, after: _Mark, now: float) -> None:
+    def _see_empty(self, listing: Counts, before: _Mark, after: _Mark, now: float) -> None:
         """One listing may miss what is being renamed: it takes two, with no change from before
         the first to after the second."""
         if listing.unfinished or before != after:
@@ -171,7 +171,7 @@ def _with_controls(seen: QueueSeen, controls: Controls) -> QueueSeen:
     )
 
 
-def _seen(listing: Listing, controls: Controls, discarded: int, drained: bool) -> QueueSeen:
+def _seen(listing: Counts, controls: Controls, discarded: int, drained: bool) -> QueueSeen:
     return QueueSeen(
         ready=listing.ready,
         failed=listing.failed,

@@ -16,14 +16,6 @@ _REQUEST_AGE = 3600.0
 _SMALL = 64
 
 
-def close(pipeline: Pipeline, queues: Iterable[str]) -> None:
-    """Nothing more will be submitted to these."""
-    for name in queues:
-        if name in pipeline.queues:
-            with Queue.open(pipeline.path(name)) as queue:
-                queue.set_control(names.DONE, wanted=True)
-
-
 def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
     """Close each queue whose feeds are all through: its drivers would, but there may be none.
     Whether any was closed."""

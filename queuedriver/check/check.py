@@ -8,11 +8,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from queuedriver.check.facts import Finding
-from queuedriver.check.mend import Mender
-from queuedriver.check.notes import NOTES
-from queuedriver.check.rules import RULES
-from queuedriver.check.survey import survey
+from queuedriver.check.files import Finding, Look
+from queuedriver.check.rules import RULES, Repairs, judge_item
 from queuedriver.claims.liveness import Observer
 from queuedriver.operating.queue import Queue
 
@@ -32,14 +29,13 @@ class Repair(NamedTuple):
 def check(
     queue: Queue, *, clock: Callable[[], float] = time.time, pause: float = PAUSE
 ) -> list[Finding]:
-    """Every broken rule, then every note."""
+    """Every broken rule."""
     observer = Observer()
     found = _look(queue, observer, clock)
-    if any(one.broken for one in found):
+    if found:
         before = {_key(one) for one in found}
         time.sleep(pause)
-        found = _look(queue, observer, clock)
-        found = [one for one in found if not one.broken or _key(one) in before]
+        found = [one for one in _look(queue, observer, clock) if _key(one) in before]
     return found
 
 
@@ -47,14 +43,13 @@ def repair(queue: Queue, *, clock: Callable[[], float] = time.time, pause: float
     """Mend what can be mended."""
     mended: list[Finding] = []
     left = check(queue, clock=clock, pause=pause)
-    mender = Mender(queue, clock)
     for _ in range(_ROUNDS):
-        todo = [one for one in left if one.broken and one.repair]
+        todo = [one for one in left if one.repair]
         if not todo:
             break
-        mender.mend(todo)
+        Repairs(queue, clock).mend(todo)
         left = check(queue, clock=clock, pause=pause)
-        still = {_key(one) for one in left if one.broken}
+        still = {_key(one) for one in left}
         done = [one for one in todo if _key(one) not in still]
         if not done:
             break
@@ -63,8 +58,8 @@ def repair(queue: Queue, *, clock: Callable[[], float] = time.time, pause: float
 
 
 def _look(queue: Queue, observer: Observer, clock: Callable[[], float]) -> list[Finding]:
-    facts = survey(queue, observer, clock())
-    return [one for rule in (*RULES.values(), *NOTES.values()) for one in rule(facts)]
+    look = Look(queue, observer, clock(), judge_item)
+    return [one for rule in RULES.values() for one in rule.find(look)]
 
 
 def _key(finding: Finding) -> tuple[str, str]:

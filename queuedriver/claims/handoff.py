@@ -14,14 +14,12 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
     before the commit   `.working` and perhaps `.writing`: the claim is charged or released, and the
                         outputs are moved to `orphans/`
     after the commit    `.written`: whoever finds it publishes and finishes
-    amid a discard      `discarded/.N.report`: who recovers gives it the name of its document; where
-                        that is elsewhere, it is swept after a week
+    amid a discard      the report in `attempts/`: who recovers puts it beside its document
 """
 
 import errno
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -33,14 +31,13 @@ from queuedriver.disk.filesystem import Directory, move
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
-from queuedriver.format.records import Plan, Report, encode_report, hidden_report, read_report
+from queuedriver.format.records import Plan
 
 if TYPE_CHECKING:
     from queuedriver.claims.input_queue import InputQueue
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
-ATTEMPTS = "attempts"
 
 # Commit, publish, finish: the calls of a hand-over.
 _ALL = 3
@@ -88,8 +85,8 @@ def hand_over(claim: Claim) -> bool:
     done = queue.directory.hand_over(claim.name, written, queue.output, one.writing, one.final)
     if done:
         claim.name = written
-        if done > 1:
-            claim.published = (one.final,)
+    if done > 1:
+        claim.published = (one.final,)
     if done < _ALL:
         return False
     claim.fate = "published"
@@ -254,7 +251,7 @@ def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool =
     if planned:
         queue.plans.remove(f"{claim.token}.json")
     if claim.attempt:
-        queue.attempts.forget(claim.docid, inode, claim.attempt)
+        queue.attempts.forget(claim.docid, inode)
     claim.fate = "published" if claim.published else "finished"
 
 
@@ -310,7 +307,7 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
     return written, True
 
 
-# Give back, give up
+# Give back
 
 
 def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> str | None:
@@ -323,68 +320,6 @@ def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> 
     if queue.durable:
         queue.directory.sync()
     return final[: len(final) - len(name) + len(docid)]
-
-
-def discard(queue: "InputQueue", claim: Claim, report: Report) -> str | None:
-    """Set the untouched input aside with its report. Return its docid there; None if taken back.
-
-    The report is on disk first, hidden, so no document is ever in `discarded/` without a reason
-    somewhere; the rename of the document decides.
-    """
-    hidden = hidden_report(claim.token)
-    inode = queue.inode(claim)
-    # Several may recover one claim at once, and so discard it: the first report stands.
-    ours = True
-    try:
-        queue.discarded.write_first(hidden, encode_report(report), durable=True)
-    except FileExistsError:
-        ours = False
-    docid = move(queue.directory, claim.name, queue.discarded, claim.docid, claim.token)
-    if docid is None:
-        # Or the reply to our rename was lost: then it is we who discarded it.
-        shown = settle_report(queue, claim.docid, claim.token)
-        return shown if ours else None
-    _show_report(queue, hidden, docid)
-    queue.discarded.sync()
-    queue.directory.sync()
-    # Somebody may have noted this attempt as one that was not the last.
-    queue.attempts.forget(claim.docid, inode, claim.attempt + 1)
-    return docid
-
-
-def settle_report(queue: "InputQueue", docid: str, token: str) -> str | None:
-    """Show the report of a claim that is gone, if its document was discarded. Return the docid
-    whose report was shown by this.
-
-    Somebody was faster, the reply to our own rename was lost, or a driver died in between. Not to
-    see the document proves nothing, as a look may be old; so what is not settled stays hidden, for
-    whoever sees more, and is swept after a week.
-    """
-    there = queue.discarded.present
-    if not there(hidden_report(token)):
-        return None
-    listed = None
-    for _ in range(2):
-        for name in (names.second_docid(docid, token), docid):
-            if not (there(name) if listed is None else name in listed):
-                continue
-            if not there(name + names.REPORT):
-                _show_report(queue, hidden_report(token), name)
-                return name
-            shown = read_report(queue.discarded, name)
-            if shown is not None and any(one.token == token for one in shown.attempts):
-                # Whoever else discarded this claim has shown a report of it.
-                queue.discarded.remove(hidden_report(token))
-                return None
-        # A file system that remembers that a name was not there may list it all the same.
-        listed = set(queue.discarded.names())
-    return None
-
-
-def _show_report(queue: "InputQueue", hidden: str, docid: str) -> None:
-    # Whoever else discards this claim may be faster here, too.
-    with suppress(FileNotFoundError):
-        queue.discarded.rename_over(hidden, docid + names.REPORT)
 
 
 def move_aside(output: Directory, name: str) -> None:

@@ -11,19 +11,22 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Registration
+from queuedriver.claims.liveness import NETWORK_BEAT, Counters, Registration
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import encodable
 
-# Often enough for `status` to be worth reading; a beat is one small file.
+# From beat to beat of a driver that has nothing new to tell, in seconds.
 BEAT = 5.0
-NETWORK_BEAT = 30.0
+# What is new is told so soon, in seconds: `status` reads it, and a beat is one small file. Some
+# hundred drivers of a network file system would keep it busy with that.
+NEWS = 1.0
+NETWORK_NEWS = 5.0
 # Self-fencing: with no beat written for this part of the lease, write one or do not commit.
 FENCE = 2 / 3
 _RATE_WINDOW = 60.0
 
 
-class Beats:
+class Heartbeat:
     """One driver's registration in its input queues, kept fresh by a small daemon thread."""
 
     def __init__(
@@ -31,16 +34,19 @@ class Beats:
         registration: Registration,
         directories: list[Directory],
         report: Callable[[], tuple[str, str, Counters]],
-        interval: float = BEAT,
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
+        interval: float | None = None,
+        news: float | None = None,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
         self._report = report
-        self._interval = interval
+        network = registration.network
+        self._interval = interval or (NETWORK_BEAT if network else BEAT)
+        self._news = min(news or (NETWORK_NEWS if network else NEWS), self._interval)
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -55,7 +61,7 @@ class Beats:
         self._thread.start()
 
     def write(self) -> None:
-        """One beat, now. An OSError says that it could not be written."""
+        """Beat once, now. Raises OSError when that could not be written."""
         with self._writing:
             registration = self.registration
             registration.state, why, registration.counters = self._report()
@@ -69,12 +75,12 @@ class Beats:
             self.last_at = time.monotonic()
 
     def fresh(self) -> None:
-        """Before a commit: who has not shown life for long may have been declared dead."""
+        """Beat before a commit, if that is long ago: others may have declared us dead."""
         if time.monotonic() - self.last_at > self.registration.lease * FENCE:
             self.write()
 
     def leave(self, word: str, why: str) -> None:
-        """The last word, so that nobody takes our absence for a crash."""
+        """Say the last word, so that nobody takes our absence for a crash."""
         self.stop()
         self.registration.last_word = word
         self.registration.last_why = encodable(why)
@@ -86,12 +92,20 @@ class Beats:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
-            with contextlib.suppress(OSError):
-                self.write()
+        while not self._stop.wait(self._news):
+            silent = time.monotonic() - self.last_at
+            if self._has_news() or silent > self._interval - self._news:
+                # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
+                with contextlib.suppress(OSError):
+                    self.write()
             with contextlib.suppress(OSError):
                 self._look()
+
+    def _has_news(self) -> bool:
+        state, _, now = self._report()
+        told = self.registration.counters
+        was = self.registration.state, told.documents, told.failed, told.discarded
+        return (state, now.documents, now.failed, now.discarded) != was
 
     def _rate(self, documents: int) -> float:
         now = time.monotonic()

@@ -9,14 +9,17 @@ whether the disk is to blame rather than the document (`blame`).
 """
 
 import errno
+import itertools
 import math
+import operator
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from queuedriver.claims import handoff
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, Claim, Fate
+from queuedriver.claims.attempts import ATTEMPTS, Attempts
+from queuedriver.claims.handoff import CLAIMS, Claim, Fate
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.claims.outcomes import (
     DONE,
@@ -31,14 +34,15 @@ from queuedriver.claims.outcomes import (
     says_full,
 )
 from queuedriver.claims.outputs import Outputs, Target
-from queuedriver.claims.picking import Order, Picker, Share
+from queuedriver.claims.picking import Order, Picker
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Attempt, Attempts, Report, hidden_report
+from queuedriver.format.names import is_plain
+from queuedriver.format.records import Attempt
 from queuedriver.format.settings import FILE, Settings
 
 if TYPE_CHECKING:
@@ -48,10 +52,20 @@ if TYPE_CHECKING:
 # worker is lost that had it among others, the document is charged: one that panics hosts must end
 # too.
 UNCOUNTED_STRIKES = 3
+# What nobody has looked at may be no file at all.
+_UNSEEN = False
+# The name of a claim whose document never failed.
+_WORKING = "{}.{}.working".format
+# Where the fields of an Event have the seconds of work.
+_SECONDS = operator.itemgetter(8)
 # An empty queue is not listed again sooner while a driver has others to work on; in seconds.
 _REST = 0.05
 # Items that cannot be moved are noted each once, and so many of them.
 _MOST_NOTED = 1000
+# So many names are taken at most from what was listed, and again so many when those before them
+# were used up within so many seconds.
+_MOST_AHEAD = 64
+_AT_ONCE = 0.05
 # How long an item is left alone that could be claimed, but whose end could not be carried out.
 _LEFT_ALONE = 60.0
 # Bytes. With less than this left, a failure is the disk's and not the document's.
@@ -96,16 +110,10 @@ class InputQueue:
             outer.discarded if outer else directory.subdirectory(names.DISCARDED, create=True)
         )
         self.plans = private.subdirectory(CLAIMS, create=True)
-        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True))
+        self.attempts = Attempts(private.subdirectory(ATTEMPTS, create=True), self.discarded)
         self.output = targets[0].directory if targets else directory
-        # Whether claims may end by the blind hand-over, for all that the settings say.
-        self.plain = (
-            bool(targets)
-            and not self.durable
-            and archive is None
-            and settings.existing == "keep"
-            and targets[0].publication.template == names.DEFAULT_PUBLISH
-        )
+        # Whether claims may end by the blind hand-over, for all that is known of the queue.
+        self.plain = self._is_plain()
         # Documents of which something is remembered: these are never as usual.
         self.troubled: Collection[str] = ()
         # Names that are yet to be tried, the next one last.
@@ -114,18 +122,15 @@ class InputQueue:
         self.at_hand: Collection[str] = ()
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
-        # Usual claims that were handed over and are yet to be noted; seconds of work, and when.
-        self.handed_over: list[tuple[Claim, float, float]] = []
+        # Usual claims that were handed over and are yet to be noted: each the fields of its Event.
+        self.handed_over: list[tuple[object, ...]] = []
+        # Those that were noted and are yet to be counted: seconds of work, and documents.
+        self.uncounted = 0.0, 0
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
         self.recoverer: Recoverer
-        # How many drivers take from this queue, as far as is known.
-        self.sharers = 1
         self.lost_races = 0
         # How many outputs have become visible.
         self.published = 0
-        # How many items could not be claimed in the latest pass, and are others' to move.
-        self.withheld = 0
-        self._withheld = 0
         self._noted: set[str] = set()
         # Names that are left alone, and until when.
         self._left_alone: dict[str, float] = {}
@@ -133,21 +138,23 @@ class InputQueue:
         self._wanted_room = 0
         found = directory.status()
         self._identity = found.device, found.inode
-        self.pass_over("fair", Share)
+        self.pass_over()
+
+    def _is_plain(self) -> bool:
+        return (
+            bool(self.targets)
+            and not self.durable
+            and self.archive is None
+            and self.settings.existing == "keep"
+            and self.targets[0].publication.template == names.DEFAULT_PUBLISH
+            and self.output.refuses_to_replace
+        )
 
     def claim_of(self, item: names.Item, name: str) -> Claim:
         """Return the claim that somebody has to an item, for whoever ends it."""
         outputs = Outputs(item.docid, item.token, self.targets)
-        return Claim(
-            item.docid,
-            item.attempt,
-            self.name,
-            self.directory,
-            name,
-            token=item.token,
-            of=self,
-            outputs=outputs,
-        )
+        queue = self.name, self.directory
+        return Claim(item.docid, item.attempt, *queue, name, _UNSEEN, item.token, self, outputs)
 
     # Directories
 
@@ -167,6 +174,7 @@ class InputQueue:
 
     def close(self) -> None:
         """Close what this has opened; the queue, its outputs and its archive are the caller's."""
+        self.picker.restart()
         for directory in (self.plans, self.attempts.directory):
             directory.close()
         if self._outer is None:
@@ -220,14 +228,20 @@ class InputQueue:
 
     # Which names to try
 
-    def pass_over(self, order: Order, share: Callable[[], Share]) -> None:
-        """Take names in this order."""
-        self.picker = Picker(self.directory, order, share)
+    def pass_over(
+        self,
+        order: Order = "fair",
+        alive: Callable[[bool], Collection[str]] = lambda anew: (),
+    ) -> None:
+        """Take names in this order, and share them with the other drivers that live."""
+        self.picker = Picker(self.directory, order, self.mint.driver, alive)
+        # How many names are taken at a time, and when that was done last. An exact order is one of
+        # names that were just listed.
+        self._ahead, self._ahead_at = 1, 0.0
+        self._most_ahead = _MOST_AHEAD if order == "fair" else 1
         # The directory's mtime before the pass at hand, and since when it is empty and unchanged.
         self._mtime = 0
         self._in_pass = False
-        # Items this pass gave to try, less those that were lost.
-        self._given = 0
         self._rest_until = 0.0
         self._empty_mtime: int | None = None
         self._empty_since = 0.0
@@ -248,24 +262,38 @@ class InputQueue:
                     return False
                 self._mtime = self.directory.status().mtime_ns
                 self._in_pass = True
-                self._given = self._withheld = 0
                 self.troubled = self.attempts.docids()
-            candidate = self.picker.next()
-            if candidate is not None:
-                if self._left_alone.get(candidate.name, 0.0) > now:
-                    self._withheld += 1
-                    continue
-                self._given += 1
-                self.waiting.append(candidate.name)
-                return True
+                self.plain = self._is_plain()
+            if given := self.picker.names(self._next_ahead(now), now):
+                given.reverse()
+                if self._left_alone:
+                    given = [name for name in given if not self._is_left_alone(name, now)]
+                self.waiting += given
+                if given:
+                    return True
+                continue
             self._in_pass = False
             self._end_of_pass(now)
             # After a pass that gave work there may be more; after one whose every item was somebody
             # else's (or a ghost of a stale listing) only waiting helps.
-            if self._given <= 0:
+            if self.picker.counts.got <= 0:
                 if not alone:
                     self._rest_until = now + _REST
                 return False
+
+    def _next_ahead(self, now: float) -> int:
+        """Return how many names to take: more while they are used up at once, and one while a
+        document takes long, or others would lose races for what has long been done."""
+        soon = now - self._ahead_at < _AT_ONCE
+        self._ahead = min(2 * self._ahead, self._most_ahead) if soon else 1
+        self._ahead_at = now
+        return self._ahead
+
+    def _is_left_alone(self, name: str, now: float) -> bool:
+        if self._left_alone.get(name, 0.0) <= now:
+            return False
+        self.picker.refused()
+        return True
 
     def wake(self) -> None:
         """Rest no longer: there may be something new."""
@@ -278,10 +306,12 @@ class InputQueue:
     def _end_of_pass(self, now: float) -> None:
         """Note whether the queue was empty. Two listings prove it drained only when the directory
         did not change from before the first to after the second."""
-        self.withheld = self._withheld
         if not self.await_writing:
-            self.picker.listing.writing = 0
-        if self.picker.listing.unfinished:
+            self.picker.counts.writing = 0
+        if self.picker.counts.left:
+            # What nobody has tried may be no item at all; the next pass tries everything.
+            return
+        if self.picker.counts.unfinished:
             self._empty_mtime = None
             return
         after = self.directory.status().mtime_ns
@@ -298,48 +328,39 @@ class InputQueue:
         claims: list[Claim] = []
         directory, mint = self.directory, self.mint
         while waiting:
-            name = waiting[-1]
-            attempt = 0
-            if names.is_plain(name) and len(name) <= names.MAX_DOCID:
+            name = waiting.pop()
+            attempt, alone = 0, False
+            if is_plain(name):
                 docid = name[:-6]
+            elif (item := names.parse(name)) is None:
+                self.picker.foreign(name)
+                continue
             else:
-                item = names.parse(name)
-                if item is None:
-                    waiting.pop()
-                    continue
                 docid, attempt = item.docid, item.attempt
-            alone = bool(attempt) or docid in self.troubled
-            if alone and claims:
-                break
-            waiting.pop()
+            if attempt or docid in self.troubled:
+                if claims:
+                    waiting.append(name)
+                    break
+                alone = True
             # As `Mint.next` does it: later than the one before, whatever the clock says.
             serial = time.time_ns() // 1000
             if serial <= mint.last:
                 serial = mint.last + 1
             mint.last = serial
             token = mint.form(serial)
-            if attempt:
-                working = names.working_name(docid, attempt, token)
-            else:
-                working = f"{docid}.{token}.working"
+            working = names.working_name(docid, attempt, token) if alone else _WORKING(docid, token)
             try:
                 directory.rename(name, working)
             except OSError as error:
                 if not self._has(name, docid, working, error):
                     continue
             outputs = Outputs(docid, token, self.targets, self.plain and not alone)
-            claims.append(
-                Claim(
-                    docid,
-                    attempt,
-                    self.name,
-                    directory,
-                    working,
-                    token=token,
-                    of=self,
-                    outputs=outputs,
-                )
+            claim = Claim(
+                docid, attempt, self.name, directory, working, _UNSEEN, token, self, outputs
             )
+            if most == 1:
+                return [claim]
+            claims.append(claim)
             if alone or len(claims) == most:
                 break
         return claims
@@ -362,11 +383,10 @@ class InputQueue:
             if self.directory.present(working):
                 return True
             self.lost_races += 1
-            self._given -= 1
             self.picker.lost()
             return False
         self.refuse(name, docid, error)
-        self._given -= 1
+        self.picker.refused()
         return False
 
     def refuse(self, name: str, docid: str, error: OSError, until: float = 0.0) -> None:
@@ -380,7 +400,6 @@ class InputQueue:
                 self._noted.add(name)
                 message = f"it cannot be moved ({error.strerror}); it is left where it is"
                 self.note("refused", docid, message=message)
-        self._withheld += 1
         if until:
             self._left_alone[name] = until
 
@@ -507,24 +526,19 @@ class InputQueue:
         if self.give_back(claim, reason) != "revoked":
             claim.outputs.discard()
             self.plans.remove(f"{claim.token}.json")
-            self.discarded.remove(hidden_report(claim.token))
         elif not handoff.committed(self, claim):
             handoff.set_aside(self, claim.outputs)
             # It may have been discarded, though we were told that it could not be.
-            handoff.settle_report(self, claim.docid, claim.token)
+            self.attempts.settle()
 
     # What an attempt costs
 
     def charge(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
         """Charge an attempt that failed: the document waits for its next, or is discarded after
         its last."""
-        record = self._record(claim, failure, now, host, counted=True)
-        settings = self.settings
-        if failure.permanent or claim.attempt >= min(settings.retries, names.MAX_RETRIES):
-            return self._discard(claim, record)
-        due = _due(now, settings.retry_delay) if settings.retry_delay else 0
-        docid = self._recorded(claim, record, claim.attempt + 1, due)
-        return self._ended("failed", claim, docid, failure.message, now - record.claimed_at)
+        last = failure.permanent or claim.attempt >= min(self.settings.retries, names.MAX_RETRIES)
+        attempt = self._attempt(claim, failure, now, host, counted=True)
+        return self._settle(claim, attempt, last=last)
 
     def strike(self, claim: Claim, failure: Failure, now: float, host: str | None = None) -> Fate:
         """Give a document back that is not at fault, as far as anyone knows; the third time it is
@@ -532,9 +546,7 @@ class InputQueue:
         before = [one for one in self._earlier(claim) if not one.counted]
         if len(before) + 1 >= UNCOUNTED_STRIKES:
             return self.charge(claim, failure, now, host)
-        record = self._record(claim, failure, now, host, counted=False)
-        docid = self._recorded(claim, record, claim.attempt)
-        return self._ended("released", claim, docid, failure.message)
+        return self._settle(claim, self._attempt(claim, failure, now, host, counted=False))
 
     def give_back(self, claim: Claim, reason: str, due: int = 0) -> Fate:
         """Let a document wait again, uncharged, and not before it is due; nothing is remembered."""
@@ -552,32 +564,37 @@ class InputQueue:
 
     def _earlier(self, claim: Claim) -> list[Attempt]:
         """Return the attempts before this one: whoever recovered it and died may have noted it."""
-        before = self.attempts.of(claim.docid, self.inode(claim), claim.attempt)
+        before = self.attempts.of(claim.docid, self.inode(claim))
         return [one for one in before if one.token != claim.token]
 
-    def _discard(self, claim: Claim, record: Attempt) -> Fate:
-        report = Report(
-            docid=claim.docid,
-            queue=self.name,
-            discarded_at=record.ended_at,
-            driver=record.driver,
-            host=record.host,
-            failure=record.failure,
-            attempts=(*self._earlier(claim), record),
+    def _settle(self, claim: Claim, attempt: Attempt, *, last: bool = False) -> Fate:
+        """Note the attempt, and do what is noted: of all who recover a claim, the first decides."""
+        inode = self.inode(claim)
+        if not inode:
+            return self._ended("revoked", claim, None, "")
+        noted = self.attempts.note(
+            claim.docid,
+            inode,
+            attempt,
+            durable=self.durable,
+            discarded_from=self.name if last else "",
         )
-        docid = handoff.discard(self, claim, report)
-        seconds = record.ended_at - record.claimed_at
-        return self._ended("discarded", claim, docid, record.failure.message, seconds)
-
-    def _recorded(self, claim: Claim, record: Attempt, attempt: int, due: int = 0) -> str | None:
-        self.attempts.write(record, self.durable)
-        docid = handoff.give_back(self, claim, attempt, due)
-        # When somebody was faster the record stays: it may well be theirs.
+        said = noted.attempt(claim.token) or attempt
+        message, seconds = said.failure.message, said.ended_at - said.claimed_at
+        if noted.record.discarded_at:
+            docid = self.attempts.discard(self.directory, claim.name, claim.token, noted.file)
+            return self._ended("discarded", claim, docid, message, seconds)
+        delay = self.settings.retry_delay if said.counted else 0.0
+        due = _due(attempt.ended_at, delay) if delay else 0
+        docid = handoff.give_back(self, claim, claim.attempt + said.counted, due)
+        # When somebody was faster it stays: it may well be theirs.
         if docid is not None and docid != claim.docid:
-            self.attempts.move(claim.docid, record.inode, claim.attempt + 1, docid)
-        return docid
+            self.attempts.move(claim.docid, inode, docid)
+        if said.counted:
+            return self._ended("failed", claim, docid, message, seconds)
+        return self._ended("released", claim, docid, message)
 
-    def _record(
+    def _attempt(
         self, claim: Claim, failure: Failure, now: float, host: str | None, *, counted: bool
     ) -> Attempt:
         token = names.parse_token(claim.token)
@@ -591,7 +608,6 @@ class InputQueue:
             ended_at=now,
             counted=counted,
             failure=failure,
-            inode=self.inode(claim),
         )
 
     def _ended(
@@ -630,24 +646,9 @@ class InputQueue:
             return
         done, self.handed_over = self.handed_over, []
         self.published += len(done)
-        clocks = time.time() - time.monotonic()
-        host, driver = self.journal.host, self.journal.writer
-        self.journal.add(
-            [
-                Event(
-                    at=clocks + at,
-                    event="published",
-                    docid=claim.docid,
-                    token=claim.token,
-                    host=host,
-                    driver=driver,
-                    attempt=0,
-                    seconds=seconds,
-                    outputs=claim.published,
-                )
-                for claim, seconds, at in done
-            ]
-        )
+        self.journal.add(list(itertools.starmap(Event, done)))
+        seconds, documents = self.uncounted
+        self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
 
 
 def _due(now: float, after: float) -> int:

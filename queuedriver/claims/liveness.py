@@ -1,28 +1,38 @@
-"""Who drives a queue, and who of them is dead.
+"""Which drivers a queue has, and which of them are alive.
 
 A registration is `.queuedriver/drivers/<id>.json`, written aside and renamed, so it is read
 whole. On the same host a process is there or it is not: certain, at once. Of another host only its
 beat is known: dead means that it has not changed for the lease, on the *observer's own* monotonic
-clock. No two clocks are ever compared.
+clock. A host that was started anew is known by its machine and its name; but hosts cloned from one
+image share both, so on a file system that several hosts may use its beat must have stood still
+besides. No two clocks are ever compared.
 """
 
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
 from typing import Literal
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.format import names
 from queuedriver.format.records import read_record
 
 DRIVERS = "drivers"
 # 60 s for the slowest attribute cache, and four beats missed.
 LEASE = 180.0
+# Seconds between two beats on a network mount, where each is a request to the server.
+NETWORK_BEAT = 30.0
+# Seconds for which the beat of a host that seems to be this one, before it was started anew, must
+# have stood still where a clone of it might use the same queue.
+REBOOTED_AFTER = 2 * NETWORK_BEAT
+# Seconds for which the registration of a driver that is gone is kept for whoever wants to know.
+EXPIRY = 86400.0
 # Salts of earlier lives that a registration remembers, for sweeping what they left.
 PAST = 64
 # A few kB, and every driver reads those of all others again and again; in bytes.
@@ -34,6 +44,13 @@ CRASHED = "crashed"
 _NO_PID = 1 << 31
 # Instead of ticks: the process is there, and that is all that may be known of it.
 HIDDEN = -1
+# Seconds that pass between two readings of all registrations, for each of a living driver and for
+# each of one that is gone. As every driver reads, all of them together read so many a second
+# whatever their number, and somebody still looks every quarter of a second.
+_FOR_EACH_ALIVE = 0.25
+_FOR_EACH_GONE = 0.01
+# So few may be read whenever somebody asks; in the seconds of the two above.
+_NO_WAIT = 2.0
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
 
@@ -50,7 +67,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What a driver spent its time on, in milliseconds, and what came of it."""
+    """A driver's time, in milliseconds, by what it was spent on, and what came of it."""
 
     work: int = 0
     wait: int = 0
@@ -63,7 +80,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a driver says of itself."""
+    """A driver's account of itself."""
 
     id: str
     salt: str
@@ -83,12 +100,54 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     counters: Counters = Counters()
     # Documents per second over the last minute.
     rate: float = 0.0
+    # Its queue is on a file system that other hosts may use.
+    network: bool = False
     # The file of the runtime directory that faulthandler writes before it ends a hung driver.
     dump: str = ""
     # It deals documents to workers elsewhere: that it ends says nothing about any document.
     broker: bool = False
+    # How many documents it has processed at once: of one, only the newest claim can have ended it.
+    batch: int = 1
     last_word: str = ""
     last_why: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """A driver as far as it can be known from here."""
+
+    id: str
+    # None when it never registered, or as another life than the one that was asked for.
+    registration: Registration | None = None
+    verdict: Verdict | Literal["unknown"] = "unknown"
+    # Its process can be seen from here, so that nobody has to wait for its silence.
+    here: bool = False
+    # It is on another host, and by the clocks its last beat is older than its lease.
+    silent: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.verdict == "alive"
+
+    @property
+    def host(self) -> str:
+        return self.registration.identity.host if self.registration is not None else ""
+
+    @property
+    def pid(self) -> int:
+        return self.registration.identity.pid if self.registration is not None else 0
+
+    @property
+    def rate(self) -> float:
+        """Documents per second over the last minute; none of one that is gone."""
+        return self.registration.rate if self.alive and self.registration is not None else 0.0
+
+    @property
+    def counters(self) -> Counters:
+        return self.registration.counters if self.registration is not None else Counters()
+
+    @property
+    def is_broker(self) -> bool:
+        return self.registration is not None and self.registration.broker
 
 
 class Observer:
@@ -100,27 +159,33 @@ class Observer:
         self.me = identify(os.getpid())
         # An operator's, who knows better than the drivers how long silence may be life.
         self.lease = lease
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._seen: dict[str, tuple[object, float]] = {}
 
-    def judge(self, registration: Registration) -> Verdict:
-        """Whether the driver that registered is there."""
+    def judge(
+        self, registration: Registration, still_for: float = 0.0, shared: bool = True
+    ) -> Verdict:
+        """Judge whether the driver that registered is there.
+
+        `still_for` is for how long its beat is known to have stood still without this observer;
+        `shared` is false where no other host uses the queue.
+        """
         them = registration.identity
         ticks = process_ticks(them.pid) if self.is_here(registration) else None
         key = f"{registration.id}-{registration.salt}"
-        unchanged = self.unchanged_for(key, registration.beat)
+        unchanged = max(self.unchanged_for(key, registration.beat), still_for)
         if self.lease is not None:
             registration = msgspec.structs.replace(registration, lease=self.lease)
-        return judge(registration, self.me, ticks, unchanged)
+        return judge(registration, self.me, ticks, unchanged, shared)
 
     def is_here(self, registration: Registration) -> bool:
-        """Whether its process can be seen from here, so that nobody has to wait for its silence."""
+        """Tell whether its process can be seen from here."""
         them = registration.identity
         return (them.boot, them.namespace) == (self.me.boot, self.me.namespace)
 
     def unchanged_for(self, key: str, value: object) -> float:
-        """For how long this has been the same, as far as this observer knows."""
-        now = self._monotonic()
+        """Return for how many seconds this has been the same, as far as this observer knows."""
+        now = self.monotonic()
         before = self._seen.get(key)
         if before is None or before[0] != value:
             self._seen[key] = (value, now)
@@ -132,31 +197,116 @@ class Observer:
 
 
 def judge(
-    registration: Registration, me: Identity, ticks: int | None, unchanged_for: float
+    registration: Registration,
+    me: Identity,
+    ticks: int | None,
+    unchanged_for: float,
+    shared: bool = True,
 ) -> Verdict:
-    """What follows from the facts. `ticks` is the start of the process with that pid here."""
+    """Draw the verdict from the facts. `ticks` is the start of the process with that pid here."""
     them = registration.identity
     if registration.last_word:
         return "dead" if registration.last_word == CRASHED else "left"
     same = (them.boot, them.namespace) == (me.boot, me.namespace)
     if same and ticks != HIDDEN:
         return "alive" if ticks == them.ticks else "dead"
-    if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
-        return "rebooted"
+    before = me.machine and (them.machine, them.host) == (me.machine, me.host)
+    if before and them.boot != me.boot:
+        silence = min(REBOOTED_AFTER, registration.lease) if shared else 0.0
+        return "rebooted" if unchanged_for >= silence else "alive"
     return "lost" if unchanged_for >= registration.lease else "alive"
 
 
-def whose(
-    token: names.Token, known: Mapping[str, tuple[Registration, Verdict]]
-) -> tuple[Registration | None, Verdict | None]:
-    """Who has a claim, and whether that driver is alive; None of one that never registered."""
-    registration, verdict = known.get(token.driver, (None, None))
-    if registration is not None and token.salt != registration.salt:
+class Roster:
+    """The drivers that registered in one queue.
+
+    All are read anew when that is due (`refresh`): the more there are, the less often. Whoever
+    seems to be gone, or unknown, by a reading that is not new is read once more by name.
+    """
+
+    def __init__(self, drivers: Directory, observer: Observer) -> None:
+        self.observer = observer
+        # By id.
+        self.owners: dict[str, Owner] = {}
+        self._drivers = drivers
+        self._due = float("-inf")
+        # Those read since the last `refresh`; None when all were.
+        self._confirmed: set[str] | None = set()
+
+    @property
+    def alive(self) -> list[Owner]:
+        return [one for one in self.owners.values() if one.alive]
+
+    def refresh(self) -> None:
+        """Read all registrations, if that is due."""
+        now = self.observer.monotonic()
+        self._confirmed = set()
+        if now < self._due:
+            return
+        written_at = self._drivers.status().mtime_ns / 1e9
+        found = read_registrations(self._drivers)
+        self.owners = {one.id: self._judged(one, written_at) for one in found}
+        self._confirmed = None
+        alive = len(self.alive)
+        gone = len(self.owners) - alive
+        wait = alive * _FOR_EACH_ALIVE + gone * _FOR_EACH_GONE - _NO_WAIT
+        self._due = now + max(wait, 0.0)
+
+    def owner(self, token: names.Token) -> Owner:
+        """Return the driver that has a claim; "unknown" when it never registered as that life."""
+        owner = owner_of(token, self.owners)
+        if owner.alive or self._confirmed is None or token.driver in self._confirmed:
+            return owner
+        self._confirmed.add(token.driver)
+        self.named(token.driver)
+        return owner_of(token, self.owners)
+
+    def named(self, driver: str) -> Owner | None:
+        """Read one registration by its name, as a listing may be from before it was there; return
+        its driver, or None."""
+        found = read_registration(self._drivers, driver)
+        if found is None or found.id != driver:
+            self.owners.pop(driver, None)
+            return None
+        owner = self._judged(found, self._drivers.status().mtime_ns / 1e9)
+        self.owners[driver] = owner
+        return owner
+
+    def _judged(self, one: Registration, written_at: float) -> Owner:
+        here = self.observer.is_here(one)
+        age = time.time() - one.beat_at
+        still_for = 0.0
+        if not here and age > EXPIRY:
+            # Its clock may be wrong; that of the file system tells when it, and when somebody, last
+            # wrote here.
+            still_for = written_at - self._written_at(one.id, written_at)
+        shared = here or one.network or self._shared
+        verdict = self.observer.judge(one, still_for if still_for > EXPIRY else 0.0, shared)
+        silent = verdict == "alive" and not here and age > one.lease
+        return Owner(id=one.id, registration=one, verdict=verdict, here=here, silent=silent)
+
+    def _written_at(self, driver: str, default: float) -> float:
+        try:
+            return self._drivers.status(f"{driver}.json").mtime_ns / 1e9
+        except FileNotFoundError:
+            return default
+
+    @cached_property
+    def _shared(self) -> bool:
+        return is_network(filesystem_type(self._drivers.path))
+
+
+def owner_of(token: names.Token, owners: Mapping[str, Owner]) -> Owner:
+    """Return the driver of an N, from drivers by id."""
+    owner = owners.get(token.driver)
+    registration = owner.registration if owner is not None else None
+    if owner is None or registration is None or token.salt == registration.salt:
+        return owner or Owner(id=token.driver)
+    if token.salt in registration.past:
         # An earlier life, and two lives of one id are never at once.
-        if token.salt not in registration.past:
-            return None, None
-        return registration, "left" if token.salt in registration.left else "lost"
-    return registration, verdict
+        verdict: Verdict = "left" if token.salt in registration.left else "lost"
+        return msgspec.structs.replace(owner, verdict=verdict, silent=False)
+    return Owner(id=token.driver)
 
 
 @cache
@@ -178,12 +328,13 @@ def _line(path: str) -> str:
 
 
 def identify(pid: int) -> Identity:
-    """A process of this host."""
+    """Return the identity of a process of this host."""
     return Identity(*_host(), pid, process_ticks(pid) or 0)
 
 
 def process_ticks(pid: int) -> int | None:
-    """When a process of this host started, in clock ticks since boot; None if gone or a zombie."""
+    """Return when a process of this host started, in clock ticks since boot; None when it is gone
+    or a zombie."""
     if not 0 < pid < _NO_PID:
         # Whoever wrote it down was no driver: as a path or a signal's target it means other things.
         return None
@@ -196,7 +347,7 @@ def process_ticks(pid: int) -> int | None:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether it is there, and another user's that /proc does not show us (hidepid)."""
+    """Tell whether it is there, and another user's that /proc does not show us (hidepid)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -207,27 +358,25 @@ def _is_hidden(pid: int) -> bool:
 
 
 def host_id(host: str | None = None) -> str:
-    """The host's name in the alphabet of driver ids, with room for `-<slot>`."""
+    """Return the host's name in the alphabet of driver ids, with room for `-<slot>`."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", host or socket.gethostname()).strip("_")
     return plain[: names.MAX_DRIVER_ID - 8] or "host"
 
 
 def draw_salt() -> str:
-    """Four random digits that tell one life of a driver id from the next."""
+    """Draw four random digits that tell one life of a driver id from the next."""
     return os.urandom(2).hex()
 
 
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
-    """What a driver says of itself; None when it never registered, or unreadably."""
+    """Read what a driver says of itself; return None when it never registered, or unreadably."""
     return read_record(drivers, f"{driver}.json", Registration, _MAX_REGISTRATION)
 
 
-def read_registrations(drivers: Directory) -> list[Registration]:
-    """All drivers that registered, by id."""
-    ids = sorted(name[:-5] for name in drivers.names() if _is_registration(name))
-    found = (read_registration(drivers, driver) for driver in ids)
-    return [one for one, driver in zip(found, ids, strict=True) if one and one.id == driver]
-
-
-def _is_registration(name: str) -> bool:
-    return name.endswith(".json") and name[0] != "."
+def read_registrations(drivers: Directory) -> Iterator[Registration]:
+    """Read what each driver says of itself, in the order of their ids."""
+    listed = (name for name in drivers.names() if name.endswith(".json") and name[0] != ".")
+    for driver in sorted(name[:-5] for name in listed):
+        found = read_registration(drivers, driver)
+        if found is not None and found.id == driver:
+            yield found

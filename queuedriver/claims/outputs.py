@@ -7,7 +7,7 @@ known to be unfinished, and whose. Names are noted before the files are made.
 import errno
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,6 +63,10 @@ class Target(NamedTuple):
     landmark: str = ""
 
 
+# What no iterator gives.
+_END = object()
+
+
 class Outputs(msgspec.Struct, gc=False, eq=False):
     """The outputs of one claim."""
 
@@ -102,9 +106,8 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             # What a mapping or an open file iterates over is not what was meant.
             raise _bad_answer(answer)
         else:
-            iterator = limits.run(iter, answer)
-            nothing = object()
-            while (one := limits.run(next, iterator, nothing)) is not nothing:
+            iterator = limits.run(_iterate, answer)
+            while (one := limits.run(_advance, iterator)) is not _END:
                 self._take_one(one)
 
     @property
@@ -295,3 +298,11 @@ def _bad_answer(answer: object) -> ProcessorFailed:
         f"the processor answered with a {kind}; it may answer bytes, str, Path, Output, None, "
         "or an iterable of them"
     )
+
+
+def _iterate(answer: Iterable[Output]) -> Iterator[Output]:
+    return iter(answer)
+
+
+def _advance(iterator: Iterator[object]) -> object:
+    return next(iterator, _END)

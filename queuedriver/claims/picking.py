@@ -1,47 +1,73 @@
 """In which order a driver tries what waits.
 
-`fair`, the default, streams the directory in passes: nothing is sorted or statted, and memory does
-not depend on how much waits. What a pass saw as failed is tried at its end, so neither kind can
-starve the other. `age` and `name` are exact, and cost a full listing each time; what never was
-tried and what failed before take turns, each as long as what waited when its turn began.
+`fair`, the default, reads the directory in passes, a block of names at a time: nothing is sorted or
+statted, and neither memory nor what a claim costs depends on how much waits. A block that has grown
+old is dropped and the same pass goes on with the next one, so every pass ends. What has failed
+before is tried at its end. Neither kind can starve the other. `age` and `name` are exact, and cost
+a full listing each time; what never was tried and what failed before take turns, each as long as
+what waited when its turn began.
 
 Drivers of one queue would all walk the same listing from its head and lose most races. So each
-takes its own share of the docids first (a hash, over the drivers alive). A pass that found none of
-its own helps the others: from its own slice of their share, from the far end of it, and no further
-than half-way, because from the near end comes the owner. What then still waits is anybody's, a
-few at a time. Whoever loses a race while helping looks again.
+tries its own share first: the names are divided by inode number, which a listing has for nothing
+and a rename keeps. A pass that found none of its own is followed by one that helps the others, as
+is every eighth; so no share stands still because its driver does. Who has which share follows from
+who lives and who has claims. Drivers may see that differently for a while: then they lose some
+races, and whoever loses several looks again.
 """
 
 import heapq
 import math
-import random
+import operator
+import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Literal, TypeVar
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
+from queuedriver.format.names import Item
 
 Order = Literal["fair", "age", "name"]
 
-# Names a sorted listing keeps, and for how long they are a choice.
+# Names that are read at a time, and kept: half a megabyte, and a millisecond to read.
+BLOCK = 4096
+# Names that an exact order keeps.
 _KEEP_SORTED = 256
+# For how long names are a choice, in seconds: our own share, and what others may take as well; at
+# least so many times as long as it took to list them, or a slow file system would be listed all the
+# time.
+_KEEP_OWN = 5.0
 _FRESH = 0.25
-# Names a helping pass keeps: some megabytes, and worth the listing of a very long queue.
-_KEEP_OTHERS = 10_000
-# How many names are taken by one division of the docids, before asking who is alive again.
-_SHARE_NAMES = 32
-# For so many passes what is others' is left to them while there is work of our own. Then one may
-# have been at a long document for hours, and its share must not starve.
+_WORTH = 20
+# So many races lost say that somebody is there whom we do not know; twice as many, that names are
+# not what they were when they were listed.
+_DOUBT = 2
+# For so many passes, and so many seconds, others' names are left to them while there are some of
+# our own. Then one may have been at a long document for hours, and its share must not starve.
 _PATIENCE = 8
-# Up to here a listing is begun again rather than read on once it is known to be out of date.
-_CHEAP_LISTING = 2_000
-# Claims of others that a pass remembers for whoever looks after dead drivers.
-_KEEP_CLAIMED = 10_000
-_KEEP_FOREIGN = 10
+_PATIENT_FOR = 0.25
+# For how long whoever was seen to have a claim is taken for one who shares the queue, in seconds.
+_SHARES_FOR = 30.0
+# Claims that a pass remembers for whoever looks after dead drivers.
+_KEEP_CLAIMS = 10_000
+
+# Inode numbers are dealt to the drivers by their remainder: a prime, because numbers of files made
+# one after the other often have a stride; in steps of the golden ratio, because then any few that
+# follow each other are spread evenly.
+_REMAINDERS = 4093
+_STEP = 2531
+_GOLDEN = 0.618034
+# A block of which so many names have fewer than half as many inode numbers is divided by name:
+# some file systems have the same number for all.
+_SAMPLE = 64
+
+_inode = operator.methodcaller("inode")
+_T = TypeVar("_T")
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -52,8 +78,9 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
-class Listing(msgspec.Struct):
-    """What one pass over a queue saw."""
+class Counts(msgspec.Struct, kw_only=True):
+    """How many items of a queue are in each state; `due` are those of `later` whose time has
+    come."""
 
     ready: int = 0
     failed: int = 0
@@ -61,17 +88,22 @@ class Listing(msgspec.Struct):
     working: int = 0
     written: int = 0
     writing: int = 0
+    discarded: int = 0
     failed_twice: int = 0
+    due: int = 0
     foreign: int = 0
     # The earliest instant at which something postponed is due; 0 when nothing is.
     next_due: int = 0
-    claimed: list[tuple[str, names.Item]] = msgspec.field(default_factory=list)
-    foreign_names: list[str] = msgspec.field(default_factory=list)
-    # Items that wait, and that this pass left for other drivers.
-    left: int = 0
-    # Postponed items that are due, and those of them that have failed before.
-    due: int = 0
-    due_again: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """What a driver could claim now."""
+        return self.ready + self.failed + self.due
+
+    @property
+    def claimed(self) -> int:
+        """What drivers have in hand."""
+        return self.working + self.written
 
     @property
     def unfinished(self) -> int:
@@ -83,234 +115,358 @@ class Listing(msgspec.Struct):
         """Whether nothing can be done yet: another may be at work on what was seen to be due."""
         return self.unfinished == self.later > 0 and not self.due
 
-    def see(self, name: str, now: float) -> Candidate | None:
-        """Count a name; a candidate if it waits and may be tried."""
-        docid = names.plain_docid(name)
-        if docid is not None:
-            self.ready += 1
-            return Candidate(name, docid, 0)
-        item = names.parse(name)
+    def see(self, name: str, item: Item | None, now: float) -> None:
+        """Count a name. `now` is in seconds since the epoch."""
         if item is None:
-            self._see_foreign(name)
-            return None
+            self.foreign += not names.is_reserved(name)
+            return
         state = item.state
         setattr(self, state, getattr(self, state) + 1)
-        if state in ("ready", "failed"):
-            return Candidate(name, item.docid, item.attempt)
-        if state == "later":
-            if item.due <= now:
-                self.due += 1
-                self.due_again += bool(item.attempt)
-                return Candidate(name, item.docid, item.attempt)
-            self.next_due = min(self.next_due or item.due, item.due)
-        elif state in ("working", "written") and len(self.claimed) < _KEEP_CLAIMED:
-            self.claimed.append((name, item))
-        return None
-
-    def _see_foreign(self, name: str) -> None:
-        if name[0] == "." or name in names.CONTROLS or name == names.DISCARDED:
+        if state != names.LATER:
             return
-        self.foreign += 1
-        if len(self.foreign_names) < _KEEP_FOREIGN:
-            self.foreign_names.append(name)
+        if item.due <= now:
+            self.due += 1
+        else:
+            self.next_due = min(self.next_due or item.due, item.due)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        both = [self.next_due, other.next_due]
+        sums = {
+            field: getattr(self, field) + getattr(other, field)
+            for field in Counts.__struct_fields__
+        }
+        return Counts(**{**sums, "next_due": min(filter(None, both), default=0)})
 
 
-class Share(NamedTuple):
-    """Which part of the docids is whose: the `part`th of `of` drivers."""
+class Pass(Counts, kw_only=True):
+    """What one pass over a queue saw. A `.ready` name is counted before anybody looks at it more
+    closely: that is done when it is tried."""
 
-    part: int = 0
-    of: int = 1
+    claims: list[tuple[str, Item]] = msgspec.field(default_factory=list)
+    # Items that wait, and that this pass left to other drivers.
+    left: int = 0
+    # Items that the operating system does not let us claim.
+    refused: int = 0
+    # Names that were given to be tried, less those that were not to be had.
+    got: int = 0
+    # Items that wait and have failed before.
+    again: int = 0
 
 
-def look(directory: Directory, now: float) -> Listing:
-    """One pass that only counts."""
-    listing = Listing()
+def count(directory: Directory, now: float) -> Counts:
+    """Count the names of a queue."""
+    counts = Counts()
     for name in directory.names():
-        listing.see(name, now)
-    return listing
-
-
-def _waiting(found: Iterable[str], now: float) -> Iterator[Candidate]:
-    """What waits of these names."""
-    listing = Listing()
-    candidates = (listing.see(name, now) for name in found)
-    return (candidate for candidate in candidates if candidate is not None)
-
-
-class _Others:
-    """What waits and is somebody else's to try first."""
-
-    def __init__(self, share: Share) -> None:
-        self.share = share
-        self._slice: list[str] = []
-        self._rest: list[str] = []
-
-    def leave(self, name: str, docid: str) -> bool:
-        """Whether it is another driver's; if so, remember it."""
-        ours, of = self.share
-        part = zlib.crc32(docid.encode())
-        if part % of == ours:
-            return False
-        kept = self._slice if part // of % of == ours else self._rest
-        if len(kept) < _KEEP_OTHERS:
-            kept.append(name)
-        return True
-
-    def some(self) -> Iterator[str]:
-        """Any of it, whosever it is."""
-        kept = self._slice + self._rest
-        return iter(random.sample(kept, min(len(kept), _SHARE_NAMES)))
-
-    def to_help(self, patient: bool) -> Iterator[str]:
-        """In which order to help, from the far end: the owner comes from the near one."""
-        if self._slice:
-            return reversed(self._slice[len(self._slice) // 2 :])
-        if patient or not self._rest:
-            return iter(())
-        return iter(random.sample(self._rest, 1 + len(self._rest) // (2 * self.share.of)))
+        if names.plain_docid(name) is not None:
+            # Most are of this kind.
+            counts.ready += 1
+        else:
+            counts.see(name, names.parse(name), now)
+    return counts
 
 
 class Picker:
-    """Passes over one queue, one candidate at a time."""
+    """Passes over one queue: the names to try, and what a pass saw."""
 
     def __init__(
         self,
         directory: Directory,
         order: Order = "fair",
-        share: Callable[[], Share] = Share,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        me: str = "",
+        alive: Callable[[bool], Collection[str]] = lambda anew: (),
     ) -> None:
-        self.directory = directory
-        # What the pass before saw, whole.
-        self.listing = Listing()
+        # What the latest whole pass saw, and how many there were.
+        self.counts = Pass()
         self.passes = 0
+        self._directory = directory
         self._order = order
-        self._share = share
-        self._clock = clock
-        self._monotonic = monotonic
-        self._stream: Iterator[Candidate] | None = None
-        self._lost = False
-        # Passes in a row that had work of our own, and left others'.
-        self._passes_left = 0
-        # In an exact order: whose turn it is, and for how many tries yet.
-        self._failed_first = True
-        self._tries = 0
+        self._me = me
+        # The drivers known to live; asked at the beginning of a pass, which is to cost nothing, and
+        # anew when races are lost.
+        self._alive = alive
+        # When each driver was last known to share the queue, on the monotonic clock.
+        self._sharers: dict[str, float] = {}
+        # The pass under way: what it saw, its further blocks, and whether it is at what failed.
+        self._pass = Pass()
+        self._blocks: Generator[list[str]] | None = None
+        self._again = False
+        # The names of the block at hand, the next one last; until when they are a choice, when to
+        # think about that, and how many of them were lost.
+        self._waiting: list[str] = []
+        self._stale_at = self._look_at = math.inf
+        self._lost = 0
+        # By which numbers they were dealt, in the order of the names; none where all are ours.
+        self._numbers: list[int] = []
+        self._dealt = (0, 1)
+        # When the block was asked for, on the monotonic clock of whoever asks.
+        self._now = 0.0
+        # Passes in a row that left others' names to them, and since when.
+        self._patient = 0
+        self._patient_since = 0.0
 
-    def next(self) -> Candidate | None:
-        """The next item to try; None at the end of a pass."""
-        if self._stream is None:
-            self._stream = self._fair() if self._order == "fair" else self._sorted()
-        try:
-            candidate = next(self._stream, None)
-        except OSError:
-            self._stream = None
-            raise
-        if candidate is None:
-            self._stream = None
-            self.passes += 1
-        return candidate
+    @property
+    def sharers(self) -> int:
+        """How many drivers take from this queue, as far as is known."""
+        return len(self._sharers | {self._me: 0.0})
+
+    def names(self, limit: int, now: float) -> list[str]:
+        """Return up to `limit` names to try next; none at the end of a pass. What failed before
+        comes alone. `now` is on the monotonic clock."""
+        waiting = self._waiting
+        if not waiting or now > self._look_at:
+            waiting = self._look_again(now)
+        if self._again:
+            limit = 1
+        given = waiting[: -limit - 1 : -1]
+        del waiting[-limit:]
+        self._pass.got += len(given)
+        return given
 
     def lost(self) -> None:
-        """The last candidate was somebody else's: what helping goes by is out of date."""
-        self._lost = True
+        """Note that a name was somebody else's: the others may be, too."""
+        self._pass.got -= 1
+        self._lost += 1
+        if not self._lost % _DOUBT:
+            self._look_at = -math.inf
+
+    def refused(self) -> None:
+        """Note that a name may not be claimed by us."""
+        self._pass.got -= 1
+        self._pass.refused += 1
+
+    def foreign(self, name: str) -> None:
+        """Note that a name is no item after all."""
+        self._pass.got -= 1
+        self._pass.ready -= 1
+        self._pass.see(name, None, 0.0)
 
     def restart(self) -> None:
-        """Forget the pass at hand: its listing is out of date."""
-        self._stream = None
+        """Drop the pass at hand, and what it has open."""
+        if self._blocks is not None:
+            self._blocks.close()
+        self._blocks = None
+        self._waiting = []
 
-    def _fair(self) -> Iterator[Candidate]:
-        listing = Listing()
-        others = _Others(self._share())
-        now = self._clock()
-        began_at = self._monotonic()
-        seen = own = 0
-        for name in self.directory.names():
-            # Most names are of this kind, and with many drivers most of them are others'.
-            docid = names.plain_docid(name)
-            candidate = None
-            if docid is not None:
-                listing.ready += 1
-            else:
-                candidate = listing.see(name, now)
-                if candidate is None or candidate.attempt:
-                    continue
-                docid = candidate.docid
-            seen += 1
-            if not seen % _SHARE_NAMES:
-                others.share = self._share()
-            if others.share.of > 1 and others.leave(name, docid):
-                listing.left += 1
-                continue
-            own += 1
-            self._lost = False
-            yield candidate or Candidate(name, docid, 0)
-            if self._lost and listing.left and listing.unfinished < _CHEAP_LISTING:
-                # A helper is at our share: what else the kernel has listed for us may be gone too.
-                break
-        patient = not self.listing.left
-        self._passes_left = self._passes_left + 1 if listing.left else 0
-        self.listing = listing
-        if not own:
-            fresh = max(_FRESH, 4 * (self._monotonic() - began_at))
-            self._passes_left = 0
-            yield from self._while_fresh(_waiting(others.to_help(patient), now), fresh)
-        elif self._passes_left > _PATIENCE:
-            self._passes_left = 0
-            yield from self._while_fresh(_waiting(others.some(), now), _FRESH)
-        if listing.failed or listing.due_again:
-            yield from self._failed()
+    def _look_again(self, now: float) -> list[str]:
+        """Return what is to be tried yet: of the block at hand, if others are now known to whom the
+        rest belongs, or if little was lost; else of the next one."""
+        self._now = now
+        if self._waiting and now <= self._stale_at:
+            self._look_at = self._stale_at
+            if (self._deal_again() or self._lost < 2 * _DOUBT) and self._waiting:
+                return self._waiting
+        return self._next_block(now)
 
-    def _failed(self) -> Iterator[Candidate]:
-        """The end of the queue: what failed before, looked up anew."""
-        now = self._clock()
-        seen = Listing()
-        for name in self.directory.names():
-            candidate = None if name.endswith(".ready") else seen.see(name, now)
-            if candidate is not None and candidate.attempt:
-                yield candidate
+    def _deal_again(self) -> bool:
+        """Leave to others what is theirs; return whether any of them were not known before."""
+        self._meet(anew=True)
+        if not self._numbers or self._share() == self._dealt:
+            return False
+        self._lost, self._dealt = 0, self._share()
+        mine = _deal(*self._dealt)
+        left = list(zip(self._waiting, self._numbers, strict=False))
+        kept = [(name, number) for name, number in left if number % _REMAINDERS in mine]
+        self._pass.left += len(left) - len(kept)
+        self._waiting = [name for name, _ in kept]
+        self._numbers = [number for _, number in kept]
+        return True
 
-    def _sorted(self) -> Iterator[Candidate]:
-        goes_on = self._tries > 0
-        if not goes_on:
-            self._failed_first = not self._failed_first
-        listing = Listing()
-        now = self._clock()
-        seen = (listing.see(name, now) for name in self.directory.names())
-        found = heapq.nsmallest(
-            _KEEP_SORTED, (one for one in seen if one is not None), key=self._sort_key
-        )
-        self.listing = listing
-        failed = listing.failed + listing.due_again
-        fresh = listing.ready + listing.due - listing.due_again
-        for candidate in self._while_fresh(iter(found), _FRESH):
-            again = bool(candidate.attempt)
-            if again is not self._failed_first or not self._tries:
-                if again is self._failed_first and goes_on and (fresh if again else failed):
-                    # The others' turn, from a listing in which they come first.
-                    return
-                # A new turn: our part of all there are.
-                goes_on = True
-                self._failed_first = again
-                self._tries = math.ceil((failed if again else fresh) / self._share().of)
-            self._tries -= 1
-            yield candidate
-
-    def _sort_key(self, candidate: Candidate) -> tuple[bool, int, int, str]:
-        attempt = candidate.attempt
-        last = bool(attempt) is not self._failed_first
-        if self._order == "name":
-            return last, attempt, 0, candidate.docid
+    def _next_block(self, now: float) -> list[str]:
+        """Go on to the next names of the pass; return none at its end."""
+        self._lost, self._now, self._numbers = 0, now, []
+        began_at = time.monotonic()
+        if self._blocks is None:
+            self._pass, self._again = Pass(), False
+            self._blocks = self._fair() if self._order == "fair" else self._sorted()
         try:
-            age = self.directory.status(candidate.name).mtime_ns
-        except FileNotFoundError:
-            age = 0
-        return last, attempt, age, candidate.docid
+            self._waiting = next(self._blocks, [])
+        except OSError:
+            self.restart()
+            raise
+        # For how long these names are a choice: the longer it took to list and to deal them.
+        took = time.monotonic() - began_at
+        seconds = _KEEP_OWN if self._numbers else _FRESH
+        self._stale_at = self._look_at = now + took + max(seconds, _WORTH * took)
+        if not self._waiting:
+            self._blocks = None
+            self.counts = self._pass
+            self.passes += 1
+        return self._waiting
 
-    def _while_fresh(self, candidates: Iterator[Candidate], seconds: float) -> Iterator[Candidate]:
-        until = self._monotonic() + seconds
-        self._lost = False
-        for candidate in candidates:
-            yield candidate
-            if self._lost or self._monotonic() > until:
+    # Fair
+
+    def _fair(self) -> Generator[list[str]]:
+        seen = self._pass
+        helping = self._begin_share()
+        for block in self._read():
+            if waiting := self._see(block, helping):
+                yield waiting
+        if not seen.again:
+            return
+        self._again = True
+        now = time.time()
+        for block in self._read():
+            if waiting := [e.name for e in block if _has_failed(e.name, now)]:
+                yield self._turned(waiting, 0.0)
+
+    def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
+        """Read the directory block by block."""
+        with self._directory.scan() as entries:
+            while block := list(islice(entries, BLOCK)):
+                yield block
+
+    def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:
+        """Count a block; return which of its names to try, the first one last."""
+        seen = self._pass
+        part, of = self._dealt = self._share()
+        mine = _deal(0, 1) if helping else _deal(part, of)
+        number = _numbering(block)
+        # No call of ours for each: with many drivers most names are others'.
+        waiting = [
+            e for e in block if number(e) % _REMAINDERS in mine and e.name.endswith(".ready")
+        ]
+        others = [e for e in block if not e.name.endswith(".ready")]
+        seen.ready += len(block) - len(others)
+        seen.left += len(block) - len(others) - len(waiting)
+        for entry, item in self._look(others):
+            if item.attempt:
+                # Everybody's, at the end of the pass.
+                continue
+            if number(entry) % _REMAINDERS in mine:
+                waiting.append(entry)
+            else:
+                seen.left += 1
+        waiting = self._turned(waiting, part / of if helping else 0.0)
+        if not helping:
+            self._numbers = [number(entry) for entry in waiting]
+        return [entry.name for entry in waiting]
+
+    def _look(
+        self, entries: Iterable["os.DirEntry[str]"]
+    ) -> Iterator[tuple["os.DirEntry[str]", Item]]:
+        """Count names and note claims; yield what may be tried."""
+        seen = self._pass
+        now = time.time()
+        for entry in entries:
+            name = entry.name
+            item = names.parse(name)
+            seen.see(name, item, now)
+            if item is None:
+                continue
+            if item.claimed:
+                self._see_claim(name, item)
+            elif item.waits(now):
+                seen.again += bool(item.attempt)
+                yield entry, item
+
+    def _see_claim(self, name: str, item: Item) -> None:
+        if len(self._pass.claims) < _KEEP_CLAIMS:
+            self._pass.claims.append((name, item))
+        token = names.parse_token(item.token)
+        if token.salt:
+            self._sharers[token.driver] = self._now
+
+    def _turned(self, waiting: list[_T], start: float) -> list[_T]:
+        """Put them in the order in which they are taken off the end, from this part on. Each pass
+        begins elsewhere: of a block that is old after one document, only the first is tried."""
+        first = int((start + self.passes * _GOLDEN) % 1.0 * len(waiting))
+        waiting = waiting[first:] + waiting[:first]
+        waiting.reverse()
+        return waiting
+
+    # Shares
+
+    def _begin_share(self) -> bool:
+        """See who shares the queue; return whether this pass helps the others."""
+        now = self._now
+        self._sharers = {
+            driver: seen_at
+            for driver, seen_at in self._sharers.items()
+            if now - seen_at < _SHARES_FOR
+        }
+        self._meet(anew=False)
+        before = self.counts
+        self._patient = self._patient + 1 if before.left else 0
+        if self._patient <= 1:
+            self._patient_since = now
+        lasted = self._patient >= _PATIENCE and now - self._patient_since >= _PATIENT_FOR
+        return bool(before.left) and (before.got <= 0 or lasted)
+
+    def _meet(self, anew: bool) -> None:
+        self._sharers |= dict.fromkeys((*self._alive(anew), self._me), self._now)
+
+    def _share(self) -> tuple[int, int]:
+        """Return which part of how many is ours."""
+        drivers = sorted(self._sharers)
+        return drivers.index(self._me), len(drivers)
+
+    # By age, by name
+
+    def _sorted(self) -> Generator[list[str]]:
+        """What never was tried, exactly in order, then what failed before; each for as many tries
+        as waited when its turn began, or whatever comes meanwhile could keep the other out."""
+        self._begin_share()
+        for self._again in (False, True):
+            tries: float = math.inf
+            while tries > 0 and (found := self._first()):
+                if tries == math.inf:
+                    seen = self._pass
+                    waiting = seen.again if self._again else seen.waiting - seen.again
+                    # Our part of it.
+                    tries = math.ceil(waiting / self._share()[1])
+                found = found[: int(tries)]
+                tries -= len(found)
+                found.reverse()
+                yield found
+                # What was dropped was not tried.
+                tries += len(found)
+            if not self._pass.again:
                 return
+
+    def _first(self) -> list[str]:
+        """List the queue; return the first in order of those whose turn it is."""
+        before, self._pass = self._pass, Pass()
+        self._pass.got, self._pass.refused = before.got, before.refused
+        found = heapq.nsmallest(
+            _KEEP_SORTED,
+            (
+                (item.attempt, self._age(entry.name), item.docid, entry.name)
+                for block in self._read()
+                for entry, item in self._look(block)
+                if bool(item.attempt) is self._again
+            ),
+        )
+        return [one[-1] for one in found]
+
+    def _age(self, name: str) -> int:
+        if self._order == "name":
+            return 0
+        try:
+            return self._directory.status(name).mtime_ns
+        except FileNotFoundError:
+            return 0
+
+
+def _has_failed(name: str, now: float) -> bool:
+    """Whether a name is of an item that waits and has failed before."""
+    item = None if name.endswith(".ready") else names.parse(name)
+    return item is not None and item.attempt > 0 and item.waits(now)
+
+
+@lru_cache(64)
+def _deal(part: int, of: int) -> frozenset[int]:
+    """Deal the remainders out to so many drivers; return those of one."""
+    return frozenset(
+        one for one in range(_REMAINDERS) if one * _STEP % _REMAINDERS * of // _REMAINDERS == part
+    )
+
+
+def _numbering(block: list["os.DirEntry[str]"]) -> Callable[["os.DirEntry[str]"], int]:
+    """Choose by which number a block's names are divided."""
+    sample = block[:_SAMPLE]
+    apart = 2 * len({entry.inode() for entry in sample}) >= len(sample)
+    return _inode if apart else _number_of_name
+
+
+def _number_of_name(entry: "os.DirEntry[str]") -> int:
+    return zlib.crc32(entry.name.encode(errors="surrogateescape"))

@@ -11,6 +11,7 @@
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
     .working, a broker's  whatever ended it, it was not the document: given back
+    .working, waiting     its driver was at a newer one, and processed one at a time: given back
     .working, unknown     its driver never registered and has not touched it for the lease: lost
     .writing              moved to `orphans/` of the output queue when its claim is nowhere;
                           never deleted, since a listing may miss a claim that is being renamed
@@ -21,31 +22,24 @@ and the driver that was wrongly given up finds that name gone when it commits.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.claims.handoff import finish_written, move_aside, settle_report
+from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    LEASE,
-    Observer,
-    Registration,
-    Verdict,
-    read_registrations,
-    whose,
-)
+from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
+from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular
 from queuedriver.format import names
-from queuedriver.format.records import read_hidden_reports
 
-# How long an orphan is kept for whoever may still want to publish it, and a dead registration for
-# whoever wants to know.
-KEEP = 7 * 86400.0
+# How often it is looked whether somebody has registered, when races are lost; in seconds.
+_MEET_EVERY = 0.005
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
 # another user's in a sticky directory ends in.
@@ -58,14 +52,28 @@ _BEYOND_US = (
     msgspec.DecodeError,
 )
 
-_MESSAGES = {
-    "crashed": "the driver's process ended while it had the document",
-    "hung": "the document took longer than its hard limit; the driver was ended",
-    "memory": "the driver took more memory than it may",
-    "ended": "the driver was ended by its supervisor",
-    "stalled": "the file system did not answer the driver before its hard limit, which ended it",
-    "rebooted": "the host of the driver went down while it had the document",
-    "lost": "the driver showed no life for its lease while it had the document",
+
+class Ended(NamedTuple):
+    """What a claim comes to by the cause of its driver's end."""
+
+    how: Literal["charge", "strike", "release"]
+    message: str
+
+
+ENDINGS = {
+    "crashed": Ended("charge", "the driver's process ended while it had the document"),
+    "hung": Ended("charge", "the document took longer than its hard limit; the driver was ended"),
+    "memory": Ended("charge", "the driver took more memory than it may"),
+    "ended": Ended("strike", "the driver was ended by its supervisor"),
+    "stalled": Ended(
+        "strike",
+        "the file system did not answer the driver before its hard limit, which ended it",
+    ),
+    "rebooted": Ended("strike", "the host of the driver went down while it had the document"),
+    "lost": Ended("strike", "the driver showed no life for its lease while it had the document"),
+    "left": Ended("release", "its driver had left it"),
+    "broker": Ended("release", "the broker that dealt it is gone"),
+    "waiting": Ended("release", "its driver was at another document when it ended"),
 }
 
 
@@ -77,25 +85,37 @@ class Recoverer:
     ) -> None:
         self._queue = queue
         self._observer = observer
+        self.roster = Roster(queue.drivers, observer)
         self._clock = clock
         # Until when nobody here looks again for what each dead driver left. That is done twice: an
         # old listing may not show an output that was there, and nobody would come back to it.
         self._swept: dict[tuple[str, str], float] = {}
+        # Who starts has swept.
+        self._sweep_at = clock() + SWEEP_EVERY
+        # Who has registered since the registrations were read, and when that was looked at.
+        self._met: set[str] = set()
+        self._met_at = 0.0
         # Claims of drivers that did not register: the observer knows since when each stands still.
         self._watched: set[str] = set()
-        # Claims that could not be dealt with, and have been noted.
-        self._noted: set[str] = set()
+        # Claims of the dead that nobody here can recover, as of the latest recovery: whoever waits
+        # for the end of the queue would wait for ever.
+        self.stuck: set[str] = set()
 
-    def registrations(self) -> list[tuple[Registration, Verdict]]:
-        """Who registered, and who of them is alive."""
-        found = read_registrations(self._queue.drivers)
-        return [(one, self._observer.judge(one)) for one in found]
+    def drivers(self, anew: bool) -> Collection[str]:
+        """Return the ids of who lives, as far as is known; asked anew, with whoever has registered
+        meanwhile."""
+        now = time.monotonic()
+        if anew and now - self._met_at >= _MEET_EVERY:
+            self._met_at = now
+            listed = {name[:-5] for name in self._queue.drivers.names() if name.endswith(".json")}
+            self._met = listed - self.roster.owners.keys()
+        return self._met.union(one.id for one in self.roster.alive)
 
     def newly_dead(self) -> bool:
         """Whether a driver is gone whose leftovers are to be looked for here, or once more."""
+        self.roster.refresh()
         return any(
-            verdict not in ("alive", "left") and self._to_sweep((one.id, one.salt))
-            for one, verdict in self.registrations()
+            owner.verdict != "left" and self._to_sweep(key) for key, owner in self._gone().items()
         )
 
     def recover(self, claimed: list[tuple[str, names.Item]] | None = None) -> int:
@@ -103,48 +123,77 @@ class Recoverer:
 
         `claimed` is what a pass has just seen; without it the queue is listed.
         """
-        known = {one.id: (one, verdict) for one, verdict in self.registrations()}
+        self.roster.refresh()
         listed = claimed is None
         if claimed is None:
             claimed = self._claimed()
         # Whoever was given up wrongly may die yet, and leave more.
-        for one, verdict in known.values():
-            if verdict == "alive":
-                self._swept.pop((one.id, one.salt), None)
+        for one in self.roster.alive:
+            if one.registration is not None:
+                self._swept.pop((one.id, one.registration.salt), None)
         dead = {
-            key: one
-            for one, verdict in known.values()
-            if verdict != "alive" and self._to_sweep(key := (one.id, one.salt))
+            key: one.registration
+            for key, one in self._gone().items()
+            if one.registration is not None and self._to_sweep(key)
         }
         # Whatever its commands and servers still write must stop before anything is published.
         here = [one for one in dead.values() if self._observer.is_here(one)]
         if here:
             kill_marked([f"{one.id}-{one.salt}" for one in here])
-        recovered = 0
-        unknown: set[str] = set()
-        watched, self._watched = self._watched, set()
-        for name, item in claimed:
-            verdict, registration = self._verdict(name, item, known)
-            if verdict == "alive":
-                continue
-            try:
-                taken_back = self._recover_one(name, item, verdict, registration)
-            except _BEYOND_US as error:
-                # One item that nobody can make sense of must not keep us from all the others.
-                self._give_up(name, item, error)
-                continue
-            if taken_back and registration is None:
-                unknown.add(item.token)
-            recovered += 1
-        for name in watched - self._watched:
-            self._observer.forget(name)
+        recovered, unknown = self._recover_claims(claimed)
         if unknown:
             # No registration will ever lead to these; without their claim nobody can commit them.
             self._set_aside(lambda token: token if token in unknown else None)
         self._clean_up(dead)
         if listed:
             self.forget_ended()
+            self._sweep_now_and_then()
         return recovered
+
+    def _sweep_now_and_then(self) -> None:
+        """A driver may run for months, and whoever waits for its outputs to end waits for what it
+        left late."""
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + SWEEP_EVERY
+            queue = self._queue
+            others = [target.directory for target in queue.targets]
+            sweep(queue.directory, [*others, *([queue.archive] if queue.archive else [])])
+
+    def _recover_claims(
+        self,
+        claimed: Iterable[tuple[str, names.Item]],
+    ) -> tuple[int, set[str]]:
+        """Finish or take back what the dead have claimed. Return how many claims there were, and
+        the N of those that were taken back from drivers that never registered."""
+        # The newest last: as long as another is seen, so is the newest, by whoever else recovers.
+        oldest_first = sorted(claimed, key=lambda one: names.parse_token(one[1].token).serial)
+        newest = _newest(item for _, item in oldest_first)
+        recovered = 0
+        unknown: set[str] = set()
+        watched, self._watched = self._watched, set()
+        stuck, self.stuck = self.stuck, set()
+        for name, item in oldest_first:
+            owner = self._judged(name, item)
+            if owner.alive:
+                continue
+            is_newest = item.token in newest
+            why = ""
+            try:
+                if item.state == names.WRITTEN and not self._queue.targets:
+                    why = "the settings that it was committed under, and so its outputs, are lost"
+                elif self._recover_one(name, item, owner, newest=is_newest):
+                    unknown |= {item.token} if owner.registration is None else set()
+            except _BEYOND_US as error:
+                # One item that nobody can make sense of must not keep us from all the others.
+                why = f"{type(error).__name__}: {error}"
+            recovered += not why
+            if why:
+                self.stuck.add(name)
+                if name not in stuck:
+                    self._note_stuck(item, why)
+        for name in watched - self._watched:
+            self._observer.forget(name)
+        return recovered, unknown
 
     def forget_ended(self) -> None:
         """Drop the records of attempts at documents that have ended: one that was taken back, and
@@ -154,7 +203,7 @@ class Recoverer:
         looked for in a second: missed by both, it would have a shorter report.
         """
         attempts = self._queue.attempts
-        noted = attempts.docids()
+        noted = set(attempts.docids())
         for _ in range(2):
             if not noted:
                 return
@@ -162,7 +211,7 @@ class Recoverer:
                 if (item := names.parse(name)) is not None:
                     noted.discard(item.docid)
         if noted:
-            attempts.forget_all(noted)
+            attempts.forget_docids(noted)
 
     def sweep_own(self) -> None:
         """After trouble: move our own outputs aside that were made though we were told that they
@@ -185,37 +234,36 @@ class Recoverer:
                 found.append((name, item))
         return found
 
-    def _verdict(
-        self,
-        name: str,
-        item: names.Item,
-        known: dict[str, tuple[Registration, Verdict]],
-    ) -> tuple[Verdict, Registration | None]:
-        """Whether whoever has this claim is alive, as far as can be known."""
+    def _gone(self) -> dict[tuple[str, str], Owner]:
+        """Those that are not alive, each life by its id and salt."""
+        return {
+            (one.id, one.registration.salt): one
+            for one in self.roster.owners.values()
+            if one.registration is not None and not one.alive
+        }
+
+    def _judged(self, name: str, item: names.Item) -> Owner:
+        """Return who has this claim, judged alive or not even where nobody registered."""
         token = names.parse_token(item.token)
         if self._is_ours(token.driver, token.salt):
             # A claim whose reply was lost, or one we could not release when the disk was full.
-            return ("alive" if item.token in self._queue.at_hand else "left"), None
-        registration, verdict = whose(token, known)
-        if verdict is not None:
-            return verdict, registration
+            at_hand = item.token in self._queue.at_hand
+            return Owner(id=token.driver, verdict="alive" if at_hand else "left")
+        owner = self.roster.owner(token)
+        if owner.registration is not None:
+            return owner
         # A driver that never registered shows life by touching the file it claimed.
         try:
             touched = self._queue.directory.status(name).mtime_ns
         except FileNotFoundError:
-            return "alive", None
+            return Owner(id=token.driver, verdict="alive")
         self._watched.add(name)
         still = self._observer.unchanged_for(name, touched)
-        return ("lost" if still >= self._lease else "alive"), None
+        return Owner(id=token.driver, verdict="lost" if still >= self._lease else "alive")
 
-    def _recover_one(
-        self, name: str, item: names.Item, verdict: Verdict, registration: Registration | None
-    ) -> bool:
+    def _recover_one(self, name: str, item: names.Item, owner: Owner, *, newest: bool) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
-            if not self._queue.targets:
-                # Committed under settings that are lost: nobody here knows what to publish.
-                return False
             finals = finish_written(self._queue, item, name)
             self._queue.note(
                 "recovered",
@@ -226,30 +274,26 @@ class Recoverer:
                 outputs=finals,
             )
             return False
-        now = self._clock()
         claim = self._queue.claim_of(item, name)
-        host = registration.identity.host if registration else ""
-        if registration is not None and registration.broker:
-            fate = self._queue.give_back(claim, "the broker that dealt it is gone")
-        elif verdict == "left":
-            fate = self._queue.give_back(claim, "its driver had left it")
-        elif verdict == "dead":
-            ending = read_ending(registration.dump) if registration else None
-            failure, charged = _judge(ending)
-            if charged:
-                fate = self._queue.charge(claim, failure, now, host)
-            else:
-                fate = self._queue.strike(claim, failure, now, host)
-        else:
-            failure = Failure(cause=verdict, message=_MESSAGES[verdict])
-            fate = self._queue.strike(claim, failure, now, host)
-        return fate != "revoked"
+        ending = None
+        if owner.verdict == "dead" and owner.registration is not None:
+            ending = read_ending(owner.registration.dump)
+        cause = _cause(owner, ending, newest=newest)
+        ended = ENDINGS[cause]
+        if ended.how == "release":
+            return self._queue.give_back(claim, ended.message) != "revoked"
+        now = self._clock()
+        failure = Failure(
+            cause=ending.cause if ending else cause,
+            message=(ending.message if ending else "") or ended.message,
+            stacks=ending.stacks if ending else None,
+        )
+        blame = self._queue.charge if ended.how == "charge" else self._queue.strike
+        return blame(claim, failure, now, owner.host) != "revoked"
 
-    def _give_up(self, name: str, item: names.Item, error: Exception) -> None:
-        if name not in self._noted:
-            self._noted.add(name)
-            message = f"cannot be recovered: {type(error).__name__}: {error}"
-            self._queue.note("stuck", item.docid, token=item.token, message=message)
+    def _note_stuck(self, item: names.Item, why: str) -> None:
+        message = f"cannot be recovered: {why}"
+        self._queue.note("stuck", item.docid, token=item.token, message=message)
 
     # What is not a claim
 
@@ -276,19 +320,17 @@ class Recoverer:
             self._swept[key] = math.inf if key in self._swept else again_at
             if self._observer.is_here(gone):
                 forget_stacks(gone.dump)
-            old = gone.beat_at < self._clock() - KEEP
-            if old and gone.id not in kept and self._observer.judge(gone) != "alive":
+            old = gone.beat_at < self._clock() - EXPIRY
+            if old and gone.id not in kept and self._is_still_gone(gone):
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
                     self._queue.drivers.remove(f"{gone.id}.json")
-        self._settle_reports()
+        with suppress(PermissionError):
+            self._queue.attempts.settle()
 
-    def _settle_reports(self) -> None:
-        """Whoever died amid a discard left a document whose report nobody sees."""
-        for token, docid in read_hidden_reports(self._queue.discarded):
-            if not self._has_claim(names.Item(docid, names.WORKING, token=token)):
-                with suppress(PermissionError):
-                    settle_report(self._queue, docid, token)
+    def _is_still_gone(self, gone: Registration) -> bool:
+        now = self.roster.named(gone.id)
+        return now is not None and not now.alive and now.registration == gone
 
     def _set_aside(self, whose: Callable[[str], str | None]) -> set[str]:
         """Move unfinished outputs aside that have no claim, of all these drivers in one listing;
@@ -315,12 +357,28 @@ class Recoverer:
         return False
 
 
-def _judge(ending: Ending | None) -> tuple[Failure, bool]:
-    """What a driver that died with a document at hand is to be told of it; whether to charge it."""
+def _newest(claimed: Iterable[names.Item]) -> set[str]:
+    """Return the N of the newest claim of each life of a driver."""
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for item in claimed:
+        driver, serial, salt = names.parse_token(item.token)
+        newest[driver, salt] = max(newest.get((driver, salt), (0, "")), (serial, item.token))
+    return {token for _, token in newest.values()}
+
+
+def _cause(owner: Owner, ending: Ending | None, *, newest: bool) -> str:
+    """Return why a claim is taken back: a key of the table."""
+    verdict, registration = owner.verdict, owner.registration
+    if registration is not None and registration.broker:
+        return "broker"
+    if verdict == "left":
+        return "left"
+    if registration is not None and registration.batch == 1 and not newest:
+        # It had ended this one, or could not give it back, before it went on to another.
+        return "waiting"
+    if verdict != "dead":
+        return verdict
     if ending is None:
-        return Failure(cause="crashed", message=_MESSAGES["crashed"]), True
+        return "crashed"
     stalled = ending.stacks is not None and waited_for_files(ending.stacks)
-    word = "stalled" if stalled and ending.cause == "hung" else ending.cause
-    message = ending.message or _MESSAGES[word]
-    failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
-    return failure, word not in ("stalled", "ended")
+    return "stalled" if stalled and ending.cause == "hung" else ending.cause

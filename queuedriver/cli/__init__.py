@@ -1,8 +1,8 @@
 """The command `queuedriver`: its commands, and where they are. How it runs is `program`'s."""
 
-from queuedriver.cli.program import Command, Program, describe, say
+from queuedriver.cli.program import Command, Program, describe, say, say_some
 
-__all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say"]
+__all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say", "say_some"]
 
 COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
@@ -14,11 +14,12 @@ COMMANDS = {
     "why": Command("look", "why", "Say in a sentence why a document is where it is."),
     "history": Command("look", "history", "Tell what happened to a document, and when."),
     "retry": Command("operate", "retry", "Let documents be tried again, as if never tried."),
-    "discard": Command("operate", "discard", "Set waiting documents aside."),
+    "discard": Command("operate", "discard", "Discard waiting documents."),
     "pause": Command("operate", "pause", "Let the drivers of a queue claim nothing new."),
     "resume": Command("operate", "resume", "Undo pause and quit."),
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),
-    "close": Command("operate", "close", "Say that nothing more will be submitted."),
+    "close": Command("operate", "close", "Say that nothing more will be submitted, for good."),
+    "reopen": Command("operate", "reopen", "Undo close."),
     "broker": Command("broker", "broker", "Deal documents to workers that do not mount the queue."),
     "worker": Command("worker", "worker", "Process what a broker deals."),
     "client": Command("client", "client", "Bring files to a broker, and take back the answers."),
@@ -36,6 +37,10 @@ PROGRAM = Program(
     exit_codes="0 done, 1 some documents failed, 2 usage, 65 bad document, 66 not "
     "found, 69 id held, 70 bug, 73 cannot create, 74 file system, 75 later, 77 permission, "
     "78 configuration, 128+n signal n.",
+    other="watchdogd",
+    elsewhere=frozenset(
+        {"trace", "top", "logs", "discarded", "scale", "restart", "reload", "stop"}
+    ),
 )
 main = PROGRAM.main
 run = PROGRAM.run

@@ -2,18 +2,43 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from queuedriver.errors import BadArgument, NotPermitted, is_trouble, trouble
+from queuedriver.cli import say
+from queuedriver.cli.words import Argument, Option
+from queuedriver.errors import (
+    BadArgument,
+    ConfigError,
+    NotPermitted,
+    QueueError,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format.units import parse_duration, parse_size
 from queuedriver.operating.queue import Queue
 
+if TYPE_CHECKING:
+    from queuedriver.options import Options
+
+
+# Parameters that several commands have.
+QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
+Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
+AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+
+
+class Declined(QueueError):
+    """Somebody was asked, and does not mean it."""
+
+    exit_code = 1
+
 
 def duration(option: str, text: str) -> float:
-    """Seconds, or BadArgument that shows what would be right."""
+    """Return seconds, or raise BadArgument that shows what would be right."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -21,23 +46,38 @@ def duration(option: str, text: str) -> float:
 
 
 def size(option: str, text: str) -> int:
-    """Bytes, or BadArgument that shows what would be right."""
+    """Return bytes, or raise BadArgument that shows what would be right."""
     try:
         return parse_size(text)
     except ValueError as error:
         raise BadArgument(f"{option}: {error}") from None
 
 
-def docids(given: Iterable[str]) -> list[str]:
-    """The docids of a command line, each once; `-` stands for those on stdin, one a line."""
-    found: list[str] = []
-    for one in given:
-        if one == "-":
-            lines = sys.stdin.buffer.read().split(b"\n") if sys.stdin else []
-            found += [os.fsdecode(line) for line in lines if line]
-        else:
-            found.append(one)
-    return list(dict.fromkeys(found))
+def checked(options: "Options") -> "Options":
+    """Return the options themselves; what cannot be meant was a slip of the command line."""
+    from queuedriver.format.settings import check_publish
+
+    try:
+        check_publish(options.publish)
+        return options.check()
+    except ConfigError as error:
+        raise BadArgument(str(error)) from None
+
+
+def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
+    """Return the names in a file, each with a separator after it; `-` is stdin."""
+    if path != "-":
+        with open(path, "rb") as file:
+            data = file.read()
+    else:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+    return [os.fsdecode(line) for line in data.split(separator) if line]
+
+
+def warn_of(queue: Queue) -> None:
+    """Say that a queue is closed, paused or told to quit, and what to type."""
+    for word, meaning in queue.controls().meanings(queue.path):
+        say(f"{queue.path} is {word}: {meaning}")
 
 
 def confirm(what: str, yes: bool) -> None:
@@ -46,13 +86,15 @@ def confirm(what: str, yes: bool) -> None:
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         raise BadArgument(f"{what}: say --yes if that is meant")
-    if not typer.confirm(f"{what}?", err=True):
-        raise typer.Exit(1)
+    print(f"{what}? [y/N]: ", end="", file=sys.stderr, flush=True)
+    # To end the input is to decline.
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("nothing was changed")
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Queue]:
-    """A queue to change, and clear words for what the operating system refuses meanwhile."""
+    """Open a queue to change it, with clear words for what is refused meanwhile."""
     with Queue.open(path) as queue:
         try:
             yield queue

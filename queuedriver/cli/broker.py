@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-import typer
-
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
+from queuedriver.cli.arguments import checked, duration, size
 from queuedriver.cli.network import (
     PORTS,
     Console,
@@ -17,13 +15,13 @@ from queuedriver.cli.network import (
     Protocol,
     SecretFile,
     Tls,
-    checked,
     limit,
     need_zmq,
     refuse,
 )
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.network import doors
@@ -44,72 +42,71 @@ _ONLY = {
 
 def broker(
     protocol: Protocol,
-    input: Annotated[
-        str | None, typer.Argument(metavar="INPUT", help="The queue to deal from.")
-    ] = None,
+    input: Annotated[str | None, Argument(metavar="INPUT", help="The queue to deal from.")] = None,
     to: Annotated[
         list[str] | None,
-        typer.Option("--to", metavar="OUTPUT", help="Queue for what comes back; repeatable."),
+        Option("--to", metavar="OUTPUT", help="Queue for what comes back; repeatable."),
     ] = None,
     listen: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="As tcp://127.0.0.1:6714; repeatable."),
+        Option(metavar="ADDRESS", help="As tcp://127.0.0.1:6714; repeatable."),
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="roundrobin: the address that peers know it by."),
+        Option(metavar="ADDRESS", help="roundrobin: the address that peers know it by."),
     ] = None,
     service: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=INPUT:OUTPUT", help="scale0: a service; repeatable."),
+        Option(metavar="NAME=INPUT:OUTPUT", help="scale0: a service; repeatable."),
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="scale0: another broker of its group; repeatable."),
+        Option(metavar="ADDRESS", help="scale0: another broker of its group; repeatable."),
     ] = None,
     preferred: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="scale0: where workers are to go.")
+        str | None, Option(metavar="ADDRESS", help="scale0: where workers are to go.")
     ] = None,
-    id: Annotated[str | None, typer.Option(metavar="ID", help="This broker's id.")] = None,
+    id: Annotated[str | None, Option(metavar="ID", help="This broker's id.")] = None,
     curve: Curve = None,
     tls: Tls = None,
     secret_file: SecretFile = None,
     insecure: Insecure = False,
     job_timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="How long a worker may have a document; else for ever."),
+        Option(metavar="TIME", help="How long a worker may have a document; else for ever."),
     ] = None,
     retries: Annotated[
-        int, typer.Option(metavar="N", help="How often a document is dealt again after a failure.")
+        int, Option(metavar="N", help="How often a document is dealt again after a failure.")
     ] = 1,
     retry_delay: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait before that.")
+        str, Option(metavar="TIME", help="How long to wait before that.")
     ] = "0s",
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait for workers when asked to leave.")
+        str, Option(metavar="TIME", help="How long to wait for workers when asked to leave.")
     ] = "60s",
-    drain: Annotated[bool, typer.Option("--drain", help="Leave when the queue is empty.")] = False,
+    drain: Annotated[bool, Option("--drain", help="Leave when the queue is empty.")] = False,
     publish: Annotated[
-        str, typer.Option(metavar="NAME", help="Names of outputs; {docid} and {stem} may be used.")
+        str, Option(metavar="NAME", help="Names of outputs; {docid} and {stem} may be used.")
     ] = "{docid}.ready",
     existing: Annotated[
         Literal["keep", "replace"],
-        typer.Option(help="What becomes of an output of the same name."),
+        Option(help="What becomes of an output of the same name."),
     ] = "keep",
     max_output_items: Annotated[
-        int | None, typer.Option(metavar="N", help="Deal nothing while so much waits in an output.")
+        int | None, Option(metavar="N", help="Deal nothing while so much waits in an output.")
     ] = None,
     durable: Annotated[
-        bool, typer.Option("--durable", help="Make every promise hold over a power cut.")
-    ] = False,
-    archive: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep finished inputs there; else they go.")
+        bool | None,
+        Option(help="Make every promise hold over a power cut; else as its other drivers do."),
     ] = None,
-    poll: Annotated[bool, typer.Option("--poll", help="Never rely on inotify.")] = False,
+    archive: Annotated[
+        str | None, Option(metavar="DIR", help="Keep finished inputs there; else they go.")
+    ] = None,
+    poll: Annotated[bool, Option("--poll", help="Never rely on inotify.")] = False,
     max_message: MaxMessage = "64MB",
     console: Console = False,
     debug: Debug = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> int:
     """Deal the documents of a queue to workers that speak one of four protocols.
 

@@ -7,7 +7,7 @@ from queuedriver.format.units import format_duration
 
 
 def numbers(*titles: str) -> tuple[Column, ...]:
-    """Columns that line up at their ends."""
+    """Return columns that line up at their ends."""
     return tuple(Column(title, right=True) for title in titles)
 
 
@@ -16,21 +16,21 @@ SHARES = numbers("WORK", "WAIT", "BLOCK", "OVERHEAD")
 
 
 def shares(work: int, wait: int, block: int, overhead: int) -> tuple[str, ...]:
-    """Each part in percent of all; nothing where there is nothing."""
+    """Return each part in percent of all; nothing where there is nothing."""
     parts = (work, wait, block, overhead)
     total = sum(parts)
     return tuple(f"{part / total:.0%}" if total else "" for part in parts)
 
 
 def rate(documents: float) -> str:
-    """Documents per second; slow work is counted by the hour, as people would."""
+    """Return documents per second; slow work is counted by the hour, as people would."""
     if not documents:
         return ""
     return f"{documents:.1f}/s" if documents >= 0.1 else f"{documents * 3600:.1f}/h"
 
 
 def eta(waiting: int, seconds: float | None) -> str:
-    """When what waits will be done."""
+    """Return when what waits will be done."""
     if not waiting:
         return ""
     return "unknown" if seconds is None else format_duration(seconds)
@@ -42,7 +42,7 @@ def told(
     columns_wide: int | None,
     always: Collection[str] = (),
 ) -> list[str]:
-    """A table without the columns in which nothing is: lines are long enough."""
+    """Return a table without the columns in which nothing is: lines are long enough."""
     kept = [
         index
         for index, column in enumerate(columns)

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.check import check as checking
-from queuedriver.check.facts import Finding
+from queuedriver.check.files import Finding
+from queuedriver.cli.arguments import AsJson, QueuePath
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
+from queuedriver.cli.words import Option
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
@@ -17,17 +18,18 @@ _BROKEN = 1
 
 
 def check(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
+    queue: QueuePath,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be repaired without losing anything.")
+        bool, Option("--repair", help="Repair what can be repaired without losing anything.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Name every broken rule of a queue.
 
-    What dead drivers left, documents without reports and reports without documents, records of
-    what is not there any more, items that are no files. Prints nothing when all is well, and exits
-    1 while a rule is broken. Drivers may run meanwhile: only what two looks see is named.
+    What dead drivers left, documents without reports and reports without documents, what is
+    remembered of documents that are not there any more, items that no driver can move or read.
+    Prints nothing when all is well, and exits 1 while a rule is broken. Drivers may run meanwhile:
+    only what two looks see is named.
 
     With --repair: recovers, names, sets aside. Nothing of a document is deleted; what may still be
     wanted is kept in .queuedriver/orphans for 7 days.
@@ -37,32 +39,29 @@ def check(
             mended, found = checking.repair(opened)
         else:
             mended, found = [], checking.check(opened)
-        broken = [one for one in found if one.broken]
         if as_json:
             write_json(
                 {
                     "queue": opened.path,
-                    "clean": not broken,
+                    "clean": not found,
                     "repaired": msgspec.to_builtins(mended),
                     "findings": msgspec.to_builtins(found),
                 }
             )
         else:
             _print(mended, found)
-    return _BROKEN if broken else 0
+    return _BROKEN if found else 0
 
 
 def _print(mended: list[Finding], found: list[Finding]) -> None:
     paint = paint_for(sys.stdout)
     _print_all("repaired", mended, to_repair=False)
-    _print_all(paint.bad("broken"), (one for one in found if one.broken))
-    _print_all("note", (one for one in found if not one.broken))
-    broken = [one for one in found if one.broken]
-    if not (mended or broken):
+    _print_all(paint.bad("broken"), found)
+    if not (mended or found):
         return
     words = [f"{len(mended):,} repaired"] if mended else []
-    words.append(f"{format_count(len(broken), 'finding')} of {_rules(broken)}" if broken else "ok")
-    mendable = sum(1 for one in broken if one.repair)
+    words.append(f"{format_count(len(found), 'finding')} of {_rules(found)}" if found else "ok")
+    mendable = sum(1 for one in found if one.repair)
     if mendable:
         words.append(f"--repair knows what to do about {mendable:,}")
     write("; ".join(words))
@@ -74,6 +73,6 @@ def _rules(broken: list[Finding]) -> str:
 
 def _print_all(word: str, findings: Iterable[Finding], *, to_repair: bool = True) -> None:
     for one in findings:
-        repair = f"; --repair {one.repair}" if one.broken and one.repair and to_repair else ""
+        repair = f"; --repair {one.repair}" if one.repair and to_repair else ""
         message = escape_name(one.message + repair)
         write(f"{word} {one.rule}: {escape_name(one.subject)}: {message}")

@@ -5,11 +5,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from queuedriver.cli import say
 from queuedriver.cli.arguments import duration, size
 from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, need_zmq
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 from queuedriver.network.addresses import check_endpoint
 
@@ -21,26 +20,26 @@ if TYPE_CHECKING:
 def client(
     protocol: Annotated[
         Literal["roundrobin", "scale0"],
-        typer.Argument(metavar="PROTOCOL", help="roundrobin or scale0."),
+        Argument(metavar="PROTOCOL", help="roundrobin or scale0."),
     ],
     address: Annotated[
-        str | None, typer.Argument(metavar="ADDRESS", help="The broker, as tcp://HOST:6714.")
+        str | None, Argument(metavar="ADDRESS", help="The broker, as tcp://HOST:6714.")
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[send FILE... | request SERVICE FILE...]", help="What to do."),
+        Argument(metavar="[send FILE... | request SERVICE FILE...]", help="What to do."),
     ] = None,
     exec: Annotated[
-        bool, typer.Option("--exec", help="roundrobin: do not wait for answers; at most once.")
+        bool, Option("--exec", help="roundrobin: do not wait for answers; at most once.")
     ] = False,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write answers there; else to stdout.")
+        str | None, Option(metavar="DIR", help="Write answers there; else to stdout.")
     ] = None,
     parallel: Annotated[
-        int, typer.Option(metavar="N", help="How many requests may be under way at once.")
+        int, Option(metavar="N", help="How many requests may be under way at once.")
     ] = 10,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait for an answer.")
+        str, Option(metavar="TIME", help="How long to wait for an answer.")
     ] = "10min",
     curve: Curve = None,
     max_message: MaxMessage = "64MB",

@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-import typer
 
 from queuedriver.cli import say
 from queuedriver.cli.arguments import opened
 from queuedriver.cli.operate import noting
 from queuedriver.cli.render import Column, columns_of, escape_name, table, write, write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -39,44 +39,42 @@ _TAKES: dict[str, tuple[str, ...]] = {
 def fuq(
     action: Annotated[
         Literal["submit", "status", "hold", "release", "cancel", "stop"],
-        typer.Argument(metavar="ACTION", help="submit, status, hold, release, cancel or stop."),
+        Argument(metavar="ACTION", help="submit, status, hold, release, cancel or stop."),
     ],
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB... | -- COMMAND...]", help="Jobs; or what a new one runs."),
+        Argument(metavar="[JOB... | -- COMMAND...]", help="Jobs; or what a new one runs."),
     ] = None,
     tasks: Annotated[
         int | None,
-        typer.Option(
-            "-n", metavar="N", help="submit: tasks, 1 to N; else 1. stop: take N processors."
-        ),
+        Option("-n", metavar="N", help="submit: tasks, 1 to N; else 1. stop: take N processors."),
     ] = None,
     nproc: Annotated[
-        int | None, typer.Option(metavar="K", help="submit: processors that each task takes.")
+        int | None, Option(metavar="K", help="submit: processors that each task takes.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="submit: for its logs; else the command's.")
+        str | None, Option(metavar="NAME", help="submit: for its logs; else the command's.")
     ] = None,
     dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="submit: where it runs, beneath a root.")
+        str | None, Option(metavar="DIR", help="submit: where it runs, beneath a root.")
     ] = None,
     log: Annotated[
-        str | None, typer.Option(metavar="DIR", help="submit: where it logs, beneath a log root.")
+        str | None, Option(metavar="DIR", help="submit: where it logs, beneath a log root.")
     ] = None,
     docid: Annotated[
-        str | None, typer.Option(metavar="ID", help="submit: what its documents are called.")
+        str | None, Option(metavar="ID", help="submit: what its documents are called.")
     ] = None,
     client: Annotated[
-        str | None, typer.Option(metavar="ID", help="stop: this client; else all of them.")
+        str | None, Option(metavar="ID", help="stop: this client; else all of them.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="stop: all processors; running tasks end first.")
+        bool, Option("--all", help="stop: all processors; running tasks end first.")
     ] = False,
     now: Annotated[
-        bool, typer.Option("--now", help="stop: at once; running tasks are killed, uncharged.")
+        bool, Option("--now", help="stop: at once; running tasks are killed, uncharged.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print it for programs.")] = False,
 ) -> int:
     """Run a command many times on the machines of a pool.
 

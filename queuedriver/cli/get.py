@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
-from queuedriver.cli import say
+from queuedriver.cli import say, say_some
+from queuedriver.cli.arguments import AsJson, Quiet
 from queuedriver.cli.run import drive
+from queuedriver.cli.words import Argument, Option
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.loop import Left
-from queuedriver.errors import PermanentError, ProcessorFailed
+from queuedriver.errors import PermanentError
 from queuedriver.format.event import Event
 from queuedriver.format.names import PRIVATE
 from queuedriver.format.units import format_count
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import JOURNAL
 from queuedriver.options import Options
 
@@ -27,7 +27,6 @@ from queuedriver.options import Options
 _BATCH = 32
 # To be killed while it is copied is no fault of a document's.
 _RETRIES = 10
-_SHOWN = 20
 
 
 class Collect:
@@ -47,39 +46,27 @@ class Collect:
         except PermissionError as error:
             raise PermanentError(f"it cannot be copied: {error.strerror}") from error
 
-    def process_batch(
-        self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
-    ) -> list[BaseException | None]:
-        return [self._copy(document, outputs, limits) for document, outputs in batch]
-
-    def _copy(self, document: Document, outputs: Outputs, limits: Limits) -> BaseException | None:
-        try:
-            self.process(document, outputs, limits)
-        except (PermanentError, ProcessorFailed) as error:
-            return error
-        return None
-
 
 def get(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to empty.")],
+    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue to empty.")],
     dest: Annotated[
-        str, typer.Argument(metavar="DEST", help="The directory for the files; made if missing.")
+        str, Argument(metavar="DEST", help="The directory for the files; made if missing.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for more, until the queue is closed.")
+        bool, Option("--follow", help="Wait for more, until the queue is closed.")
     ] = False,
     durable: Annotated[
-        bool, typer.Option(help="Make files survive a power cut before they leave the queue.")
+        bool, Option(help="Make files survive a power cut before they leave the queue.")
     ] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was collected.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> int:
     """Collect what a queue holds as plain files, each exactly once.
 
     Each document that waits in QUEUE becomes a file in DEST, named by its docid, and leaves the
     queue. While it is copied its name ends in .writing. A file of the same name is never
-    overwritten: the second gets a name of its own, <docid>~<serial>, and is named at the end. Any
-    number may collect at once, and one that is killed is finished by the next.
+    overwritten: the second gets a name of its own, <stem>~<serial>.<ext>, and is named at the end.
+    Any number may collect at once, and one that is killed is finished by the next.
     """
     options = Options(
         drain=not follow,
@@ -104,7 +91,7 @@ def get(
 
 
 def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]:
-    """What a driver published, as its journal has it: only there are the names it gave."""
+    """Return what a driver published, by its journal: only there are the names it gave."""
     reading = read_events(os.path.join(queue, PRIVATE, JOURNAL), since)
     return [
         (event, name)
@@ -116,10 +103,8 @@ def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]
 
 def _summarize(left: Left, collected: Sequence[tuple[Event, str]], dest: str) -> None:
     second = [(one.docid, name) for one, name in collected if name != one.docid]
-    for docid, name in second[:_SHOWN]:
-        say(f"there was a {docid!r} in {dest} already; this one is {name!r}")
-    if len(second) > _SHOWN:
-        say(f"and {format_count(len(second) - _SHOWN, 'more file')} likewise")
+    there = f"in {dest} already; this one is"
+    say_some([f"there was a {docid!r} {there} {name!r}" for docid, name in second], "file")
     words = f"{format_count(len(collected), 'file')} collected in {dest}"
     if left.counters.discarded:
         words += f", {left.counters.discarded:,} discarded: they were not files"

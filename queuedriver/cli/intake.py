@@ -10,17 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
-from queuedriver.cli import describe, say
+from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.errors import AlreadyThere, BadArgument
-from queuedriver.format import names
-from queuedriver.format.units import format_count
 from queuedriver.operating.queue import JOURNAL, Queue
-from queuedriver.operating.submission import Submitted
+from queuedriver.operating.submission import Submitted, entering_name
 
-# More messages of one kind than this tell nobody more.
-_SHOWN = 20
 _CANNOT_CREATE = 73
 _NOT_PERMITTED = 77
 
@@ -39,12 +35,6 @@ class Terms(NamedTuple):
     durable: bool = True
     due: float | None = None
 
-    def name(self, docid: str) -> str:
-        """The name a document enters under."""
-        if self.due is None:
-            return names.waiting_name(docid, 0)
-        return names.later_name(docid, 0, int(self.due))
-
 
 class Intake:
     """Submits to one queue, and remembers what became of each."""
@@ -55,9 +45,10 @@ class Intake:
         self._terms = terms
         self._journal = Journal(os.path.join(queue.private.path, JOURNAL), submitter(host), host)
         self._entered: list[Submitted] = []
-        self._refused: list[str] = []
-        # In the queue, but where they came from too.
-        self._left: list[tuple[str, str]] = []
+        # Docids that wait in the queue already.
+        self.refused: list[str] = []
+        # Files that are in the queue, but where they came from too; in words.
+        self._left: list[str] = []
 
     def read(self, docid: str) -> None:
         """Submit what comes on stdin."""
@@ -67,7 +58,7 @@ class Intake:
             self._note(one, "from standard input")
 
     def copy(self, sources: Sequence[Source]) -> list[str]:
-        """Submit copies; the files whose copies entered."""
+        """Submit copies; return the files whose copies entered."""
         paths = {source.docid: source.path for source in sources}
         entered = []
         for one in self._submit([(source.docid, source.path) for source in sources]):
@@ -95,24 +86,24 @@ class Intake:
             try:
                 os.unlink(path)
             except OSError as error:
-                self._left.append((path, describe(error)))
+                why = describe(error)
+                self._left.append(f"{path!r} is in the queue, but could not be taken away: {why}")
 
     def close(self) -> None:
         self._journal.close()
         if self._journal.unnoted:
             say(self._journal.unnoted)
 
-    def exit_code(self, wanted: int) -> int:
-        """Say what is not as it was wanted."""
-        for docid in self._refused[:_SHOWN]:
-            say(f"{docid!r} waits in {self._queue.path} already; use --replace, or another docid")
-        if len(self._refused) > _SHOWN:
-            say(f"and {format_count(len(self._refused) - _SHOWN, 'more document')} likewise")
-        if self._refused:
-            self.say_how_many(wanted)
-        for path, reason in self._left[:_SHOWN]:
-            say(f"{path!r} is in the queue, but could not be taken away: {reason}")
-        if self._refused:
+    def report_refusals(self) -> int:
+        """Say what is not as it was wanted; return the exit code."""
+        path = self._queue.path
+        where = f"waits in {path} already; use --replace, or another docid"
+        say_some([f"{docid!r} {where}" for docid in self.refused], "document")
+        say_some(self._left, "file")
+        closed = self._queue.controls().done
+        if closed:
+            say(f"{path} was closed meanwhile; queuedriver reopen {path} goes on with it")
+        if self.refused or closed:
             return _CANNOT_CREATE
         return _NOT_PERMITTED if self._left else 0
 
@@ -124,14 +115,14 @@ class Intake:
         from queuedriver.cli.render import write_json
 
         submitted = [{"docid": one.docid, "name": one.name} for one in self._entered]
-        write_json({"submitted": submitted, "refused": self._refused})
+        write_json({"submitted": submitted, "refused": self.refused})
 
     def _submit(self, documents: Sequence[tuple[str, str | BinaryIO]]) -> Iterator[Submitted]:
         replace, durable, due = self._terms
         try:
             yield from self._queue.submit_many(documents, replace=replace, durable=durable, due=due)
         except AlreadyThere as error:
-            self._refused += error.docids
+            self.refused += error.docids
 
     def _note(self, one: Submitted, message: str) -> None:
         self._entered.append(one)
@@ -139,21 +130,21 @@ class Intake:
         self._journal.flush_if_due(time.monotonic())
 
     def _rename(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> list[Source]:
-        """Rename files in; those that take a copy after all."""
+        """Rename files in; return those that take a copy after all."""
         if self._terms.durable:
             self._sync(sources, parents)
         across = []
         target = self._queue.directory
         for source in sources:
             where, name = os.path.split(source.path)
-            parent, final = parents[where or "."], self._terms.name(source.docid)
+            parent, final = parents[where or "."], entering_name(source.docid, self._terms.due)
             try:
                 if self._terms.replace:
                     parent.rename_over(name, final, target)
                 else:
                     parent.rename_new(name, final, target)
             except FileExistsError:
-                self._refused.append(source.docid)
+                self.refused.append(source.docid)
                 continue
             except OSError as error:
                 # A bind mount is another file system to a rename, though not by its number.
@@ -168,7 +159,7 @@ class Intake:
         return across
 
     def _sync(self, sources: Sequence[Source], parents: Mapping[str, Directory]) -> None:
-        """Their contents, before they have names in the queue."""
+        """Sync the contents of files before they have names in the queue."""
         if len(sources) >= SYNC_ALL_FROM:
             self._queue.directory.sync_all()
             return
@@ -178,7 +169,7 @@ class Intake:
 
 
 def _can_rename(path: str, device: int) -> bool:
-    """Whether a rename within this file system takes the file, leaving nothing of it elsewhere."""
+    """Return whether a rename within this file system takes the file and leaves nothing of it."""
     found = os.lstat(path)
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_dev == device
 

@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.network import need_zmq
+from queuedriver.cli.words import Argument
 
 
 def keys(
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Where to put them; made where it is missing.")
+        str, Argument(metavar="DIR", help="Where to put them; made where it is missing.")
     ],
 ) -> int:
     """Make a pair of CURVE keys.

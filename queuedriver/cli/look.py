@@ -7,11 +7,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues
+from queuedriver.cli.naming import extended
 from queuedriver.cli.render import (
     columns_of,
     escape_name,
@@ -20,25 +21,22 @@ from queuedriver.cli.render import (
     write_json,
     write_json_line,
 )
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
-from queuedriver.operating import why as whys
-from queuedriver.operating.document_view import Dossier, docid_of, gather
-from queuedriver.operating.history import history as history_of
+from queuedriver.operating import document_view
+from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, list_places
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
-from queuedriver.operating.reasons import facts
 
-QueuePath = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
 Docid = Annotated[
-    str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+    str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print for programs.")]
 
 
 def status(
-    queues: Annotated[list[str], typer.Argument(metavar="QUEUE…", help="Directories of queues.")],
+    queues: Queues,
     as_json: AsJson = False,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.
@@ -62,9 +60,9 @@ def list_items(
     queue: QueuePath,
     state: Annotated[
         list[str] | None,
-        typer.Option(metavar="STATE", help="Only these; may be given more than once."),
+        Option(metavar="STATE", help="Only these; may be given more than once."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
 ) -> None:
     """List the documents of a queue, one a line, in the order of the directory.
 
@@ -74,16 +72,16 @@ def list_items(
         if one not in listing.STATES:
             raise BadArgument(f"no state {one!r}; there are: {', '.join(listing.STATES)}")
     with Queue.open(queue) as opened:
-        found = listing.entries(opened, state or listing.STATES)
+        found = list_places(opened, state or listing.STATES)
         if as_json:
-            for entry in found:
-                write_json_line(msgspec.to_builtins(entry))
+            for place in found:
+                write_json_line(listing.as_json(place))
             return
         now = time.time()
-        for index, entry in enumerate(found):
+        for index, place in enumerate(found):
             if not index:
                 write(paint_for(sys.stdout).head(listing.HEAD))
-            write(listing.line(entry, now))
+            write(listing.line(place, now))
 
 
 def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
@@ -92,50 +90,52 @@ def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
     Its files, its attempts, and of one that was discarded the whole report: the cause, the
     traceback or exit code, the end of stderr, the stacks.
     """
-    with _dossier(queue, docid) as dossier:
-        sentence = whys.explain(facts(dossier))
+    with _document(queue, docid) as seen:
+        sentence = explain(seen)
         if as_json:
-            write_json(showing.as_json(dossier, sentence))
+            write_json(showing.as_json(seen, sentence))
             return
-        for line in showing.lines(dossier, sentence, paint_for(sys.stdout)):
+        for line in showing.lines(seen, sentence, paint_for(sys.stdout)):
             write(line)
 
 
 def why(queue: QueuePath, docid: Docid) -> None:
     """Say in a sentence why a document is where it is."""
-    with _dossier(queue, docid) as dossier:
-        write(escape_name(f"{dossier.docid}: {whys.explain(facts(dossier))}"))
+    with _document(queue, docid) as seen:
+        write(escape_name(f"{seen.docid}: {explain(seen)}"))
 
 
 def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
     """Tell what happened to a document: when, by which driver, on which host, how long it took."""
-    with _dossier(queue, docid) as dossier:
-        events = history_of(dossier)
+    with _document(queue, docid) as seen:
+        events = document_view.history(seen)
         if as_json:
-            found = {"docid": dossier.docid, "events": msgspec.to_builtins(events)}
-            write_json({"queue": dossier.queue, **found})
+            found = {"docid": seen.docid, "events": msgspec.to_builtins(events)}
+            write_json({"queue": seen.queue, **found})
         else:
             for event in events:
                 write(describe(event))
-    _confess(dossier)
+    _report_gaps(seen)
 
 
 @contextmanager
-def _dossier(queue: str, text: str) -> Iterator[Dossier]:
-    """What is known of the document that was meant; NotFound when that is nothing."""
+def _document(queue: str, text: str) -> Iterator[DocumentView]:
+    """Gather what is known of the document that was meant; NotFound when that is nothing."""
     with Queue.open(queue) as opened:
-        dossier = gather(opened, docid_of(text))
-        if dossier.unknown:
+        seen = gather(opened, docid_of(text))
+        if seen.unknown and (docid := extended(opened, seen.docid)):
+            seen = gather(opened, docid)
+        if seen.unknown:
             raise NotFound(
-                f"no document {dossier.docid!r} is or was in {dossier.queue}; "
-                f"queuedriver list {dossier.queue} shows what is there"
+                f"no document {seen.docid!r} is or was in {seen.queue}; "
+                f"queuedriver list {seen.queue} shows what is there"
             )
-        yield dossier
+        yield seen
 
 
-def _confess(dossier: Dossier) -> None:
-    """What of the journal could not be read, so that nobody takes silence for a fact."""
-    journal = dossier.journal
+def _report_gaps(seen: DocumentView) -> None:
+    """Say what of the journal could not be read, so that nobody takes silence for a fact."""
+    journal = seen.journal
     for path in journal.unreadable:
         say(f"{escape_name(path)} could not be read")
     if journal.skipped:

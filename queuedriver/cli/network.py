@@ -2,35 +2,32 @@
 
 from typing import Annotated, Literal
 
-import typer
-
 from queuedriver.cli.arguments import duration
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, ConfigError
-from queuedriver.format.settings import check_publish
-from queuedriver.options import Options
 
 Protocol = Annotated[
     Literal["roundrobin", "fuq", "pingpong", "scale0"],
-    typer.Argument(metavar="PROTOCOL", help="roundrobin, fuq, pingpong or scale0."),
+    Argument(metavar="PROTOCOL", help="roundrobin, fuq, pingpong or scale0."),
 ]
 Curve = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Encrypt, and know each other by the keys there: see keys."),
+    Option(metavar="DIR", help="Encrypt, and know each other by the keys there: see keys."),
 ]
 Tls = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="fuq: TLS with cert.pem, key.pem and ca.pem of DIR."),
+    Option(metavar="DIR", help="fuq: TLS with cert.pem, key.pem and ca.pem of DIR."),
 ]
 SecretFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="fuq: both sides prove that they know what is in FILE."),
+    Option(metavar="FILE", help="fuq: both sides prove that they know what is in FILE."),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Listen for other hosts without asking who they are.")
+    bool, Option("--insecure", help="Listen for other hosts without asking who they are.")
 ]
-MaxMessage = Annotated[str, typer.Option(metavar="SIZE", help="The largest document that is sent.")]
-Debug = Annotated[int, typer.Option("-d", "--debug", metavar="N", help="How much to tell: 0 to 9.")]
-Console = Annotated[bool, typer.Option("--console", help="roundrobin: take commands from stdin.")]
+MaxMessage = Annotated[str, Option(metavar="SIZE", help="The largest document that is sent.")]
+Debug = Annotated[int, Option("-d", "--debug", metavar="N", help="How much to tell: 0 to 9.")]
+Console = Annotated[bool, Option("--console", help="roundrobin: take commands from stdin.")]
 
 # Where each listens unless told otherwise.
 PORTS = {
@@ -68,12 +65,3 @@ def refuse(protocol: str, given: dict[str, object], allowed: dict[str, tuple[str
         if given.get(option) and protocol not in protocols:
             words = option.replace("_", "-")
             raise BadArgument(f"--{words} is for {' and '.join(protocols)}, not for {protocol}")
-
-
-def checked(options: Options) -> Options:
-    """The options themselves; what cannot be meant was a slip of the command line."""
-    try:
-        check_publish(options.publish)
-        return options.check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None

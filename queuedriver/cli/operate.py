@@ -7,137 +7,126 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
-import typer
 
-from queuedriver.cli import say
-from queuedriver.cli.arguments import confirm, docids, duration, opened
+from queuedriver.cli import say, say_some
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues, Yes, confirm, opened, warn_of
+from queuedriver.cli.naming import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.units import format_count, format_duration
+from queuedriver.format.units import format_count
 from queuedriver.operating import operations
-from queuedriver.operating.document_view import docid_of
-from queuedriver.operating.operations import Rescue, Result, Unjudged
+from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue
 
-# More messages of one kind than this tell nobody more.
-_SHOWN = 20
+# The states of documents that nobody has claimed.
+_WAITING = ("ready", "failed", "later")
 _FAILED = 1
 _MISSING = 66
 _LATER = 75
-# How often a queue is looked at while its silent drivers are waited for.
-_LOOK_EVERY = 1.0
 
-_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
-_Queues = Annotated[list[str], typer.Argument(metavar="QUEUE...", help="The queues' directories.")]
 _Docids = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="(DOCID... | -)",
-        help="The documents; the names of their files will do. -: those on stdin, one a line.",
+        help="The documents, or globs; names of files will do. -: those on stdin, one a line.",
     ),
 ]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what came of each.")]
 
 
 def retry(
-    queue: _Queue,
+    queue: QueuePath,
     docid: _Docids = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All that were discarded or have failed; needs --yes.")
+        bool, Option("--all", help="All that were discarded or have failed; needs --yes.")
     ] = False,
-    yes: _Yes = False,
-    as_json: _Json = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> int:
     """Let documents be tried again, as if they never had been.
 
     A discarded document goes back into the queue, and its report away; one that has failed, or is
     not due yet, waits as if it were new.
     """
+    if everything and docid:
+        raise BadArgument("--all, or DOCIDs, but not both")
     with opened(queue) as found, noting(found) as journal:
+        waiting = {item.docid: item.state for _, item in found.items()}
+        discarded = found.discarded()
         if everything:
-            if docid:
-                raise BadArgument("--all, or DOCIDs, but not both")
-            chosen = dict.fromkeys(found.discarded())
-            chosen |= {item.docid: None for _, item in found.items() if item.state == "failed"}
-            if chosen:
-                what = format_count(len(chosen), "document")
-                confirm(f"retry {what} of {found.path}", yes)
-            wanted = list(chosen)
+            failed = [one for one, state in waiting.items() if state == "failed"]
+            wanted = list(dict.fromkeys((*discarded, *failed)))
         else:
-            wanted = meant(docid)
-        return _told(found, operations.retry(found, wanted, journal), as_json)
+            wanted = matching(meant(docid), dict.fromkeys((*discarded, *waiting)))
+        if wanted and (everything or by_glob(docid, wanted)):
+            confirm(f"retry {format_count(len(wanted), 'document')} of {found.path}", yes)
+        results = operations.retry(found, wanted, journal)
+        if any(one.came == "done" for one in results):
+            warn_of(found)
+        return _told(found, results, as_json)
 
 
 def discard(
-    queue: _Queue,
+    queue: QueuePath,
     docid: _Docids = None,
     state: Annotated[
         Literal["ready", "failed", "later"] | None,
-        typer.Option(help="All that wait in this state; needs --yes."),
+        Option(help="All that wait in this state; needs --yes."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that wait; needs --yes.")] = False,
+    everything: Annotated[bool, Option("--all", help="All that wait; needs --yes.")] = False,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="What their reports are to say.")
+        str, Option(metavar="TEXT", help="What their reports are to say.")
     ] = "discarded by an operator",
-    yes: _Yes = False,
-    as_json: _Json = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Set waiting documents aside.
+    """Discard waiting documents.
 
     Each goes to discarded/ in the queue, untouched, with a report beside it that says why. What
     is being processed cannot be discarded: pause the queue, or wait. `retry` takes it back.
     """
-    states = ("ready", "failed", "later") if everything else (state,) if state else ()
+    states = _WAITING if everything else (state,) if state else ()
     if states and docid:
         raise BadArgument("--all, --state, or DOCIDs, but only one of them")
-    wanted = [] if states else meant(docid)
     with opened(queue) as found, noting(found) as journal:
         if states:
+            wanted: list[str] = []
             listing = found.listing(time.time())
             count = sum(getattr(listing, one) for one in states)
             if not count:
                 return 0
+        else:
+            known = {item.docid: None for _, item in found.items() if item.state in _WAITING}
+            wanted = matching(meant(docid), known)
+            count = len(wanted)
+        if count and (states or by_glob(docid, wanted)):
             confirm(f"discard {format_count(count, 'document')} of {found.path}", yes)
         return _told(found, operations.discard(found, wanted, states, reason, journal), as_json)
 
 
 @contextlib.contextmanager
 def noting(queue: Queue) -> Iterator[Journal]:
-    """Where what is done is noted; if it cannot be, that is said."""
+    """Open the journal in which what is done is noted; say so when it could not be."""
     with operations.journal_of(queue) as journal:
         yield journal
     if journal.unnoted:
         say(journal.unnoted)
 
 
-def meant(given: Sequence[str] | None) -> list[str]:
-    """The docids that a command line names, by whatever name of their files."""
-    if not given:
-        raise BadArgument("which documents? name DOCIDs, or - to read them from stdin")
-    # What a shell makes of `discarded/*` will do: docids have no path, and no such ending.
-    found = [docid_of(one).removesuffix(names.REPORT) for one in docids(given)]
-    return list(dict.fromkeys(found))
-
-
 def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
-    code = answer(results)
+    code = report_refusals(results)
     if as_json:
         documents = [one._asdict() for one in results]
         write_json({"queue": queue.path, "documents": documents})
     return code
 
 
-def answer(results: Sequence[Result]) -> int:
-    """Say what is not as it was wanted; the exit code that says so."""
-    amiss = [one for one in results if one.came != "done"]
-    for one in amiss[:_SHOWN]:
-        say(one.why)
-    if len(amiss) > _SHOWN:
-        say(f"and {format_count(len(amiss) - _SHOWN, 'more document')} likewise")
+def report_refusals(results: Sequence[Result]) -> int:
+    """Say why documents were not changed; return the exit code."""
+    say_some([one.why for one in results if one.why], "document")
     came = Counter(one.came for one in results)
     if came["missing"]:
         return _MISSING
@@ -147,7 +136,7 @@ def answer(results: Sequence[Result]) -> int:
 # Control files
 
 
-def pause(queue: _Queues) -> None:
+def pause(queue: Queues) -> None:
     """Let the drivers of a queue claim nothing new.
 
     They finish the documents at hand, and wait until `resume`.
@@ -155,12 +144,12 @@ def pause(queue: _Queues) -> None:
     _control(queue, {names.PAUSE: True})
 
 
-def resume(queue: _Queues) -> None:
+def resume(queue: Queues) -> None:
     """Undo `pause` and `quit`."""
     _control(queue, {names.PAUSE: False, names.QUIT: False})
 
 
-def quit(queue: _Queues) -> None:
+def quit(queue: Queues) -> None:
     """Let the drivers of a queue leave, after the documents at hand.
 
     Until `resume`, drivers that are started leave at once.
@@ -168,12 +157,18 @@ def quit(queue: _Queues) -> None:
     _control(queue, {names.QUIT: True})
 
 
-def close(queue: _Queues) -> None:
+def close(queue: Queues) -> None:
     """Say that nothing more will be submitted to a queue.
 
-    Its drivers leave when it is empty, and close the queues that it feeds. `put --reopen` goes on.
+    Its drivers leave when it is empty, and close the queues that it feeds. `reopen` undoes it. To
+    end for today alone, `run --drain` is enough: it closes nothing.
     """
     _control(queue, {names.DONE: True})
+
+
+def reopen(queue: Queues) -> None:
+    """Undo `close`."""
+    _control(queue, {names.DONE: False})
 
 
 def _control(paths: Sequence[str], wanted: dict[str, bool]) -> None:
@@ -191,74 +186,43 @@ def _control(paths: Sequence[str], wanted: dict[str, bool]) -> None:
 
 
 def recover(
-    queue: _Queue,
+    queue: QueuePath,
     lease: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
+        float | None,
+        Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Watch silent drivers for that long, then decide.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was recovered.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Finish or take back what dead drivers left.
 
     Any driver of the queue does so by itself; this is for a queue without one. That a process of
-    this host is gone is certain at once. A driver of another host, or one that never registered,
-    is dead when it has been silent for the lease (3 min, or what it says itself), which takes as
-    long to see: --watch waits for it. --lease 0 says that they are all gone. A wrong guess costs
-    the time spent on a document, never the document.
+    this host is gone is certain at once. Whether a driver of another host, or one that never
+    registered, is dead, only a driver that runs for its lease can see; --lease 0 says that they
+    are all gone. A wrong guess costs the time spent on a document, never the document.
 
     Exit code 75: there are claims of which nobody can say yet.
     """
-    seconds = None if lease is None else duration("--lease", lease)
     with opened(queue) as found, noting(found) as journal:
-        events, unjudged, patience = _rescue(Rescue(found, journal, seconds), watch)
+        events, unjudged = operations.recover(found, journal, lease)
     if as_json:
         _print_recovered(found, events, unjudged)
     else:
         for event in events:
             write(_line(event))
-    silent = [one for one in unjudged if not one.stirs]
-    for words in _puzzles(silent, patience):
+    for words in _unknown_drivers(unjudged):
         say(words)
-    return _LATER if silent else 0
+    return _LATER if unjudged else 0
 
 
-def _rescue(rescue: Rescue, watch: bool) -> tuple[list[Event], list[Unjudged], float]:
-    """What was recovered, what could not be judged, and how long it takes to."""
-    with contextlib.closing(rescue):
-        events = rescue.recover()
-        unjudged = rescue.unjudged()
-        patience = rescue.patience()
-        if watch and unjudged:
-            say(f"watching {_claims(unjudged)} for up to {format_duration(patience)}")
-        until = time.monotonic() + patience + _LOOK_EVERY
-        # One that stirs lives; one that does not is dead by then.
-        while watch and time.monotonic() < until and not all(one.stirs for one in unjudged):
-            time.sleep(_LOOK_EVERY)
-            events += rescue.recover()
-            unjudged = rescue.unjudged()
-        return events, unjudged, patience
-
-
-def _claims(unjudged: Sequence[Unjudged]) -> str:
-    drivers = {one.driver for one in unjudged}
-    return f"{format_count(len(unjudged), 'claim')} of {format_count(len(drivers), 'driver')}"
-
-
-def _puzzles(silent: Sequence[Unjudged], patience: float) -> Iterator[str]:
-    """One line for each driver that may be dead, and what to do about it."""
-    counts = Counter((one.driver, one.host) for one in silent)
+def _unknown_drivers(unjudged: Sequence[Unjudged]) -> Iterator[str]:
+    """Yield a line for each driver that may be dead, and what to do about it."""
+    counts = Counter((one.driver, one.host) for one in unjudged)
     for (driver, host), count in sorted(counts.items()):
         there = f"on {escape_name(host)}, which cannot be seen from here"
         where = there if host else "which never registered"
         yield f"{format_count(count, 'claim')} of driver {driver} {where}"
     if counts:
-        yield (
-            f"to see whether they live, take {format_duration(patience)} and use --watch; if they "
-            "are gone for certain, use --lease 0"
-        )
+        yield "start a driver, which sees whether they live; if they are gone, use --lease 0"
 
 
 def _line(event: Event) -> str:

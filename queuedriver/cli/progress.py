@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from queuedriver.cli import say
+from queuedriver.cli.cells import rate
 from queuedriver.cli.render import escape_name, shorten
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import QUIT_FILE
@@ -79,14 +80,14 @@ class Narrator:
             words.append(f"{progress.counters.discarded:,} discarded")
         if left is not None:
             words.append(f"{left:,} left")
-            if (eta := self._eta()) is not None:
-                words.append(f"ETA {format_duration(eta)}")
+            if pace := self._pace():
+                words.append(f"{rate(pace)}, ETA {format_duration(left / pace)}")
         if progress.why and progress.state != "busy":
             words.append(escape_name(progress.why))
         return ", ".join(words)
 
     def _count(self) -> int | None:
-        """How many documents are left in the inputs, whoever takes them."""
+        """Count the documents that are left in the inputs, whoever takes them."""
         started = time.monotonic()
         left = 0
         try:
@@ -101,11 +102,10 @@ class Narrator:
         self._counts.append((now, left))
         return left
 
-    def _eta(self) -> float | None:
+    def _pace(self) -> float:
+        """Return how many documents leave the inputs in a second, of late; 0 when none does."""
         (first_at, first), (last_at, last) = self._counts[0], self._counts[-1]
-        if first <= last or last_at <= first_at:
-            return None
-        return last * (last_at - first_at) / (first - last)
+        return max(0.0, first - last) / (last_at - first_at) if last_at > first_at else 0.0
 
     def _draw(self, line: str) -> None:
         columns = shutil.get_terminal_size().columns

@@ -6,92 +6,122 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
-from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, opened
+from queuedriver.cli import say, say_some
+from queuedriver.cli.arguments import AsJson, QueuePath, lines_of, opened, warn_of
 from queuedriver.cli.intake import Intake, Source, Terms
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 
 # No path has a NUL in it.
 _STDIN = "\0"
-
-
-_Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's directory.")]
-_Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="What to submit.")]
-_Docid = Annotated[
-    str | None, typer.Option(metavar="ID", help="Its docid, instead of the file's name.")
-]
-_Stdin = Annotated[bool, typer.Option("--stdin", help="Submit what comes on stdin; needs --docid.")]
-_Move = Annotated[
-    bool, typer.Option("--move", help="Take the files away once they are in the queue.")
-]
-_Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace what waits under the same docid.")
-]
-_After = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Not to be tried before, as in 10min.")
-]
-_Reopen = Annotated[bool, typer.Option("--reopen", help="Go on with a queue that was closed.")]
-_Durable = Annotated[bool, typer.Option(help="Make them survive a power cut before this returns.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what entered.")]
+_SOME_FAILED = 1
 
 
 def put(
-    queue: _Queue,
-    files: _Files = None,
-    docid: _Docid = None,
-    stdin: _Stdin = False,
-    move: _Move = False,
-    replace: _Replace = False,
-    after: _After = None,
-    reopen: _Reopen = False,
-    durable: _Durable = True,
-    as_json: _Json = False,
+    queue: QueuePath,
+    files: Annotated[
+        list[str] | None,
+        Argument(metavar="[FILE]...", help="What to submit; - is stdin, and needs --docid."),
+    ] = None,
+    docid: Annotated[
+        str | None, Option(metavar="ID", help="Its docid, instead of the file's name.")
+    ] = None,
+    stdin: Annotated[
+        bool, Option("--stdin", help="Submit what comes on stdin; needs --docid.")
+    ] = False,
+    files_from: Annotated[
+        str | None, Option(metavar="LIST", help="Submit the files that are named in LIST, too.")
+    ] = None,
+    null: Annotated[bool, Option("-0", help="Names in LIST end with NUL.")] = False,
+    move: Annotated[
+        bool, Option("--move", help="Take the files away once they are in the queue.")
+    ] = False,
+    replace: Annotated[
+        bool, Option("--replace", help="Replace what waits under the same docid.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, Option("--skip-bad", help="Name what cannot be submitted, and submit the rest.")
+    ] = False,
+    after: Annotated[
+        float | None, Option(metavar="TIME", help="Not to be tried before, as in 10min.")
+    ] = None,
+    reopen: Annotated[bool, Option("--reopen", help="Go on with a queue that was closed.")] = False,
+    durable: Annotated[
+        bool, Option(help="Make them survive a power cut before this returns.")
+    ] = True,
+    as_json: AsJson = False,
 ) -> int:
     """Submit files to a queue.
 
     Each is written aside, made durable, and renamed in, so that no driver ever sees half of one.
     Its docid is the file's name unless --docid says otherwise. When anything is wrong with the
-    arguments, all of it is said, and nothing is submitted. What waits already is never
-    overwritten: such files are named at the end (exit code 73), and the others are in.
+    arguments, it is said, and nothing is submitted; with --skip-bad the rest is (exit code 1).
+    What waits already is never overwritten: such files are named at the end (exit code 73), and
+    the others are in.
     """
-    due = None if after is None else time.time() + duration("--after", after)
-    sources = _stdin(docid, files or [], move) if stdin else _files(files or [], docid)
-    if complaints := _complaints(sources, move):
-        for complaint in [*complaints, *_complaints_about(queue)]:
-            say(str(complaint))
-        return complaints[0].exit_code
+    listed = [] if files_from is None else lines_of(files_from, b"\0" if null else b"\n")
+    if null and files_from is None:
+        raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
+    bad: list[QueueError] = []
+    if stdin or "-" in (files or ()):
+        sources = _stdin(docid, [*(files or ["-"]), *listed], move)
+    else:
+        sources, bad = _sound(_files([*(files or []), *listed], docid), move)
+    if bad:
+        say_some([str(one) for one in bad], "file")
+        if not skip_bad:
+            if missing := _complaint_about(queue):
+                say(missing)
+            return bad[0].exit_code
+    terms = Terms(replace, durable, None if after is None else time.time() + after)
+    return _submit(queue, sources, len(bad), terms, move, reopen, as_json)
+
+
+def _submit(
+    queue: str,
+    sources: Sequence[Source],
+    bad: int,
+    terms: Terms,
+    move: bool,
+    reopen: bool,
+    as_json: bool,
+) -> int:
+    """Submit what is well, say what did not enter, and return the exit code."""
+    wanted = len(sources) + bad
     with opened(queue) as into:
         into.check_open(reopen)
-        intake = Intake(into, Terms(replace, durable, due))
+        warn_of(into)
+        intake = Intake(into, terms)
         try:
-            if stdin:
+            if sources and sources[0].path == _STDIN:
                 intake.read(sources[0].docid)
             elif move:
                 intake.move(sources)
             else:
                 intake.copy(sources)
         except OSError:
-            intake.say_how_many(len(sources))
+            intake.say_how_many(wanted)
             raise
         finally:
             intake.close()
             if as_json:
                 intake.print_json()
-    return intake.exit_code(len(sources))
+        code = intake.report_refusals()
+    if bad or intake.refused:
+        intake.say_how_many(wanted)
+    return code or (_SOME_FAILED if bad else 0)
 
 
 def _stdin(docid: str | None, files: Sequence[str], move: bool) -> list[Source]:
-    if files or move or docid is None:
-        raise BadArgument("--stdin is one document: it needs --docid, and neither FILE nor --move")
-    return [Source(_STDIN, docid)]
+    if files != ["-"] or move or docid is None:
+        raise BadArgument("stdin is one document: it needs --docid, and neither FILE nor --move")
+    return [Source(_STDIN, names.check_docid(docid))]
 
 
 def _files(files: Sequence[str], docid: str | None) -> list[Source]:
     if not files:
-        raise BadArgument("nothing to submit: name a FILE, or use --stdin")
+        raise BadArgument("nothing to submit: name a FILE, or - for what comes on stdin")
     if docid is None:
         return [Source(path, os.path.basename(path)) for path in files]
     if len(files) > 1:
@@ -99,35 +129,37 @@ def _files(files: Sequence[str], docid: str | None) -> list[Source]:
     return [Source(files[0], docid)]
 
 
-def _complaints(sources: Sequence[Source], move: bool) -> list[QueueError]:
-    """Everything that is wrong with the files, before any of them is touched."""
-    complaints = []
-    docids: dict[str, str] = {}
-    for path, docid in sources:
+def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[QueueError]]:
+    """Return the files that can be submitted, and what is wrong with each other one, before any of
+    them is touched."""
+    sound: dict[str, Source] = {}
+    bad = []
+    for source in sources:
+        path, docid = source
         try:
-            if path != _STDIN:
-                check_file(path)
+            check_file(path)
             names.check_docid(docid)
-            first = docids.setdefault(docid, path)
-            if first is not path:
+            if docid in sound:
+                first = sound[docid].path
                 raise BadArgument(f"{first!r} and {path!r} would both be {docid!r}; submit one")
             if move and not os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK):
                 raise NotPermitted(f"{path!r} cannot be taken away: its directory is not writable")
+            sound[docid] = source
         except QueueError as error:
-            complaints.append(error)
-    return complaints
+            bad.append(error)
+    return list(sound.values()), bad
 
 
-def _complaints_about(queue: str) -> list[QueueError]:
+def _complaint_about(queue: str) -> str:
     try:
         with opened(queue):
-            return []
+            return ""
     except QueueError as error:
-        return [error]
+        return str(error)
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
-    """NotFound, NotPermitted or BadArgument for what cannot be submitted."""
+    """Raise NotFound, NotPermitted or BadArgument for what cannot be submitted."""
     shown = repr(os.fspath(path))
     try:
         mode = os.stat(path).st_mode

@@ -12,20 +12,23 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TextIO
 
+from queuedriver.format.units import format_count
+
 # What `--json` documents are; raised when a field changes its meaning or goes.
 VERSION = 1
+_MOST = 20
 _GAP = "  "
 _ELLIPSIS = "…"
 
 
 def escape(text: str) -> str:
-    """Text of several lines in which nothing steers a terminal."""
+    """Return text of several lines in which nothing steers a terminal."""
     return _visible(text, "\n\t")
 
 
 def escape_name(text: str) -> str:
-    """A name on one line: control and format characters, line ends, overrides of the direction of
-    writing and bytes that are no text become visible."""
+    """Return a name on one line: control and format characters, line ends, overrides of the
+    direction of writing and bytes that are no text become visible."""
     return _visible(text, "")
 
 
@@ -39,7 +42,7 @@ def _visible(text: str, kept: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal a printable text takes."""
+    """Return how many columns of a terminal a printable text takes."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
@@ -52,7 +55,7 @@ def _columns(char: str) -> int:
 
 
 def shorten(text: str, columns: int) -> str:
-    """The text in so many columns; what does not fit is left out of its middle."""
+    """Return the text in so many columns; what does not fit is left out of its middle."""
     if width(text) <= columns:
         return text
     end = _take(text[::-1], (columns - 1) // 2)[::-1]
@@ -66,6 +69,14 @@ def _take(text: str, columns: int) -> str:
         if taken > columns:
             return text[:index]
     return text
+
+
+def some(lines: Sequence[str], noun: str) -> list[str]:
+    """Return the first lines of one kind, and how many more there are: all of them tell nobody
+    more."""
+    more = len(lines) - _MOST
+    rest = [f"and {format_count(more, f'more {noun}')} likewise"] if more > 0 else []
+    return [*lines[:_MOST], *rest]
 
 
 class Paint(NamedTuple):
@@ -87,13 +98,13 @@ class Paint(NamedTuple):
 
 
 def paint_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
-    """Colours on a terminal, unless its owner wants none."""
+    """Return colours on a terminal, unless its owner wants none."""
     wanted = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     return Paint(wanted and stream.isatty())
 
 
 def columns_of(stream: TextIO) -> int | None:
-    """How wide a line may be; None where nothing bounds it."""
+    """Return how wide a line may be; None where nothing bounds it."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
@@ -110,7 +121,7 @@ class Column(NamedTuple):
 def table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], columns_wide: int | None = None
 ) -> list[str]:
-    """Aligned lines, the titles first. What is in the cells has been escaped."""
+    """Return aligned lines, the titles first. What is in the cells has been escaped."""
     cells = [tuple(column.title for column in columns), *rows]
     widths = [max(width(row[index]) for row in cells) for index in range(len(columns))]
     if columns_wide is not None:
@@ -133,7 +144,7 @@ def _pad(text: str, size: int, right: bool) -> str:
 
 
 def write(line: str = "", stream: TextIO | None = None) -> None:
-    """One line of results. What the encoding of the stream lacks is shown as an escape."""
+    """Print one line of results. What the encoding of the stream lacks is shown as an escape."""
     try:
         print(line, file=stream)
     except UnicodeEncodeError as error:
@@ -142,10 +153,10 @@ def write(line: str = "", stream: TextIO | None = None) -> None:
 
 
 def write_json(document: dict[str, object]) -> None:
-    """A whole result for programs. ASCII, so every name in it is exact, whatever its bytes."""
+    """Print a whole result for programs. ASCII, so every name in it is exact."""
     print(json.dumps({"version": VERSION, **document}, indent=2))
 
 
 def write_json_line(document: dict[str, object]) -> None:
-    """One of many results."""
+    """Print one of many results."""
     sys.stdout.write(json.dumps({"version": VERSION, **document}) + "\n")

@@ -3,126 +3,64 @@
 import faulthandler
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
+from queuedriver.cli.arguments import AsJson, Quiet, checked, warn_of
+from queuedriver.cli.words import Argument, Option, Row, row
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
-from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
-from queuedriver.format.settings import check_publish
 from queuedriver.format.units import format_count
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from queuedriver.options import rows as said_of
 from queuedriver.processors.base import Processor
 
-# Options that are written as durations and as sizes.
-_DURATIONS = ("retry_delay", "timeout", "hard_after", "grace", "max_age")
-_SIZES = ("max_output_bytes", "max_memory")
 
-_Inputs = Annotated[
-    list[str], typer.Argument(metavar="INPUT...", help="Queues to take from, the first first.")
-]
-_To = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."
-    ),
-]
-_Id = Annotated[
-    str | None, typer.Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
-]
-_Call = Annotated[
-    str | None,
-    typer.Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function, or a plug-in by name."),
-]
-_Command = Annotated[
-    str | None,
-    typer.Option(metavar="WORDS", help="Run a program per document: 'tool {input} {output}'."),
-]
-_Server = Annotated[
-    str | None, typer.Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
-]
-_Drain = Annotated[bool, typer.Option("--drain", help="Leave when the queue is empty.")]
-_Retries = Annotated[
-    int, typer.Option(metavar="N", help="How often a document is tried again after it failed.")
-]
-_RetryDelay = Annotated[str, typer.Option(metavar="TIME", help="How long to wait before that.")]
-_Timeout = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a document may take, as in 10min.")
-]
-_HardAfter = Annotated[
-    str, typer.Option(metavar="TIME", help="How much later the driver is ended if it hangs.")
-]
-_Grace = Annotated[
-    str, typer.Option(metavar="TIME", help="How long it may take once asked to leave.")
-]
-_Order = Annotated[
-    Literal["fair", "age", "name"],
-    typer.Option(help="In which order; age and name cost a full listing each time."),
-]
-_Batch = Annotated[
-    int, typer.Option(metavar="N", help="How many documents a call gets, as a list.")
-]
-_Publish = Annotated[
-    str, typer.Option(metavar="NAME", help="Names of outputs; {docid} and {stem} may be used.")
-]
-_Existing = Annotated[
-    Literal["keep", "replace"], typer.Option(help="What becomes of an output of the same name.")
-]
-_MaxOutputItems = Annotated[
-    int | None, typer.Option(metavar="N", help="Claim nothing while so much waits in an output.")
-]
-_MaxOutputBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The same in bytes, as in 1GB.")
-]
-_MaxDocuments = Annotated[
-    int | None, typer.Option(metavar="N", help="Leave, to be started anew, after about N.")
-]
-_MaxAge = Annotated[str | None, typer.Option(metavar="TIME", help="The same after a while.")]
-_MaxMemory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The same when it uses more memory.")
-]
-_Durable = Annotated[bool, typer.Option(help="Make every promise hold over a power cut.")]
-_Archive = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Keep finished inputs there; else they go.")
-]
-_Poll = Annotated[bool, typer.Option("--poll", help="Never rely on inotify.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print what happened at the end.")]
+def _rows() -> Iterator[Row]:
+    """Return the rows of the options that a driver is told."""
+    usual = Options()
+    for name, (kind, said) in said_of(Options).items():
+        default = getattr(usual, name)
+        # What is off anyway needs no flag that says so.
+        flags = (f"--{name.replace('_', '-')}",) if default is False else ()
+        yield row(name, kind, Option(*flags, metavar=said.unit, help=said.help), default)
+
+
+_DRIVING = tuple(_rows())
 
 
 def run(
-    inputs: _Inputs,
-    to: _To = None,
-    id: _Id = None,
-    call: _Call = None,
-    command: _Command = None,
-    server: _Server = None,
-    drain: _Drain = False,
-    retries: _Retries = 1,
-    retry_delay: _RetryDelay = "0s",
-    timeout: _Timeout = None,
-    hard_after: _HardAfter = "30s",
-    grace: _Grace = "60s",
-    order: _Order = "fair",
-    batch: _Batch = 1,
-    publish: _Publish = "{docid}.ready",
-    existing: _Existing = "keep",
-    max_output_items: _MaxOutputItems = None,
-    max_output_bytes: _MaxOutputBytes = None,
-    max_documents: _MaxDocuments = None,
-    max_age: _MaxAge = None,
-    max_memory: _MaxMemory = None,
-    durable: _Durable = False,
-    archive: _Archive = None,
-    poll: _Poll = False,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    inputs: Annotated[
+        list[str], Argument(metavar="INPUT...", help="Queues to take from, the first first.")
+    ],
+    to: Annotated[
+        list[str] | None,
+        Option("--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."),
+    ] = None,
+    id: Annotated[
+        str | None, Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
+    ] = None,
+    call: Annotated[
+        str | None,
+        Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function, or a plug-in by name."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        Option(metavar="WORDS", help="Run a program per document: 'tool {input} {output}'."),
+    ] = None,
+    server: Annotated[
+        str | None, Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    **driving: Annotated[Any, _DRIVING],
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
@@ -133,21 +71,21 @@ def run(
       TERM, INT   finish the document at hand, for at most --grace, and leave;
                   a second one: give it back uncounted, at once
       HUP         the same, to be started anew
+      USR1        nothing
       USR2        write the stacks of all threads to stderr
 
     \b
     Exit codes:
       0   it was asked to leave, or all there was is done
       1   --drain: finished, but documents were discarded
-      2   the arguments cannot be meant
+      2   wrong usage
       66  no such queue          69  another driver has the id
       73  an output is a file    74  the file system fails
       75  --drain: only documents that are not due yet are left, or
           the outputs are full and nobody empties them
       77  not permitted          78  this can never work: see the message
     """
-    given = {name: value for name, value in locals().items() if name in Options.__struct_fields__}
-    options = _options(given)
+    options = checked(Options(**driving))
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
     _show_stacks_when_asked()
@@ -175,6 +113,10 @@ def _print_json(driver: Driver, left: Left) -> None:
 
 def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
     """Run a driver, and tell a terminal how it goes."""
+    if not quiet:
+        for path in inputs:
+            with Queue.open(path) as queue:
+                warn_of(queue)
     narrator: Any = nullcontext()
     if not quiet and sys.stderr is not None and sys.stderr.isatty():
         from queuedriver.cli.progress import Narrator
@@ -191,7 +133,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
 
 
 def summary(left: Left) -> str:
-    """What a driver did, in one line."""
+    """Return what a driver did, in one line."""
     done = format_count(left.counters.documents, "document")
     words = [f"{left.word}: {left.why}; {done} done"]
     if left.counters.failed:
@@ -201,21 +143,8 @@ def summary(left: Left) -> str:
     return ", ".join(words)
 
 
-def _options(given: dict[str, Any]) -> Options:
-    """What the driver is told, or BadArgument."""
-    for names, parse in ((_DURATIONS, duration), (_SIZES, size)):
-        for name in names:
-            if given[name] is not None:
-                given[name] = parse(f"--{name.replace('_', '-')}", given[name])
-    try:
-        check_publish(given["publish"])
-        return Options(**given).check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None
-
-
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:
-    """The one processor that was named. Only its module is imported."""
+    """Return the one processor that was named. Only its module is imported."""
     if sum(one is not None for one in (call, command, server)) != 1:
         raise BadArgument("say what is to be done: one of --call, --command and --server")
     if call is not None:

@@ -6,38 +6,44 @@ import msgspec
 
 from queuedriver.claims.outcomes import Failure
 from queuedriver.cli.render import Paint, escape, escape_name
-from queuedriver.format import names
 from queuedriver.format.records import Attempt
 from queuedriver.format.units import format_duration, format_instant, format_size
-from queuedriver.operating.document_view import Dossier, Place
+from queuedriver.operating.document_view import DocumentView, Place
 
 _INDENT = "    "
 
 
-def as_json(dossier: Dossier, sentence: str) -> dict[str, object]:
-    """One document for programs."""
-    report = dossier.report
+def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
+    """Return one document for programs."""
+    report = seen.report
     return {
-        "docid": dossier.docid,
-        "queue": dossier.queue,
-        "at": dossier.at,
+        "docid": seen.docid,
+        "queue": seen.queue,
+        "at": seen.at,
         "why": sentence,
-        "places": msgspec.to_builtins(dossier.places),
-        "found": list(dossier.found),
-        "attempts": msgspec.to_builtins(_attempts(dossier)),
+        "places": [place_as_json(place) for place in seen.places],
+        "found": list(seen.found),
+        "attempts": msgspec.to_builtins(_attempts(seen)),
         "report": None if report is None else msgspec.to_builtins(report),
     }
 
 
-def lines(dossier: Dossier, sentence: str, paint: Paint) -> Iterator[str]:
-    """One document for people."""
-    yield paint.head(escape_name(dossier.docid))
+def place_as_json(place: Place) -> dict[str, object]:
+    """Return a file of a document for programs, without its report."""
+    plain: dict[str, object] = msgspec.to_builtins(place)
+    del plain["report"]
+    return plain
+
+
+def lines(seen: DocumentView, sentence: str, paint: Paint) -> Iterator[str]:
+    """Yield one document for people."""
+    yield paint.head(escape_name(seen.docid))
     yield f"  {escape_name(sentence)}"
-    for place in dossier.places:
+    for place in seen.places:
         yield f"  {_place(place)}"
-    yield from (f"  {escape_name(path)}" for path in dossier.found)
-    report = dossier.report
-    attempts = _attempts(dossier)
+    yield from (f"  {escape_name(path)}" for path in seen.found)
+    report = seen.report
+    attempts = _attempts(seen)
     for number, attempt in enumerate(attempts, 1):
         yield ""
         yield paint.head(f"Attempt {number} of {len(attempts)}")
@@ -53,19 +59,18 @@ def lines(dossier: Dossier, sentence: str, paint: Paint) -> Iterator[str]:
         yield from _failure(report.failure, paint)
 
 
-def _attempts(dossier: Dossier) -> tuple[Attempt, ...]:
-    """Those of the report, and those that came after it if it was tried again."""
-    reported = dossier.report.attempts if dossier.report is not None else ()
-    return (*reported, *(one for one in dossier.attempts if one not in reported))
+def _attempts(seen: DocumentView) -> tuple[Attempt, ...]:
+    """Return those of the report, and those that came after it if it was tried again."""
+    reported = seen.report.attempts if seen.report is not None else ()
+    return (*reported, *(one for one in seen.attempts if one not in reported))
 
 
 def _place(place: Place) -> str:
-    parts = [escape_name(place.name), place.kind or format_size(place.size)]
+    parts = [escape_name(place.name), place.kind or format_size(place.size or 0)]
     if place.modified_at:
         parts.append(f"written at {format_instant(place.modified_at)}")
-    token = names.parse_token(place.token) if place.token else None
-    if token is not None and token.serial:
-        parts.append(f"claimed by {token.driver} at {format_instant(token.claimed_at)}")
+    if (claim := place.claim) is not None and claim.serial:
+        parts.append(f"claimed by {claim.driver} at {format_instant(claim.claimed_at)}")
     if place.written is not None:
         parts.append(f"{format_size(place.written)} of its output so far")
     return "  ".join(parts)

@@ -8,7 +8,8 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
-from queuedriver.operating.queue_view import DriverView, Overview
+from queuedriver.operating.queue import Controls
+from queuedriver.operating.queue_view import DriverView, QueueView
 
 # Always shown, also when there is nothing in them.
 _USUAL = ("ready", "failed", "working", "discarded")
@@ -29,16 +30,36 @@ _QUEUE_COLUMNS = (
 )
 
 
-def as_json(seen: Overview) -> dict[str, object]:
-    """One queue for programs: every field, also where it has its default."""
+def as_json(seen: QueueView) -> dict[str, object]:
+    """Return one queue for programs: every field, also where it has its default."""
     plain: dict[str, object] = msgspec.to_builtins(seen)
+    plain["drivers"] = [_driver_as_json(one) for one in seen.drivers]
+    counts = msgspec.structs.asdict(seen.counts)
+    plain |= {"next_due": counts.pop("next_due"), "counts": counts}
+    plain |= {"rate": seen.rate, "eta": seen.eta}
     if seen.settings is not None:
         plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
     return plain
 
 
-def lines(seen: Sequence[Overview], columns: int | None, paint: Paint) -> Iterator[str]:
-    """One line for each of several queues, then each in full."""
+def _driver_as_json(view: DriverView) -> dict[str, object]:
+    """Return what a driver says of itself, and beside it what can be seen."""
+    registration = view.registration
+    said = msgspec.structs.asdict(registration) if registration is not None else {}
+    seen = msgspec.structs.asdict(view) | {
+        "alive": view.alive,
+        "registered": registration is not None,
+        "host": view.host,
+        "pid": view.pid,
+        "rate": view.rate,
+    }
+    del seen["registration"]
+    plain: dict[str, object] = msgspec.to_builtins(said | seen)
+    return plain
+
+
+def lines(seen: Sequence[QueueView], columns: int | None, paint: Paint) -> Iterator[str]:
+    """Yield one line for each of several queues, then each in full."""
     if len(seen) > 1:
         yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
     for index, one in enumerate(seen):
@@ -52,7 +73,7 @@ def _headed(rows: list[str], paint: Paint) -> Iterator[str]:
     yield from rows[1:]
 
 
-def _row(seen: Overview) -> tuple[str, ...]:
+def _row(seen: QueueView) -> tuple[str, ...]:
     counts = seen.counts
     numbers = (counts.ready, counts.failed, counts.later, counts.working + counts.written)
     return (
@@ -65,14 +86,14 @@ def _row(seen: Overview) -> tuple[str, ...]:
     )
 
 
-def _state(seen: Overview) -> str:
+def _state(seen: QueueView) -> str:
     words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
     if seen.done:
-        words.append("done")
+        words.append("closed")
     return " ".join(words)
 
 
-def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
+def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
     yield paint.head(escape_name(seen.queue)) + _loud(seen, paint)
     yield "  " + _counts(seen, paint)
     yield "  " + _pace(seen)
@@ -87,39 +108,37 @@ def _queue(seen: Overview, columns: int | None, paint: Paint) -> Iterator[str]:
         yield f"{format_count(stopped, 'driver')} left before, as asked"
 
 
-def _loud(seen: Overview, paint: Paint) -> str:
-    shown = escape_name(seen.queue)
-    words = []
-    if seen.paused:
-        words.append(f"PAUSED: nothing is claimed before queuedriver resume {shown}")
-    if seen.quit:
-        words.append(f"QUIT: drivers leave, and none stays before queuedriver resume {shown}")
-    if seen.done:
-        words.append("done: nothing more comes" + (", and drained" if _drained(seen) else ""))
+def _loud(seen: QueueView, paint: Paint) -> str:
+    controls = Controls(seen.done, seen.paused, seen.quit)
+    words = [f"{word}: {why}" for word, why in controls.meanings(escape_name(seen.queue))]
+    if seen.done and _drained(seen):
+        words[-1] = "closed, and drained: nothing more comes"
+    elif seen.done and not seen.living:
+        words.append("documents wait in a closed queue, and no driver is alive")
     return "".join(f"  {paint.loud(word)}" for word in words)
 
 
-def _drained(seen: Overview) -> bool:
+def _drained(seen: QueueView) -> bool:
     counts = seen.counts
     return not (counts.waiting or counts.later or counts.working or counts.written + counts.writing)
 
 
-def _counts(seen: Overview, paint: Paint) -> str:
+def _counts(seen: QueueView, paint: Paint) -> str:
     counts = seen.counts
     parts = [f"{state} {getattr(counts, state):,}" for state in _USUAL]
     if counts.discarded:
         parts[-1] = paint.bad(parts[-1])
     if counts.later:
         due = f"{counts.due:,} due" if counts.due else ""
-        following = f"next at {format_instant(seen.next_due)}" if seen.next_due else ""
+        following = f"next at {format_instant(counts.next_due)}" if counts.next_due else ""
         parts.append(f"later {counts.later:,} ({', '.join(filter(None, (due, following)))})")
     parts += [f"{state} {getattr(counts, state):,}" for state in _UNUSUAL if getattr(counts, state)]
     if counts.failed_twice:
-        parts.append(f"given up by the original program {counts.failed_twice:,}")
+        parts.append(f"discarded by the original program {counts.failed_twice:,}")
     return "   ".join(parts)
 
 
-def _pace(seen: Overview) -> str:
+def _pace(seen: QueueView) -> str:
     waiting = format_count(seen.counts.waiting, "document")
     alive = sum(1 for one in seen.drivers if one.alive)
     if not alive:
@@ -134,8 +153,8 @@ def _pace(seen: Overview) -> str:
     )
 
 
-def _arrangements(seen: Overview) -> Iterator[str]:
-    """What its drivers agreed on, and who feeds it."""
+def _arrangements(seen: QueueView) -> Iterator[str]:
+    """Yield what its drivers agreed on, and who feeds it."""
     if seen.trouble:
         yield f"settings: {escape_name(seen.trouble)}"
     settings = seen.settings
@@ -156,7 +175,7 @@ def _arrangements(seen: Overview) -> Iterator[str]:
         yield "fed by " + ", ".join(escape_name(path) for path in seen.feeds)
 
 
-def _foreign(seen: Overview) -> Iterator[str]:
+def _foreign(seen: QueueView) -> Iterator[str]:
     count = seen.counts.foreign
     if count:
         verb = "is not a queue item" if count == 1 else "are not queue items"
@@ -174,7 +193,7 @@ def _driver(view: DriverView, now: float) -> tuple[str, ...]:
         escape_name(view.state),
         format_duration(now - since) if since else "",
         _at_hand(view),
-        f"{counters.documents:,}" if view.registered else "",
+        f"{counters.documents:,}" if view.registration is not None else "",
         *shares(counters.work, counters.wait, counters.block, counters.overhead),
         rate(view.rate),
         "" if view.memory is None else format_size(view.memory),
@@ -182,12 +201,12 @@ def _driver(view: DriverView, now: float) -> tuple[str, ...]:
 
 
 def _names_host(view: DriverView) -> bool:
-    """Whether the id says already on which host it is, as those that are not chosen do."""
+    """Return whether the id says on which host it is, as those that are not chosen do."""
     return not view.host or view.id.startswith(host_id(view.host))
 
 
 def _at_hand(view: DriverView) -> str:
-    """The document; where there is none, why."""
+    """Return the document at hand; where there is none, why."""
     if not view.at_hand:
         return escape_name(view.why)
     more = f" and {len(view.at_hand) - 1} more" if len(view.at_hand) > 1 else ""

@@ -2,10 +2,8 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
+from queuedriver.cli.arguments import checked, duration, size
 from queuedriver.cli.network import (
     PORTS,
     Console,
@@ -16,11 +14,11 @@ from queuedriver.cli.network import (
     Protocol,
     SecretFile,
     Tls,
-    checked,
     need_zmq,
     refuse,
 )
 from queuedriver.cli.run import processor_of
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument
 from queuedriver.network.addresses import check_endpoint, check_listen
 from queuedriver.options import Options
@@ -45,68 +43,64 @@ def worker(
     protocol: Protocol,
     address: Annotated[
         str | None,
-        typer.Argument(
-            metavar="ADDRESS", help="Its broker, as tcp://HOST:6714; else one on this host."
-        ),
+        Argument(metavar="ADDRESS", help="Its broker, as tcp://HOST:6714; else one on this host."),
     ] = None,
     call: Annotated[
         str | None,
-        typer.Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function for each document."),
+        Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function for each document."),
     ] = None,
     command: Annotated[
         str | None,
-        typer.Option(metavar="WORDS", help="Run a program for each: 'tool {input} {output}'."),
+        Option(metavar="WORDS", help="Run a program for each: 'tool {input} {output}'."),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option(metavar="WORDS", help="Keep a program running: JSON lines in and out."),
+        Option(metavar="WORDS", help="Keep a program running: JSON lines in and out."),
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(metavar="N", help="roundrobin: so many documents may be sent ahead; else 10."),
+        Option(metavar="N", help="roundrobin: so many documents may be sent ahead; else 10."),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="roundrobin: be a plain server, without a broker."),
+        Option(metavar="ADDRESS", help="roundrobin: be a plain server, without a broker."),
     ] = None,
     service: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="scale0: a service that it offers; repeatable."),
+        Option(metavar="NAME", help="scale0: a service that it offers; repeatable."),
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="scale0: other brokers to ask; repeatable."),
+        Option(metavar="ADDRESS", help="scale0: other brokers to ask; repeatable."),
     ] = None,
     nproc: Annotated[
-        int | None, typer.Option(metavar="N", help="fuq: processors that it has; else all.")
+        int | None, Option(metavar="N", help="fuq: processors that it has; else all.")
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=/PATH", help="fuq: a program that jobs may run; repeatable."),
+        Option(metavar="NAME=/PATH", help="fuq: a program that jobs may run; repeatable."),
     ] = None,
     root: Annotated[
-        str | None, typer.Option(metavar="DIR", help="fuq: jobs work nowhere but beneath it.")
+        str | None, Option(metavar="DIR", help="fuq: jobs work nowhere but beneath it.")
     ] = None,
     log_root: Annotated[
-        str | None, typer.Option(metavar="DIR", help="fuq: they log nowhere but beneath it.")
+        str | None, Option(metavar="DIR", help="fuq: they log nowhere but beneath it.")
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="How long a document may take, as in 10min.")
+        str | None, Option(metavar="TIME", help="How long a document may take, as in 10min.")
     ] = None,
     hard_after: Annotated[
-        str, typer.Option(metavar="TIME", help="How much later the worker is ended if it hangs.")
+        str, Option(metavar="TIME", help="How much later the worker is ended if it hangs.")
     ] = "30s",
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="How long it may take once asked to leave.")
+        str, Option(metavar="TIME", help="How long it may take once asked to leave.")
     ] = "60s",
     max_documents: Annotated[
-        int | None, typer.Option(metavar="N", help="Leave, to be started anew, after about N.")
+        int | None, Option(metavar="N", help="Leave, to be started anew, after about N.")
     ] = None,
-    max_age: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The same after a while.")
-    ] = None,
+    max_age: Annotated[str | None, Option(metavar="TIME", help="The same after a while.")] = None,
     max_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The same when it uses more memory.")
+        str | None, Option(metavar="SIZE", help="The same when it uses more memory.")
     ] = None,
     curve: Curve = None,
     tls: Tls = None,
@@ -115,7 +109,7 @@ def worker(
     max_message: MaxMessage = "64MB",
     console: Console = False,
     debug: Debug = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> int:
     """Process what a broker deals, one document after another. To have more, start more.
 

@@ -17,6 +17,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
 
@@ -74,7 +75,7 @@ class Directory:
         self.fd = fd
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
-        self._noreplace = noreplace and hasattr(libc(), "renameat2")
+        self._noreplace = noreplace and hasattr(_libc(), "renameat2")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -85,6 +86,11 @@ class Directory:
         """
         path = os.path.abspath(path)
         return cls(path, _open_directory(path, create, inside), inside=inside)
+
+    @property
+    def refuses_to_replace(self) -> bool:
+        """Whether a rename here can refuse to replace what is there, as far as is known."""
+        return self._noreplace
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -136,7 +142,7 @@ class Directory:
             # renameat2, which Python does not have.
             source_name = old.encode(ENCODING, ERRORS)
             target_name = new.encode(ENCODING, ERRORS)
-            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
+            if not _libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -159,11 +165,12 @@ class Directory:
 
         Their errors are not told: whoever wants to know goes on with the one that failed.
         """
-        fd, done = self.fd, 0
+        fd = self.fd
+        done = 0
         try:
             os.rename(working, written, src_dir_fd=fd, dst_dir_fd=fd)
             done = 1
-            if not output._noreplace or libc().renameat2(
+            if _libc().renameat2(
                 output.fd,
                 writing.encode(ENCODING, ERRORS),
                 output.fd,
@@ -173,9 +180,9 @@ class Directory:
                 return done
             done = 2
             os.unlink(written, dir_fd=fd)
+            return 3
         except OSError:
             return done
-        return 3
 
     def unlink(self, name: str) -> None:
         os.unlink(name, dir_fd=self.fd)
@@ -197,13 +204,18 @@ class Directory:
 
     def names(self) -> Iterator[str]:
         """The listing as a stream: constant memory, however many names wait."""
+        with self.scan() as entries:
+            for entry in entries:
+                yield entry.name
+
+    def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
+        """The same with inode numbers, and to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
         fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
         try:
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    yield entry.name
+            return os.scandir(fd)
         finally:
+            # It has a copy.
             os.close(fd)
 
     def list(self) -> list[str]:
@@ -383,7 +395,7 @@ class Directory:
                         continue
                     opened.callback(os.close, fd)
                     # Only a hint: where it is refused, the fsync does all.
-                    libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+                    _libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
                     fds.append(fd)
                 for fd in fds:
                     os.fsync(fd)
@@ -548,7 +560,7 @@ def _status(found: os.stat_result) -> Status:
 
 
 @cache
-def libc() -> Any:
+def _libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     number, text = ctypes.c_int, ctypes.c_char_p
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
@@ -559,4 +571,4 @@ def libc() -> Any:
 
 
 def _syncfs(fd: int) -> int:
-    return ctypes.get_errno() if libc().syncfs(fd) else 0
+    return ctypes.get_errno() if _libc().syncfs(fd) else 0

@@ -6,8 +6,8 @@
 A writer is a driver id, or `put-<host>` for the submitters of one host: no file is written by two
 hosts, because network file systems lose lines when two append. Lines are kept in memory for 0.1 s
 and leave in one write(2) with O_APPEND, so a crash costs the last 0.1 s and at most cuts the last
-line; the next writer starts on a line of its own, and a reader (`chronicle.py`) skips what does not
-parse.
+line; the next writer starts on a line of its own, and a reader (`operating/history`) skips what
+does not parse.
 
 The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
 file system) stop no work and charge no document: a bounded number of lines waits for better times,
@@ -20,8 +20,8 @@ import re
 import stat
 import time
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import Event, encode
@@ -45,18 +45,18 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK |
 _journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
 
 
-def submitter(host: str) -> str:
-    """The writer that all submitters of one host are."""
-    return "put-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
+def submitter(host: str, who: str = "put") -> str:
+    """Return the writer that all submitters of one host are."""
+    return f"{who}-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
 
 
 def operator(host: str) -> str:
-    """The writer that all operators of one host are."""
-    return "operator-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
+    """Return the writer that all operators of one host are."""
+    return submitter(host, "operator")
 
 
 class Journal:
-    """What one writer notes. For one thread; a forked child starts with nothing noted."""
+    """One writer's notes. For one thread; a forked child starts with nothing noted."""
 
     def __init__(
         self,
@@ -86,57 +86,32 @@ class Journal:
         self._torn = False
         _journals.add(self)
 
-    def note(
-        self,
-        event: str,
-        docid: str = "",
-        *,
-        at: float | None = None,
-        token: str | None = None,
-        queue: str | None = None,
-        attempt: int | None = None,
-        seconds: float | None = None,
-        cause: str | None = None,
-        message: str | None = None,
-        outputs: tuple[str, ...] | None = None,
-        renamed: str | None = None,
-    ) -> None:
-        """Remember an event. Costs a fraction of a microsecond, touches nothing, cannot fail."""
-        pending = self._pending
-        if len(pending) >= _MAX_PENDING:
-            self._drop()
-        pending.append(
-            Event(
-                at=time.time() if at is None else at,
-                event=event,
-                docid=docid,
-                token=token,
-                host=self.host,
-                driver=self.writer,
-                queue=queue,
-                attempt=attempt,
-                seconds=seconds,
-                cause=cause,
-                message=message,
-                outputs=outputs,
-                renamed=renamed,
-            )
+    def note(self, event: str, docid: str = "", *, at: float | None = None, **facts: Any) -> None:
+        """Remember an event, with what else is known of it (fields of `Event`). Costs a fraction of
+        a microsecond, touches nothing, cannot fail."""
+        at = time.time() if at is None else at
+        self.add(
+            [Event(at=at, event=event, docid=docid, host=self.host, driver=self.writer, **facts)]
         )
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: list[Event]) -> None:
         """Remember events that are made already, as those of many documents at once."""
-        while len(self._pending) + len(events) > _MAX_PENDING and self._pending:
-            self._drop()
-        self._pending += events
+        pending = self._pending
+        if len(pending) >= _MAX_PENDING:
+            # A tenth at once: dropping one from the head of a list moves all the others.
+            count = _MAX_PENDING // 10
+            del pending[:count]
+            self._dropped += count
+        pending += events
 
     @property
-    def pending(self) -> Sequence[Event]:
-        """What was noted and is not written yet, the latest last."""
+    def pending(self) -> list[Event]:
+        """Events that were noted and are not written yet, the latest last."""
         return self._pending
 
     @property
     def unnoted(self) -> str:
-        """What to say of lines that could not be written; empty while all were."""
+        """Words for the lines that could not be written; empty while all were."""
         if not (self.trouble and self._pending):
             return ""
         lost = format_count(len(self._pending) + self._dropped, "line")
@@ -182,26 +157,14 @@ class Journal:
         self.flush()
         self._release()
 
-    def _drop(self) -> None:
-        # A tenth at once: dropping one from the head of a list moves all the others.
-        count = _MAX_PENDING // 10
-        del self._pending[:count]
-        self._dropped += count
-
     def _notice(self) -> list[Event]:
         if not self._dropped:
             return []
         lost = format_count(self._dropped, "line")
         why = f": {self.trouble.strerror}" if self.trouble else ""
-        return [
-            Event(
-                at=self._pending[0].at,
-                event="dropped",
-                host=self.host,
-                driver=self.writer,
-                message=f"the journal could not be written, and {lost} before this were lost{why}",
-            )
-        ]
+        message = f"the journal could not be written, and {lost} before this were lost{why}"
+        at = self._pending[0].at
+        return [Event(at=at, event="dropped", host=self.host, driver=self.writer, message=message)]
 
     def _writable(self) -> int:
         if self._fd < 0:

@@ -71,6 +71,15 @@ def filesystem_type(path: str) -> str:
     return choose(mounts, os.path.realpath(path), (os.major(device), os.minor(device)))
 
 
+def mount_points() -> frozenset[str]:
+    """Return where something is mounted; nothing where the system does not tell."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as table:
+            return frozenset(mount.point for mount in parse_mounts(os.fsdecode(table.read())))
+    except OSError:
+        return frozenset()
+
+
 def is_network(fstype: str) -> bool:
     """Whether another host may change such a file system without our kernel knowing."""
     return fstype not in _LOCAL

@@ -1,4 +1,5 @@
-"""The processes of this host, as psutil sees them: what dead drivers left running.
+"""The processes of this host, as psutil sees them: what dead drivers left running, and what a
+living one takes.
 
 Each child of a driver has `MARKER` in its environment, and inherits it to whatever it starts; so
 what left its process group is found all the same. psutil is imported when somebody is to be looked
@@ -67,3 +68,15 @@ def statuses_of_group(group: int) -> Iterator[str]:
         with suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
             if os.getpgid(one.pid) == group:
                 yield one.status()
+
+
+def tree_memory() -> int:
+    """Return how many bytes of memory this process, its children and theirs have in use."""
+    import psutil
+
+    me = psutil.Process()
+    memory = 0
+    for one in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            memory += one.memory_info().rss
+    return memory

@@ -23,23 +23,25 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.handoff import Claim, hand_over
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group, Process
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Board
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, opened
-from queuedriver.driving.tally import Tally
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor
+
+# How a turn ends that went as usual.
+_ONE_DONE: tuple[Ending, ...] = (DONE,)
 
 Path = str | os.PathLike[str]
 
@@ -97,7 +99,7 @@ class Driver:
             options = self.options
             limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
-            beats: list[Beats] = []
+            beats: list[Heartbeat] = []
             found = at_end.enter_context(
                 opened(
                     self._inputs,
@@ -113,10 +115,10 @@ class Driver:
             loop = Turns(found, self.processor, beats[0], limits, self._tally, options, self._clock)
             return self._drive(found, loop, beats[0], limits)
 
-    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Beats:
+    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Heartbeat:
         return register(found, self.options, self.processor.name, self._report, limits, dump)
 
-    def _drive(self, found: Opened, loop: "Turns", beats: Beats, limits: Limits) -> Left:
+    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Left:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
         in_main = threading.current_thread() is threading.main_thread()
@@ -135,6 +137,7 @@ class Driver:
             raise
         finally:
             self.processor.stop()
+            loop.count()
             loop.waker.close()
             if in_main:
                 limits.restore()
@@ -181,7 +184,7 @@ class Turns(Loop):
         self,
         found: Opened,
         processor: Processor,
-        beats: Beats,
+        beats: Heartbeat,
         limits: Limits,
         tally: Tally,
         options: Options,
@@ -194,13 +197,17 @@ class Turns(Loop):
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
         self._alone = options.batch == 1
-        # Whether each document begins and ends with what a watchdog or a time-out wants to know.
-        self._watched = options.timeout is not None or tally.board is not None
+        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
+        # group of documents that wait.
+        durable = any(queue.durable for queue in self.queues)
+        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
+        # Of whom the journal tells.
+        self._host, self._driver = found.observer.me.host, found.mint.driver
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
         self.group: Group | None = None
-        if self._alone and any(queue.durable for queue in self.queues):
+        if self._alone and durable:
             self.group = Group(self._hand_over_group, self._look_soon, self.clock)
             self._process = self.group.around(processor.process)
             for queue in self.queues:
@@ -261,8 +268,7 @@ class Turns(Loop):
 
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
-        full = self.pressure.full(self.published)
-        return 0 if full else min(self.options.batch, self.pressure.free())
+        return int(max(0, min(self.options.batch, self.pressure.room(self.published))))
 
     def _more(self, queue: InputQueue, claims: list[Claim] | None, most: int) -> list[Claim] | None:
         """List what waits, and claim it, until there are as many claims as there may be."""
@@ -282,43 +288,57 @@ class Turns(Loop):
 
         An OSError says that the file system is not well; nothing has been charged for it.
         """
-        queue, first, tally = claims[0].of, claims[0], self.tally
+        first = claims[0]
+        queue = first.of
         self.at_hand = claims
         if self.resting:
             self.begin_work()
         if self._watched:
-            tally.began(first.docid, len(claims))
+            self.tally.began(first.docid, len(claims))
             self.limits.begin()
-        if self.group is not None:
-            self.group.before(first)
+            if self.group is not None:
+                self.group.before(first)
         began = self.clock()
-        ending: Ending = DONE
+        endings: Sequence[Ending] = _ONE_DONE
         if self._alone:
             try:
                 self._process(first, first.outputs, self.limits)
                 if not first.seen:
                     first.check()
             except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-                ending = self._ending(error)
-            endings: Sequence[Ending] = (ending,)
+                endings = (self._ending(error),)
         else:
             endings = self._process_batch(claims)
         ended = self.clock()
         if ended >= self.look_at:
             self._fence(claims)
-        if self._alone and ending is DONE and first.outputs.blind and hand_over(first):
-            seconds, documents, _ = tally.done
-            tally.done = (seconds + ended - began, documents + 1, ended)
-            queue.handed_over.append((first, ended - began, ended))
-        elif self.group is not None and ending is DONE:
+        if endings is _ONE_DONE and first.outputs.blind and hand_over(first):
+            queue.handed_over.append(
+                (
+                    ended + self.clocks,
+                    "published",
+                    first.docid,
+                    first.token,
+                    self._host,
+                    self._driver,
+                    None,
+                    0,
+                    ended - began,
+                    None,
+                    None,
+                    first.published,
+                )
+            )
+        elif self.group is not None and endings is _ONE_DONE:
             self.group.add(first, ended - began)
         else:
             self._end(queue, claims, endings, ended - began)
         if self._watched:
-            tally.ended()
+            self.count()
+            if self.tally.documents >= self.recycling.documents:
+                self.look_at = 0.0
+            self.tally.ended()
         self.at_hand = ()
-        if tally.done[1] >= self.recycling.documents:
-            self.look_at = 0.0
 
     def _process_batch(self, claims: list[Claim]) -> list[Ending]:
         """Process several documents in one call; who spoils it for all is found by trying each

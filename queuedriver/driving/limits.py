@@ -1,8 +1,8 @@
 """How long a document may take, and how a driver is asked to leave.
 
-Signals only record (`signals.py`), with one exception: between `arm` and `disarm`, while code of
-the user's runs in this process, the alarm and the second signal raise Interrupted into it.
-Processors that wait for other processes poll `wake_fd` and ask `reason` instead.
+Signals only record (`signals.py`), with one exception: within `run`, while code of the user's runs
+in this process, the alarm and the second signal raise Interrupted into it. Processors that wait for
+other processes poll `wake_fd` and ask `reason` instead.
 
     soft limit   the interval timer, repeated each second: a handler may swallow the first
     hard limit   faulthandler's own thread, which needs no GIL: dumps all stacks and exits. Arming
@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 from io import FileIO
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.signals import Signals
+from queuedriver.driving.signals import Handler, Signals
 from queuedriver.errors import Interrupted
 
 # Why a driver leaves.
@@ -57,14 +57,18 @@ class Limits(Signals):
         # The last word on leaving, and why.
         self.word, self.why = "quit", ASKED
         self.began_at = 0.0
+        # Whether code of the user's runs, the only kind that Interrupted may be raised into.
         self._armed = False
+        # Calls a Python function of the user's: with one flag, as long as nothing limits it.
+        self.run: Callable[..., Any] = self._run if timeout is None else self._run_limited
         self._hard_until = 0.0
 
     def install(self) -> None:
         """Take the signals over; main thread only."""
         # Ignored by whoever started us: nohup means that a hang-up is not for us.
         asking = [one for one in _WISHES if signal.getsignal(one) is not signal.SIG_IGN]
-        self.take({**dict.fromkeys(asking, self._asked_to_leave), signal.SIGALRM: self._alarm})
+        handlers: dict[int, Handler] = dict.fromkeys(asking, self._asked_to_leave)
+        self.take(handlers | {signal.SIGALRM: self._alarm, signal.SIGUSR1: self._note})
         _installed.add(self)
 
     def restore(self) -> None:
@@ -85,8 +89,7 @@ class Limits(Signals):
                 return
             self.word, self.why = word, why
             self.leaving_at = time.monotonic()
-            if self._armed:
-                self._set_timer()
+            self._limit()
         self.wake()
 
     def begin(self) -> None:
@@ -131,32 +134,34 @@ class Limits(Signals):
             return "timeout"
         return None
 
-    def run(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call code of the user's, the only kind that Interrupted may be raised into."""
-        try:
-            self.arm()
-            return _call(function, arguments)
-        finally:
-            self.disarm()
-
-    def arm(self) -> None:
-        """The user's code starts: from here to `disarm` Interrupted may be raised."""
+    def _run(self, function: Callable[..., Any], *arguments: object) -> Any:
         self._armed = True
-        if self.timeout is None and self.leaving_at is None:
-            return
-        self._set_timer()
-        if self.hurried:
-            raise Interrupted("leaving")
+        try:
+            return function(*arguments)
+        finally:
+            self._armed = False
 
-    def disarm(self) -> None:
-        self._armed = False
-        if self._before and (self.timeout is not None or self.leaving_at is not None):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    def _run_limited(self, function: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            self._armed = True
+            self._set_timer()
+            if self.hurried:
+                raise Interrupted("leaving")
+            return function(*arguments)
+        finally:
+            self._armed = False
+            if self._before:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _limit(self) -> None:
+        """From now on there is a deadline: for what runs, or is just about to, and what follows."""
+        self.run = self._run_limited
+        self._set_timer()
 
     def _interrupt(self, reason: str, frame: FrameType | None) -> None:
         if frame is not None and frame.f_code in _BORDER:
-            # On the way in, or out. Raised here it would skip `disarm`, and the next one would hit
-            # the driver at work on its queues.
+            # On the way in, or out. Raised here it would leave the flag up, and the next one would
+            # hit the driver at work on its queues.
             signal.setitimer(signal.ITIMER_REAL, _SOON, _REPEAT)
             return
         raise Interrupted(reason)
@@ -172,13 +177,13 @@ class Limits(Signals):
     def _asked_to_leave(self, number: int, frame: FrameType | None) -> None:
         if self.leaving_at is None:
             self.word = "reload" if number == signal.SIGHUP else "quit"
-        hurries = self.ask(time.monotonic())
-        if not self._armed:
-            return
-        if hurries:
+        if self.ask(time.monotonic()) and self._armed:
             self._interrupt("leaving", frame)
         else:
-            self._set_timer()
+            self._limit()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        """Ask for nothing: it would end a process that does not expect it."""
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:
@@ -217,12 +222,20 @@ def _in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
-def _call(function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-    # A frame of its own: a function written in C has none, and is to be interrupted all the same.
-    return function(*arguments)
+def framed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that has a frame of its own, by which it is known that it runs: what is
+    written in C has none, and is to be interrupted all the same."""
+    called = vars(type(function)).get("__call__")
+    if isinstance(function, FunctionType | MethodType) or isinstance(called, FunctionType):
+        return function
+
+    def call(*arguments: object) -> Any:
+        return function(*arguments)
+
+    return call
 
 
 # Between the driver's code and the user's.
 _BORDER = frozenset(
-    method.__code__ for method in (Limits.run, Limits.arm, Limits.disarm, Limits._set_timer)
+    method.__code__ for method in (Limits._run, Limits._run_limited, Limits._set_timer)
 )

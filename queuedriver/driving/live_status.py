@@ -1,4 +1,5 @@
-"""What a driver does right now, in memory that its watchdog reads: no system call, no file system.
+"""What a driver does right now, counted; and shown in memory that its watchdog reads, without a
+system call or a file system.
 
 A board is a small file in a local directory that both map. A driver writes it before and after each
 document, so that a reader knows since when a document is at hand even while C code holds the
@@ -11,28 +12,24 @@ Instants are of the host's monotonic clock, which all its processes share.
 import mmap
 import os
 import struct
-from typing import NamedTuple, Self
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
+import msgspec
+
+from queuedriver.claims.liveness import Counters
 from queuedriver.errors import ConfigError
 
 SIZE = 1024
-_MAGIC = b"qdboard1"
-# Who writes it: pid and the start of that process, as a registration has them; 0 until it does.
-_WRITER = struct.Struct("<8sQQ")
-# began_at, claimed, docid: all that changes when a document is taken up, in one call.
-_BEGAN = struct.Struct("<dQ161p")
-_BEGAN_AT = struct.Struct("<d")
-# documents, failed, discarded; nanoseconds of work, wait, block, overhead
-_COUNTS = struct.Struct("<7Q")
-# ready_at, state, why
-_STATE = struct.Struct("<d31p255p")
-# exit code, last word
-_END = struct.Struct("<i31p")
-_DUMP = struct.Struct("<64p")
-# parent, shared memory, what it was told
+_MAGIC = b"qdboard2"
+# What the driver shows, in the order of Glimpse; and, behind it, what its watchdog has to know.
+_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi64p")
 _ORDERED = struct.Struct("<QQ65p")
-_AT_BEGAN, _AT_COUNTS, _AT_STATE, _AT_END, _AT_DUMP, _AT_ORDERED = 32, 256, 320, 640, 704, 768
+_AT_ORDERED = 768
 _TRIES = 100
+# How claims end whose documents are done.
+_DONE = ("published", "finished", "stuck")
 
 Sums = tuple[int, int, int, int, int]
 
@@ -64,6 +61,10 @@ class Glimpse(NamedTuple):
     dump: str
 
 
+# The same as it is written, its text in bytes: the driver changes some of it at a time.
+_Shown: Any = msgspec.defstruct("_Shown", Glimpse._fields, gc=False)
+
+
 class Ordered(NamedTuple):
     """What a watchdog has to know of a driver that an earlier one started."""
 
@@ -81,7 +82,7 @@ class Board:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._map = mmap.mmap(fd, SIZE)
-        self._ready_at = 0.0
+        self._shown = _Shown(*_SHOWN.unpack_from(self._map)[1:])
 
     @classmethod
     def create(cls, path: str) -> Self:
@@ -124,66 +125,60 @@ class Board:
 
     def sign(self, pid: int, ticks: int) -> None:
         """From now on this process writes here."""
-        _WRITER.pack_into(self._map, 0, _MAGIC, pid, ticks)
+        self._shown.pid, self._shown.ticks = pid, ticks
+        self._write()
 
     def began(self, docid: str, now: float, claimed: int) -> None:
         """A document, or a batch that starts with it, is taken up."""
-        _BEGAN.pack_into(self._map, _AT_BEGAN, now, claimed, os.fsencode(docid))
+        shown = self._shown
+        shown.docid, shown.began_at, shown.claimed = os.fsencode(docid), now, claimed
+        self._write()
 
     def clock(self, now: float) -> None:
         """The time of the document at hand counts from this instant, which may be to come."""
-        _BEGAN_AT.pack_into(self._map, _AT_BEGAN, now)
+        self._shown.began_at = now
+        self._write()
 
     def ended(self, sums: Sums, failed: int, discarded: int) -> None:
         """It has been dealt with: nothing is at hand. `sums` are those of a `Tally`."""
-        work, wait, block, overhead, documents = sums
-        _COUNTS.pack_into(
-            self._map, _AT_COUNTS, documents, failed, discarded, work, wait, block, overhead
-        )
-        _BEGAN_AT.pack_into(self._map, _AT_BEGAN, 0.0)
+        shown = self._shown
+        shown.work, shown.wait, shown.block, shown.overhead, shown.documents = sums
+        shown.failed, shown.discarded, shown.began_at = failed, discarded, 0.0
+        self._write()
 
     def show(self, state: str, why: str) -> None:
         """What it does while no document is at hand."""
-        _STATE.pack_into(self._map, _AT_STATE, self._ready_at, _text(state), _text(why))
+        self._shown.state, self._shown.why = _text(state), _text(why)
+        self._write()
 
     def ready(self, now: float) -> None:
         """The processor is loaded, and the driver registered."""
-        self._ready_at = now
+        self._shown.ready_at = now
         self.show("ready", "")
 
     def stacks_go_to(self, name: str) -> None:
-        _DUMP.pack_into(self._map, _AT_DUMP, _text(name))
+        self._shown.dump = _text(name)
+        self._write()
 
     def left(self, word: str, why: str, exit_code: int) -> None:
         """The last word."""
+        self._shown.word, self._shown.exit_code = _text(word), exit_code
         self.show("stopped", why)
-        _END.pack_into(self._map, _AT_END, exit_code, _text(word))
+
+    def _write(self) -> None:
+        _SHOWN.pack_into(self._map, 0, _MAGIC, *msgspec.structs.astuple(self._shown))
 
     # Everybody's
 
     def read(self) -> Glimpse:
-        data = self._copy()
-        _, pid, ticks = _WRITER.unpack_from(data)
-        began_at, claimed, docid = _BEGAN.unpack_from(data, _AT_BEGAN)
-        counts = _COUNTS.unpack_from(data, _AT_COUNTS)
-        ready_at, state, why = _STATE.unpack_from(data, _AT_STATE)
-        exit_code, word = _END.unpack_from(data, _AT_END)
-        (dump,) = _DUMP.unpack_from(data, _AT_DUMP)
-        found = (
-            pid,
-            ticks,
-            "busy" if began_at else state.decode(errors="replace") or "starting",
-            why.decode(errors="replace"),
-            ready_at,
-            os.fsdecode(docid) if began_at else "",
-            began_at,
-            claimed,
-            *counts,
-            word.decode(errors="replace"),
-            exit_code,
-            dump.decode(errors="replace"),
+        shown = _Shown(*_SHOWN.unpack_from(self._copy())[1:])
+        glimpse = Glimpse._make(
+            one.decode(errors="replace") if isinstance(one, bytes) else one
+            for one in msgspec.structs.astuple(shown)
         )
-        return Glimpse._make(found)
+        if shown.began_at:
+            return glimpse._replace(state="busy", docid=os.fsdecode(shown.docid))
+        return glimpse._replace(state=glimpse.state or "starting", docid="")
 
     def _copy(self) -> bytes:
         data = self._map[:]
@@ -197,3 +192,94 @@ class Board:
 
 def _text(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
+
+
+class Tally:
+    """Counters of a driver: what it spent its time on, and what came of it."""
+
+    def __init__(self, board: Board | None = None) -> None:
+        # Where whoever supervises this driver reads along.
+        self.board = board
+        self._claimed = 0
+        self._began_at = time.monotonic()
+        # Seconds of work, documents, and when that was booked: replaced as a whole, so that another
+        # thread never reads half a turn.
+        self.done = (0.0, 0, self._began_at)
+        self._wait = self._block = 0.0
+        self.failed = 0
+        self.discarded = 0
+        self.lost_races = 0
+
+    @property
+    def documents(self) -> int:
+        return self.done[1]
+
+    def start(self) -> None:
+        """Begin the first turn: what came before was loading."""
+        self._began_at = time.monotonic()
+        self.done = (0.0, 0, self._began_at)
+
+    def began(self, docid: str, documents: int) -> None:
+        """Show that so many documents are taken up, this one first."""
+        if self.board is not None:
+            self._claimed += documents
+            self.board.began(docid, time.monotonic(), self._claimed)
+
+    def show(self, state: str, why: str) -> None:
+        """Show what the driver does while it has no document at hand."""
+        if self.board is not None:
+            self.ended()
+            self.board.show(state, why)
+
+    def ended(self) -> None:
+        """Show that nothing is at hand."""
+        if self.board is not None:
+            self.board.ended(self.sums(), self.failed, self.discarded)
+
+    def worked(self, work: int, documents: int) -> None:
+        """Book a turn: `work` nanoseconds in the processor, the rest of it overhead."""
+        self.add(work / 1e9, documents)
+
+    def add(self, work: float, documents: int) -> None:
+        """Book so many seconds of work on so many documents, the rest of the time overhead."""
+        seconds, done, _ = self.done
+        self.done = (seconds + work, done + documents, time.monotonic())
+        self.ended()
+
+    def book(self, fates: Sequence[str], work: int) -> None:
+        """Book a turn by what became of its claims."""
+        self.discarded += fates.count("discarded")
+        self.failed += fates.count("failed") + fates.count("discarded")
+        self.worked(work, sum(fate in _DONE for fate in fates))
+
+    def paused(self, blocked: bool) -> None:
+        """Book a turn that had nothing to do, or no room for what would come of it."""
+        seconds, done, since = self.done
+        now = time.monotonic()
+        if blocked:
+            self._block += now - since
+        else:
+            self._wait += now - since
+        self.done = (seconds, done, now)
+
+    def sums(self) -> Sums:
+        """Return nanoseconds of work, wait, block and overhead, and the documents done."""
+        work, documents, at = self.done
+        wait, block = self._wait, self._block
+        overhead = max(0.0, at - self._began_at - work - wait - block)
+        parts = [int(seconds * 1e9) for seconds in (work, wait, block, overhead)]
+        return parts[0], parts[1], parts[2], parts[3], documents
+
+    def counters(self) -> Counters:
+        """Return them as a registration has them, in milliseconds."""
+        work, wait, block, overhead, documents = self.sums()
+        return Counters(
+            work=work // 1_000_000,
+            wait=wait // 1_000_000,
+            block=block // 1_000_000,
+            overhead=overhead // 1_000_000,
+            documents=documents,
+            failed=self.failed,
+            discarded=self.discarded,
+            lost_races=self.lost_races,
+        )

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NamedTuple
 
-from queuedriver.claims.heartbeat import BEAT, NETWORK_BEAT, Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST, Counters, Registration
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.plan import NAPS, Block, Quit, Seen, Wait, plan
+from queuedriver.driving.live_status import Tally
+from queuedriver.driving.plan import Block, Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.tally import Recycling, Tally
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
@@ -63,10 +64,15 @@ class Loop:
         self.tally = tally
         self.options = options
         self.clock = clock or time.monotonic
+        # From the loop's clock to the time of day, in seconds.
+        self.clocks = 0.0
         # When to look next at what need not be looked at before each document.
         self.look_at = 0.0
         self.pressure = BackPressure(
-            options, found.targets, found.observer, lambda: max(one.sharers for one in self.queues)
+            options,
+            found.targets,
+            found.observer,
+            lambda: max(one.picker.sharers for one in self.queues),
         )
         paths = [queue.path for queue in self.queues]
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
@@ -95,19 +101,29 @@ class Loop:
         """Look at what need not be looked at before each document."""
         now = self.clock()
         self.look_at = now + LOOK_EVERY
+        self.clocks = time.time() - now
         if not self.trouble:
             self._controls = [Queue(queue.directory).controls() for queue in self.queues]
+            self.count()
             for queue in self.queues:
-                queue.note_handed_over()
                 queue.journal.flush_if_due(now)
             self._leaving_why = self.recycling.due(now, self.tally.documents)
             self._leaving = "recycled" if self._leaving_why else ""
             if any(controls.quit for controls in self._controls):
                 self._leaving, self._leaving_why = "quit", QUIT_FILE
-            self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
             if now >= self._recover_at:
                 self._recover(now)
         self.go = not (self.wish()[0] or self.trouble or self.paused)
+
+    def count(self) -> None:
+        """Note and count the usual documents that were handed over since this was called last."""
+        for queue in self.queues:
+            queue.note_handed_over()
+            seconds, documents = queue.uncounted
+            if documents:
+                queue.uncounted = 0.0, 0
+                self.tally.add(seconds, documents)
+        self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
 
     @property
     def paused(self) -> bool:
@@ -131,7 +147,7 @@ class Loop:
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
         leaving, why = self.wish()
-        listings = [queue.picker.listing for queue in self.queues]
+        listings = [queue.picker.counts for queue in self.queues]
         unfinished = [listing for listing in listings if listing.unfinished]
         now = self.clock()
         waits = self.limited and self.go and self.waits(now)
@@ -154,7 +170,14 @@ class Loop:
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
             left=any(listing.left for listing in listings),
-            withheld=sum(queue.withheld for queue in self.queues),
+            withheld=sum(listing.refused for listing in listings),
+            stuck=sum(
+                name in queue.recoverer.stuck
+                for queue in self.queues
+                if queue.recoverer.stuck
+                for name, _ in queue.picker.counts.claims
+            ),
+            later=sum(listing.later for listing in listings),
             now=time.time(),
         )
 
@@ -189,7 +212,7 @@ class Loop:
             self.say("blocked" if blocked else "ready", decision.why)
         self.limits.idle()
         self.before_sleep()
-        rested = self._idle_turns >= NAPS
+        rested = is_time_to_watch(self._idle_turns, self.waker.loaded)
         if rested and not (blocked or self._watching or self.trouble):
             self._watching = True
             self.waker.arm()
@@ -213,8 +236,8 @@ class Loop:
 
     def before_sleep(self) -> None:
         """Do what is not to wait for the end of a sleep, however short it will be."""
+        self.count()
         for queue in self.queues:
-            queue.note_handed_over()
             queue.journal.flush()
             if not self.trouble and queue.directory.moved():
                 # What we hold open is a ghost: empty for ever, and without a complaint.
@@ -232,7 +255,6 @@ class Loop:
     def say(self, state: str, why: str) -> None:
         """Show what the driver does, and why."""
         self.state, self.why = state, why
-        self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
         self.tally.show(state, why)
 
     def _recover_seen(self) -> None:
@@ -242,9 +264,9 @@ class Loop:
             return
         self._recover_at = now + _RECOVER_BUSY
         for queue in self.queues:
-            listing = queue.picker.listing
-            if listing.claimed:
-                queue.recoverer.recover(listing.claimed)
+            listing = queue.picker.counts
+            if listing.claims:
+                queue.recoverer.recover(listing.claims)
             elif not listing.unfinished:
                 queue.recoverer.forget_ended()
 
@@ -298,7 +320,7 @@ def register(
     dump: FileIO | None = None,
     *,
     broker: bool = False,
-) -> Beats:
+) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
     registration = Registration(
@@ -313,9 +335,9 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
+        network=any(is_network(filesystem_type(queue.path)) for queue in queues),
+        batch=options.batch,
     )
-    network = any(is_network(filesystem_type(queue.path)) for queue in queues)
-    interval = NETWORK_BEAT if network else BEAT
 
     def look() -> None:
         # The loop looks between documents, and a document may take hours.
@@ -323,7 +345,8 @@ def register(
             limits.leave("quit", QUIT_FILE)
 
     directories = [queue.drivers for queue in queues]
-    beats = Beats(registration, directories, report, interval, look, options.durable)
+    durable = any(queue.durable for queue in queues)
+    beats = Heartbeat(registration, directories, report, look, durable)
     beats.start()
     return beats
 
@@ -344,7 +367,7 @@ def finish(found: Opened, end: Quit) -> None:
                     output.close_if_fed(now)
 
 
-def say_goodbye(found: Opened, beats: Beats, end: Quit) -> tuple[str, ...]:
+def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
     """Say the last word, so that nobody takes our absence for a crash; on a file system that is
     not well, it has to be noticed without. Return what could not be noted in the journals."""
     with contextlib.suppress(OSError):

@@ -16,6 +16,9 @@ HINTED_LOOK = 1.0
 # After work, so many naps until the inputs are watched, or polled: to start watching and to stop
 # costs some hundred short documents, and in a chain at work the next ones come by themselves.
 NAPS = 5
+# The first time the package that watches has to be imported, which takes as long as thousands of
+# short documents: not before 0.17 s without any.
+NAPS_BEFORE_LOADING = 9
 SHORTEST_NAP = 0.0005
 SHORTEST_POLL = 0.01
 # A look at a full output counts hundreds of items.
@@ -54,10 +57,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     drain: bool = False
     idle_turns: int = 0
     hinted: bool = False
-    # An item was left to others in the last pass: look again soon.
+    # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
     # Items that the operating system does not let us claim.
     withheld: int = 0
+    # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
+    stuck: int = 0
+    later: int = 0
     now: float = 0.0
 
 
@@ -109,11 +115,16 @@ def plan(seen: Seen) -> Decision:
     if seen.only_later:
         left = max(seen.next_due - seen.now, SHORTEST_POLL)
         return Wait(min(left, _pause(seen)), "nothing is due yet")
-    if seen.withheld:
-        return _withheld(seen)
+    if seen.withheld or seen.stuck:
+        return _left_to_people(seen)
     if seen.left:
-        return Wait(SHORTEST_POLL, "left to the drivers whose share it is")
+        return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
+
+
+def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
+    """Whether inputs that were empty for so many turns should be watched, rather than polled."""
+    return idle_turns >= (NAPS if loaded else NAPS_BEFORE_LOADING)
 
 
 def _blocked(seen: Seen) -> Decision:
@@ -123,13 +134,19 @@ def _blocked(seen: Seen) -> Decision:
     return Block(max(SHORTEST_BLOCK, _pause(seen)), seen.full)
 
 
-def _withheld(seen: Seen) -> Decision:
-    """What is left is another user's. Who waits for the end would wait for ever."""
-    why = (
-        f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, and "
-        "they are another user's, who must move them"
-    )
-    if seen.drain and seen.withheld >= seen.unfinished:
+def _left_to_people(seen: Seen) -> Decision:
+    """What is left no driver can move. Who waits for the end would wait for ever."""
+    whys = []
+    if seen.withheld:
+        whys.append(
+            f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, "
+            "and they are another user's, who must move them"
+        )
+    if seen.stuck:
+        count = format_count(seen.stuck, "claim")
+        whys.append(f"{count} cannot be recovered: run queuedriver check")
+    why = "; ".join(whys)
+    if seen.drain and seen.withheld + seen.stuck + seen.later >= seen.unfinished:
         return Quit("blocked", why, exit_code=75)
     return Wait(_pause(seen), why)
 

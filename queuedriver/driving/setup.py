@@ -18,18 +18,10 @@ from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Registration,
-    draw_salt,
-    host_id,
-    read_registration,
-)
+from queuedriver.claims.leftovers import sweep
+from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
 from queuedriver.claims.outputs import Target
-from queuedriver.claims.picking import Share
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.sweeping import sweep
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -54,10 +46,6 @@ from queuedriver.options import Options
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
-# How old a count of the living may be, for sharing out the docids; less while a driver is young,
-# because those that were started with it are.
-_SHARE_AGE = 2.0
-_YOUNG_SHARE_AGE = 0.05
 # How often a holder of our id is looked at whose process cannot be seen from here.
 _SILENCE_LOOK = 0.5
 
@@ -134,22 +122,26 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     """Agree on the settings of one queue, and recover what the last life of our id left there,
     while its registration still tells of it."""
     mint, observer = found.mint, found.observer
-    settings = _settings(queue, found.targets, options)
-    _agree(queue, settings, mint.driver, observer)
+    have = queue.settings()
+    settings = _settings(queue, have, found.targets, options)
+    _agree(queue, have, settings, mint.driver, observer)
     _check_landmarks(queue, settings, found.targets)
     journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
     one = InputQueue(
         queue.directory, queue.private, found.targets, settings, mint, journal, archive
     )
     one.recoverer = Recoverer(one, observer)
-    one.pass_over(options.order, sharing(one, mint.driver))
+    # Who is there already, before we register.
+    roster = one.recoverer.roster
+    roster.refresh()
+    one.pass_over(options.order, one.recoverer.drivers)
     one.await_writing = options.await_writing
     found.queues.append(one)
-    last = read_registration(one.drivers, mint.driver)
-    if last is None or last.id != mint.driver:
+    owner = roster.named(mint.driver)
+    if owner is None or (last := owner.registration) is None:
         return found
     left = last.left
-    if observer.judge(last) == "left":
+    if owner.verdict == "left":
         left = (last.salt, *left)
     else:
         one.recoverer.recover()
@@ -178,29 +170,6 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
             at_end.callback(one.close)
         one.recoverer = Recoverer(one, observer)
         yield one
-
-
-def sharing(queue: InputQueue, me: str) -> Callable[[], Share]:
-    """Return what tells which part of the names is ours: the living drivers divide them."""
-    born_at = time.monotonic()
-    known, asked_at = Share(), 0.0
-
-    def share() -> Share:
-        nonlocal known, asked_at
-        now = time.monotonic()
-        young = now - born_at < _SHARE_AGE
-        if now - asked_at > (_YOUNG_SHARE_AGE if young else _SHARE_AGE):
-            asked_at = now
-            living = sorted(
-                one.id
-                for one, verdict in queue.recoverer.registrations()
-                if verdict == "alive" and not one.last_word
-            )
-            known = Share(living.index(me), len(living)) if me in living else Share()
-            queue.sharers = known.of
-        return known
-
-    return share
 
 
 @contextlib.contextmanager
@@ -264,16 +233,9 @@ def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> 
 
 
 def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
-    """Who alive goes by this id, as far as the observer knows. Asked by name: a listing may be one
-    from before it registered."""
-    directory = queue.inside(DRIVERS)
-    if directory is None:
-        return None
-    try:
-        found = read_registration(directory, driver)
-    finally:
-        directory.close()
-    return found if found and found.id == driver and observer.judge(found) == "alive" else None
+    """Return what the living driver of this id says of itself, or None when there is none."""
+    owner = queue.driver(driver, observer)
+    return owner.registration if owner is not None and owner.alive else None
 
 
 def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
@@ -296,15 +258,20 @@ def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) 
 
 
 def free_id(queues: Sequence[Queue], observer: Observer) -> str:
-    """The first id of this host that nobody alive has in any of these queues."""
-    registered = (one for queue in queues for one in queue.registrations())
-    held = {one.id for one in registered if observer.judge(one) == "alive"}
+    """Return the first id of this host that nobody alive has in any of these queues."""
     host = host_id()
-    return next(f"{host}-{slot}" for slot in range(1, _MAX_SLOTS) if f"{host}-{slot}" not in held)
+    ids = (f"{host}-{slot}" for slot in range(1, _MAX_SLOTS))
+    return next(one for one in ids if not any(_holder(queue, one, observer) for queue in queues))
 
 
-def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Settings:
+def _settings(
+    queue: Queue, have: Settings | None, targets: Sequence[Target], options: Options
+) -> Settings:
+    """Return what this driver wants; where it does not mind, what others have agreed on."""
     archive = options.archive
+    durable = options.durable
+    if durable is None:
+        durable = have is not None and have.durable
     return Settings(
         outputs=tuple(_relative(target.directory.path, queue.path) for target in targets),
         publish=options.publish,
@@ -312,21 +279,19 @@ def _settings(queue: Queue, targets: Sequence[Target], options: Options) -> Sett
         retries=options.retries,
         retry_delay=options.retry_delay,
         archive=_relative(os.path.abspath(archive), queue.path) if archive else None,
-        durable=options.durable,
+        durable=durable,
     )
 
 
-def _agree(queue: Queue, settings: Settings, driver: str, observer: Observer) -> None:
+def _agree(
+    queue: Queue, have: Settings | None, settings: Settings, driver: str, observer: Observer
+) -> None:
     """Write the settings down, unless claims are about that were made under other ones."""
-    have = queue.settings()
     if have == settings:
         return
     if have is not None:
-        others = [
-            one.id
-            for one in queue.registrations()
-            if one.id != driver and observer.judge(one) == "alive"
-        ]
+        known = queue.drivers(observer).values()
+        others = [one.id for one in known if one.alive and one.id != driver]
         if others:
             raise ConfigError(_difference(queue, have, settings, f"driver {others[0]} runs with"))
         if queue.listing(0).claimed:

@@ -12,6 +12,9 @@ from types import FrameType
 
 # Within so many seconds a second signal is the same wish.
 _SAME_WISH = 0.1
+# What a terminal sends to a process in its background that reads or writes it: it would stand still
+# for ever, and with it what it has in hand. Ignored, a read fails and a write gets through.
+_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -42,6 +45,8 @@ class Signals:
         self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number, handler in handlers.items():
             self._before[number] = signal.signal(number, handler)
+        for number in _TERMINAL:
+            self._before[number] = signal.signal(number, signal.SIG_IGN)
 
     def restore(self) -> None:
         """Give the signals back."""

@@ -38,14 +38,9 @@ Woken = Literal["hint", "signal", "other", "timeout"]
 _RETRY = 60.0
 # Milliseconds: the longest poll(2) we ask for; nobody means to sleep for a day.
 _LONGEST = 86_400_000
-# All but those that speak of the thread they hit. Made once: it costs more than a watch.
-_ASYNCHRONOUS = signal.valid_signals() - {
-    signal.SIGABRT,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGSEGV,
-}
+# Made once: it costs more than a watch. What speaks of the thread that it hits ends the process all
+# the same.
+_SIGNALS = signal.valid_signals()
 
 
 class Waker:
@@ -74,6 +69,11 @@ class Waker:
         self._poll = select.poll()
         if wake_fd >= 0:
             self._poll.register(wake_fd, select.POLLIN)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether watching costs little: what it takes is imported, and its threads are there."""
+        return self._forced or bool(self.reason) or self._observer is not None
 
     @property
     def hinted(self) -> bool:
@@ -145,15 +145,11 @@ class Waker:
         # Not at the top: its import is a tenth of a cold start, and most commands never wait.
         from watchdog.events import FileCreatedEvent, FileMovedEvent
 
-        with _threads_without_signals(), _no_grouping():
+        appeared: list[type[FileSystemEvent]] = [FileMovedEvent, FileCreatedEvent]
+        with _as_we_need_it():
             observer = self._observer or self._start()
             for path in self.paths:
-                observer.schedule(
-                    self._handler,
-                    path,
-                    recursive=False,
-                    event_filter=[FileMovedEvent, FileCreatedEvent],
-                )
+                observer.schedule(self._handler, path, event_filter=appeared)
         self._armed = True
         return ""
 
@@ -192,37 +188,27 @@ def _handler(fd: int, interesting: Callable[[str], bool] | None) -> "FileSystemE
 
 
 @contextmanager
-def _no_grouping() -> Iterator[None]:
-    """Without watchdog's wait for the other half of a move, during which no event gets through.
+def _as_we_need_it() -> Iterator[None]:
+    """Make threads that leave signals to the main one, whose calls those are to interrupt; and
+    watches that do not wait for the other half of a move.
 
     A file that is moved out of the directory has no other half, and would block all hints for half
     a second. Watches take the delay over when they are made; it is put back for those of the user.
     """
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
-    before = InotifyMoveEventGrouper.delay
-    InotifyMoveEventGrouper.delay = 0.0
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    delay, InotifyMoveEventGrouper.delay = InotifyMoveEventGrouper.delay, 0.0
     try:
         yield
     finally:
-        InotifyMoveEventGrouper.delay = before
-
-
-@contextmanager
-def _threads_without_signals() -> Iterator[None]:
-    """A signal that hits one of watchdog's threads would not interrupt a call of the main one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASYNCHRONOUS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        InotifyMoveEventGrouper.delay = delay
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _quiet_watchdog() -> None:
-    """Overflows and watches that end are expected here, and not for the driver's stderr.
-
-    Somebody who has set up logging still gets them.
-    """
+    """Keep overflows, and watches that end, from the driver's stderr: they are expected here.
+    Somebody who has set up logging still gets them."""
     import logging
 
     logger = logging.getLogger("watchdog")

@@ -17,7 +17,7 @@ _MAX_OUTPUTS = 100
 _TOGETHER = 1_000
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One line: what happened (submitted, published, failed, …) to which document, when."""
 
     at: float
@@ -43,7 +43,7 @@ _decoder = msgspec.json.Decoder(Event)
 
 
 def encode(events: Sequence[Event]) -> bytes:
-    """One line for each event, none longer than a reader takes."""
+    """Return a line for each event, none longer than a reader takes."""
     slices = (events[at : at + _TOGETHER] for at in range(0, len(events), _TOGETHER))
     return b"".join(map(_encode_some, slices))
 
@@ -74,7 +74,7 @@ def _line(event: Event) -> bytes:
 
 
 def encodable(value: Any) -> Any:
-    """The same without lone surrogates, which stand for bytes that were no text."""
+    """Return a value without lone surrogates, which stand for bytes that were no text."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -86,7 +86,7 @@ def encodable(value: Any) -> Any:
 
 
 def decode(line: bytes) -> Event | None:
-    """What a line says; None when it is no event."""
+    """Return the event of a line; None when it is none."""
     if len(line) > MAX_LINE:
         return None
     try:
@@ -96,7 +96,7 @@ def decode(line: bytes) -> Event | None:
 
 
 def describe(event: Event) -> str:
-    """One line for a person, in local time; nothing in it can steer a terminal."""
+    """Return one line for a person, in local time; nothing in it can steer a terminal."""
     try:
         seconds, millis = divmod(int(event.at * 1000), 1000)
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) + f".{millis:03d}"

@@ -16,7 +16,7 @@ each name has one meaning. What has none is foreign, and nobody's business.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from queuedriver.errors import BadArgument, BadDocid
 
@@ -63,14 +63,17 @@ _PLAIN = (
     r"(?:\.(?!ready|failed|working|writ|later|report)[A-Za-z0-9_-]+)*"
 )
 _plain = re.compile(_PLAIN).fullmatch
-# Whether a name is that of an item that waits and was never tried, and needs no closer look, if it
-# is not too long.
-is_plain = re.compile(rf"{_PLAIN}\.ready").fullmatch
+# Whether a name is that of an item that waits and was never tried, and needs no closer look.
+is_plain = re.compile(rf"(?!.{{{MAX_DOCID + 1}}}){_PLAIN}\.ready").fullmatch
 _SPLIT_TOKEN = re.compile(
     rf"(?![^.]{{52}})(?P<driver>{_DRIVER})-(?P<serial>[0-9a-f]{{14}})(?P<salt>[0-9a-f]{{4}})"
 )
+# What follows the serial in a second docid, so that `*.json.gz` finds it, too.
+_EXTENSIONS = re.compile(r"(?:\.[A-Za-z0-9]{1,12}){0,2}\Z")
 # No shorter number: `page~1` and `page~2` are docids of their own.
-_SECOND = re.compile(r"(?s)(?P<docid>.+)~(?:[0-9a-f]{18}|[0-9]{19,20})")
+_SECOND = re.compile(
+    rf"(?s)(?P<docid>.+)~(?:[0-9a-f]{{18}}|[0-9]{{19,20}})(?P<ext>{_EXTENSIONS.pattern})"
+)
 # How many names are tried for an item whose own is taken. Serials are unique, bare numbers are not.
 _MOST_SECONDS = 1000
 _EXT = re.compile(r"[A-Za-z0-9]{1,12}")
@@ -86,6 +89,15 @@ class Item(NamedTuple):
     token: str = ""
     due: int = 0
     ext: str = ""
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a driver has it in hand."""
+        return self.state in (WORKING, WRITTEN)
+
+    def waits(self, now: float) -> bool:
+        """Whether it may be tried. `now` is in seconds since the epoch."""
+        return self.state in (READY, FAILED) or (self.state == LATER and self.due <= now)
 
 
 class Token(NamedTuple):
@@ -152,12 +164,17 @@ def writing_name(docid: str, token: str, ext: str = "") -> str:
 
 
 def second_docid(docid: str, token: str, more: int = 0) -> str:
-    """The docid under which the second of two equal ones is kept: `<docid>~<serial of N>`."""
+    """Return the docid under which the second of two equal ones is kept: `<docid>~<serial of N>`,
+    with the extension at the end."""
     again = _SECOND.fullmatch(docid)
+    first = again["docid"] + again["ext"] if again else docid
+    # Nothing stands before the dot of a name that is all extension.
+    found = _EXTENSIONS.search(first, 1)
+    stem = first[: found.start()] if found else first
     serial = token.rpartition("-")[2].zfill(18)
     if more:
         serial = f"{(int(serial, 16) + more) % 16**18:018x}"
-    return f"{again['docid'] if again else docid}~{serial}"
+    return f"{stem}~{serial}{first[len(stem) :]}"
 
 
 def docids_to_try(docid: str, token: str) -> Iterator[str]:
@@ -176,6 +193,12 @@ def names_to_try(final: str, token: str) -> Iterator[str]:
         base = item.docid
     for docid in docids_to_try(base, token):
         yield docid + final[len(base) :]
+
+
+def first_docid(docid: str) -> str:
+    """Return the docid that a second one was made of; any other is its own."""
+    again = _SECOND.fullmatch(docid)
+    return again["docid"] + again["ext"] if again else docid
 
 
 def _suffix(attempt: int) -> str:
@@ -238,8 +261,26 @@ def _attempt(suffix: str | None) -> int:
 
 def plain_docid(name: str) -> str | None:
     """The docid of an item that waits and was never tried, if its name needs no closer look."""
-    plain = len(name) <= MAX_DOCID and is_plain(name) is not None
-    return name[:-6] if plain else None
+    return name[:-6] if is_plain(name) else None
+
+
+class Listed(Protocol):
+    """A directory."""
+
+    def names(self) -> Iterator[str]:
+        """Yield its names."""
+
+
+def walk(directory: Listed) -> Iterator[tuple[str, Item | None]]:
+    """Yield each name of a directory with what it says; None when it is foreign."""
+    for name in directory.names():
+        docid = plain_docid(name)
+        yield name, parse(name) if docid is None else Item(docid, READY)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name in a queue is the queue's own: no item, and not foreign either."""
+    return name[0] == "." or name in CONTROLS or name == DISCARDED
 
 
 def objection(docid: str) -> str | None:
@@ -259,7 +300,7 @@ def objection(docid: str) -> str | None:
             return "it is not valid UTF-8"
     if length > MAX_DOCID:
         again = _SECOND.fullmatch(docid)
-        length = len(again["docid"].encode()) if again else length
+        length = len((again["docid"] + again["ext"]).encode()) if again else length
         if length > MAX_DOCID:
             return f"it is {length} bytes long, more than {MAX_DOCID}"
     if "/" in docid or "\0" in docid:
@@ -312,6 +353,11 @@ def check_ext(ext: str) -> str:
             f"{ext!r} cannot be an extension: 1 to 12 letters or digits, and not a state's word"
         )
     return ext
+
+
+def is_token(token: str) -> bool:
+    """Tell whether a string can be an N."""
+    return re.fullmatch(_TOKEN, token) is not None
 
 
 def parse_token(token: str) -> Token:

@@ -11,31 +11,18 @@ import math
 import re
 import time
 
-_SECONDS: dict[str, float] = {
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "mins": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hr": 3600.0,
-    "hrs": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-    "w": 604800.0,
-    "week": 604800.0,
-    "weeks": 604800.0,
+_SECONDS = {
+    unit: seconds
+    for seconds, units in (
+        (1e-6, "us µs"),
+        (1e-3, "ms"),
+        (1.0, "s sec secs second seconds"),
+        (60.0, "m min mins minute minutes"),
+        (3600.0, "h hr hrs hour hours"),
+        (86400.0, "d day days"),
+        (604800.0, "w week weeks"),
+    )
+    for unit in units.split()
 }
 _PREFIXES = "kMGTP"
 _BYTES: dict[str, int] = {
@@ -62,7 +49,7 @@ _SHOWN = 40
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. A number without a unit is seconds."""
+    """Return seconds. A number without a unit is seconds."""
     # The Greek letter and the micro sign look alike, and keyboards have either.
     plain = text.strip().lower().replace("\u03bc", "µ")
     if _PLAIN.fullmatch(plain):
@@ -90,7 +77,7 @@ def _duration_objection(text: str, unit: str = "") -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes. A number without a unit is bytes; a part of a byte is dropped."""
+    """Return bytes. A number without a unit is bytes; a part of a byte is dropped."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _BYTES:
         raise ValueError(_size_objection(text, found[2] if found else ""))
@@ -119,12 +106,12 @@ def _size_objection(text: str, unit: str) -> str:
 
 
 def shown(text: str) -> str:
-    """How a text that cannot be read stands in the words about it."""
+    """Return how a text that cannot be read stands in the words about it."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 def format_duration(seconds: float) -> str:
-    """As much as a reader wants to know: "45 ms", "3.2 s", "3 min 20 s", "2 d 3 h"."""
+    """Return as much as a reader wants to know: "45 ms", "3.2 s", "3 min 20 s", "2 d 3 h"."""
     if not math.isfinite(seconds):
         # An ETA while nothing moves.
         return "unknown"
@@ -157,7 +144,7 @@ def _two(small_units: int, ratio: int, large: str, small: str) -> str:
 
 
 def format_instant(at: float) -> str:
-    """A moment (seconds since the epoch) in local time: "2031-05-01 14:03:22"."""
+    """Return a moment (seconds since the epoch) in local time: "2031-05-01 14:03:22"."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -166,7 +153,7 @@ def format_instant(at: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """Three digits and a decimal unit: "512 B", "1.5 GB", "600 MB"."""
+    """Return three digits and a decimal unit: "512 B", "1.5 GB", "600 MB"."""
     if size < 0:
         return f"-{format_size(-size)}"
     if size < 1000:
@@ -185,5 +172,5 @@ def format_size(size: int) -> str:
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """A number and its noun: "1 document", "20,000 documents"."""
+    """Return a number and its noun: "1 document", "20,000 documents"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

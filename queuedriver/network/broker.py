@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Counters, Observer
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import QUIT_FILE, Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, free_id, opened
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import QueueError
 from queuedriver.network.dealer import Dealer, Desk
@@ -94,7 +94,7 @@ class Broker:
             at_end.callback(transport.close)
             observer = Observer()
             found: list[Opened] = []
-            beats: list[Beats] = []
+            beats: list[Heartbeat] = []
             try:
                 self._open(at_end, found, beats, observer, limits)
                 loop = self._loop_over(found, transport, limits)
@@ -107,7 +107,7 @@ class Broker:
         self,
         at_end: contextlib.ExitStack,
         found: list[Opened],
-        beats: list[Beats],
+        beats: list[Heartbeat],
         observer: Observer,
         limits: Limits,
     ) -> None:
@@ -159,7 +159,7 @@ class Broker:
 
     def _desks(self, found: Opened, service: Service) -> Iterator[Desk]:
         for queue in found.queues:
-            requests = Requests(Queue(queue.directory), found.mint, self.options.durable)
+            requests = Requests(Queue(queue.directory), found.mint, queue.durable)
             requests.load(time.monotonic())
             elsewhere = OtherBrokers(queue, found.mint.driver)
             line = Line(queue, elsewhere.have)
@@ -169,7 +169,7 @@ class Broker:
     def _drive(
         self,
         found: Sequence[Opened],
-        beats: Sequence[Beats],
+        beats: Sequence[Heartbeat],
         loop: "BrokerLoop",
         limits: Limits,
     ) -> Left:
@@ -195,7 +195,7 @@ class Broker:
             self._farewell(found, beats, end)
         return left(end, self._tally, self.options)
 
-    def _farewell(self, found: Sequence[Opened], beats: Sequence[Beats], end: Quit) -> None:
+    def _farewell(self, found: Sequence[Opened], beats: Sequence[Heartbeat], end: Quit) -> None:
         # One that could not even register has no last word.
         for one, beat in zip(found, beats, strict=False):
             self.unnoted += say_goodbye(one, beat, end)
@@ -223,8 +223,9 @@ class OtherBrokers:
         now = time.monotonic()
         if now - self._asked_at >= _WHO_LIVES:
             self._asked_at = now
-            found = self._queue.recoverer.registrations()
-            self._living = {one.id for one, verdict in found if verdict == "alive" and one.broker}
+            roster = self._queue.recoverer.roster
+            roster.refresh()
+            self._living = {one.id for one in roster.alive if one.is_broker}
         return broker in self._living
 
 

@@ -31,7 +31,7 @@ from queuedriver.claims.outcomes import (
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import (
     BadDocid,
     ProcessorFailed,
@@ -363,7 +363,7 @@ class Dealer:
         forget it; a crash before it is committed costs it no more than that."""
         claim, queue = dealt.claim, dealt.claim.of
         if dealt.desk.line.clear(claim.docid) and not claim.attempt:
-            queue.attempts.forget(claim.docid, queue.inode(claim), 0)
+            queue.attempts.forget(claim.docid, queue.inode(claim))
 
     def _written(self, claim: Claim, effect: Done) -> Ending:
         """Write down what came of a document; return how that ended."""

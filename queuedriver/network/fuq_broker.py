@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Counters, Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, opened
-from queuedriver.driving.tally import Tally
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format import names
@@ -108,7 +108,7 @@ class FuqBroker:
             at_end.callback(listener.close)
             inputs, outputs = (asked.input,), asked.outputs
             jobs: list[Directory] = []
-            beats: list[Beats] = []
+            beats: list[Heartbeat] = []
 
             def register_us(found: Opened) -> None:
                 jobs.append(self._jobs(found))
@@ -154,10 +154,9 @@ class FuqBroker:
         """Where jobs are; without those that never counted, if nobody else may be at them."""
         queue = found.queues[0]
         jobs = queue.private.subdirectory(fuq_jobs.JOBS, create=True)
+        known = Queue(queue.directory).drivers(found.observer).values()
         others = [
-            one.id
-            for one in Queue(queue.directory).registrations()
-            if one.id != found.mint.driver and one.broker and found.observer.judge(one) == "alive"
+            one for one in known if one.alive and one.is_broker and one.id != found.mint.driver
         ]
         fuq_jobs.sweep(jobs, queue.directory, alone=not others)
         # So that an output queue is not done while there are jobs, though their files have left.

@@ -85,11 +85,7 @@ def view(queue: Queue) -> View:
 def _brokers(queue: Queue) -> list[Presence]:
     """Those that live, and what they say of their clients."""
     observer = Observer()
-    alive = [
-        one.id
-        for one in queue.registrations()
-        if one.broker and observer.judge(one) == "alive" and not one.last_word
-    ]
+    alive = [one.id for one in queue.drivers(observer).values() if one.alive and one.is_broker]
     directory = queue.inside(fuq_board.DIRECTORY)
     if directory is None:
         return []

@@ -26,7 +26,7 @@ from queuedriver.claims.outcomes import (
 )
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ProcessorFailed
 from queuedriver.format import names
 from queuedriver.network import fuq_jobs as dirs

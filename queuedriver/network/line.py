@@ -57,7 +57,7 @@ class Line:
 
     def load(self) -> None:
         """What was taken back in an earlier life, or by others, is suspect."""
-        found = self._queue.attempts.taken_back()
+        found = self._queue.attempts.docids()
         self._suspects.update(dict.fromkeys(islice(found, _MOST_SUSPECTS)))
 
     def suspect(self, docid: str) -> None:
@@ -114,7 +114,7 @@ class Line:
                 if not self.is_suspect(name):
                     self._listed.add(name)
                 self._add(name)
-        if not self._listed:
+        if not (self._listed or self._queue.picker.counts.left):
             self._rest_until = now + _REST
 
     def next(self) -> str | None:

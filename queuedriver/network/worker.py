@@ -15,7 +15,8 @@ from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Recycling, Tally
+from queuedriver.driving.live_status import Tally
+from queuedriver.driving.recycling import Recycling
 from queuedriver.errors import ConfigError, Interrupted, RemoteProtocolError
 from queuedriver.network.transport import Arrival, Joined, Message, Transport
 from queuedriver.network.workspace import Workspace

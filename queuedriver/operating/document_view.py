@@ -1,79 +1,131 @@
-"""All that is known of one document, for `show`, `why` and `history`.
+"""All that is known of one document, for `show`, `why` and `history`; and why it is where it is.
 
 Looked up by name in the queue, in `discarded/`, in the records of its attempts and in the journal.
-Nothing is created or changed.
+Nothing is created or changed. `explain` says it in a sentence, and `history` in the order of time;
+both are pure. What drivers say of themselves (`why` of a registration) are the words of `plan`, and
+are passed on as they are.
 """
 
 import os
 import stat
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from queuedriver.claims.handoff import ATTEMPTS
-from queuedriver.claims.liveness import Observer, Registration, Verdict
-from queuedriver.claims.picking import Listing
+from queuedriver.claims.attempts import ATTEMPTS, attempts_of
+from queuedriver.claims.liveness import LEASE, Observer
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import BadDocid, ConfigError, leads_nowhere
+from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Attempts, Report
+from queuedriver.format.event import Event
+from queuedriver.format.records import Attempt, Report
 from queuedriver.format.settings import Publication, Settings
-from queuedriver.operating.chronicle import Reading, read_history
-from queuedriver.operating.queue import JOURNAL, Controls, Queue
+from queuedriver.format.units import format_count, format_duration, format_instant
+from queuedriver.operating.history import Reading, read_history
+from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
 # Of several items of one docid, the one that is farthest comes first.
 _RANK = ("written", "working", "ready", "failed", "later", "discarded", "writing", "failed_twice")
+# How long a living driver may take to look for what a dead one left, in words.
+_SOON = "within seconds"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the document, and what its name and the file system say."""
+    """A file of a document: its name in the queue, and what that and the file system say of it."""
 
+    docid: str
     name: str
     state: str
     attempt: int = 0
     token: str = ""
     due: int = 0
-    size: int = 0
+    # None when the file has moved on since its name was seen.
+    size: int | None = None
     modified_at: float = 0.0
     # What it is when it is no regular file.
     kind: str = ""
     # Bytes of its usual output so far; None when there is none.
     written: int | None = None
+    # Of one that was discarded, if it has one.
+    report: Report | None = None
+
+    @property
+    def claim(self) -> names.Token | None:
+        return names.parse_token(self.token) if self.token else None
+
+    def waits(self, now: float) -> bool:
+        """It may be tried."""
+        due = self.state == "later" and self.due <= now
+        return due or self.state in ("ready", "failed")
 
 
-class Dossier(NamedTuple):
-    """One document at one moment."""
+class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
+    """One document at one moment, and the queue around it."""
 
     docid: str
-    queue: str
-    at: float
-    places: tuple[Place, ...]
+    around: QueueView
+    # The one that is farthest first; of several that were discarded the newest.
+    places: tuple[Place, ...] = ()
     # Why a file of just this name is no item.
-    foreign: str
-    # Items of others that wait and may be tried now; and the drivers that have claims.
-    others: int
-    at_work: frozenset[str]
-    controls: Controls
-    known: dict[str, tuple[Registration, Verdict]]
-    # The boot and the pid namespace of whoever looks.
-    here: tuple[str, int]
-    attempts: tuple[Attempt, ...]
-    report: Report | None
-    journal: Reading
-    found: tuple[str, ...]
+    foreign: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    journal: Reading = Reading([], 0, [])
+    # Where it would be if it were finished, and is: outputs, or the archive.
+    found: tuple[str, ...] = ()
+
+    @property
+    def queue(self) -> str:
+        return self.around.queue
+
+    @property
+    def at(self) -> float:
+        return self.around.at
 
     @property
     def unknown(self) -> bool:
-        """Whether nobody has ever heard of it."""
-        return not (
-            self.places or self.foreign or self.attempts or self.journal.events or self.found
-        )
+        """Nobody has ever heard of it."""
+        known = self.places or self.foreign or self.attempts or self.journal.events or self.found
+        return not known
+
+    @property
+    def state(self) -> str:
+        """The state of the file that is farthest; "foreign", or "" when there is none."""
+        return self.places[0].state if self.places else "foreign" if self.foreign else ""
+
+    @property
+    def place(self) -> Place:
+        return self.places[0]
+
+    @property
+    def waits(self) -> bool:
+        """It may be tried now."""
+        return bool(self.places) and self.place.waits(self.at)
+
+    @property
+    def token(self) -> names.Token | None:
+        return self.place.claim if self.places else None
+
+    @property
+    def report(self) -> Report | None:
+        """Why it was discarded; of several documents the newest."""
+        return next((one.report for one in self.places if one.state == "discarded"), None)
+
+    @property
+    def holder(self) -> DriverView:
+        """The driver that has it."""
+        return self.around.holder(self.token) if self.token else DriverView(id="somebody")
+
+    @property
+    def others(self) -> int:
+        """How many others may be tried now."""
+        own = sum(one.waits(self.at) for one in self.places)
+        return max(self.around.counts.waiting - own, 0)
 
 
 def docid_of(text: str) -> str:
-    """The docid that somebody means who typed it, or the name or the path of its file."""
+    """Return the docid that somebody means who typed it, or the name or the path of its file."""
     name = os.path.basename(text)
     item = names.parse(name)
     return item.docid if item is not None else name
@@ -81,79 +133,65 @@ def docid_of(text: str) -> str:
 
 def gather(
     queue: Queue, docid: str, observer: Observer | None = None, now: float | None = None
-) -> Dossier:
-    """Look everywhere."""
+) -> DocumentView:
+    """Look everywhere for a document."""
     now = time.time() if now is None else now
-    observer = observer or Observer()
-    settings = _settings(queue)
-    items, listing, others = _items(queue, docid, now)
-    places = [place for name, item in items if (place := _place(queue, name, item, settings))]
-    if (discarded := _discarded(queue, docid)) is not None:
-        places.append(discarded)
+    around = overview(queue, observer, now)
+    settings = around.settings or Settings()
+    found = [_place(queue, name, item) for name, item in queue.find(docid)]
+    if names.objection(docid) is None:
+        found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
+    places = [_with_output(queue, one, settings) for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
-    return Dossier(
+    return DocumentView(
         docid=docid,
-        queue=queue.path,
-        at=now,
+        around=around,
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
-        others=others,
-        at_work=frozenset(
-            names.parse_token(item.token).driver for _, item in (*items, *listing.claimed)
-        ),
-        controls=queue.controls(),
-        known={one.id: (one, observer.judge(one)) for one in queue.registrations()},
-        here=(observer.me.boot, observer.me.namespace),
-        attempts=tuple(_attempts(queue, docid)),
-        report=queue.report(docid),
+        attempts=_attempts(queue, docid),
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
         found=() if places else tuple(_found(queue, docid, settings)),
     )
 
 
-def _settings(queue: Queue) -> Settings:
-    try:
-        return queue.settings() or Settings()
-    except ConfigError:
-        # `status` and `check` say so.
-        return Settings()
+def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
+    """Yield every document in one of the states: those in the queue, then those discarded."""
+    if any(state != "discarded" for state in states):
+        for name, item in queue.items():
+            if item.state in states:
+                yield _place(queue, name, item)
+    if "discarded" in states:
+        for docid in queue.each_discarded():
+            yield _discarded_place(queue, docid, queue.report(docid))
 
 
-def _items(
-    queue: Queue, docid: str, now: float
-) -> tuple[list[tuple[str, names.Item]], Listing, int]:
-    """The items of the docid; all others; and how many of those could be tried now."""
-    own = []
-    others = 0
-    listing = Listing()
-    for name in queue.directory.names():
-        if name.startswith(docid) and (item := names.parse(name)) and item.docid == docid:
-            own.append((name, item))
-        elif listing.see(name, now) is not None:
-            others += 1
-    return own, listing, others
-
-
-def _place(queue: Queue, name: str, item: names.Item, settings: Settings) -> Place | None:
-    try:
-        found = queue.directory.inspect(name)
-    except FileNotFoundError:
-        return None
-    return Place(
-        name=name,
-        state=item.state,
-        attempt=item.attempt,
-        token=item.token,
-        due=item.due,
-        size=found.st_size,
-        modified_at=found.st_mtime,
-        kind=kind_of(found.st_mode),
-        written=_written_size(queue, item, settings) if item.state == "working" else None,
+def _place(queue: Queue, name: str, item: names.Item) -> Place:
+    _, state, attempt, token, due, _ = item
+    return _seen(
+        queue,
+        Place(docid=item.docid, name=name, state=state, attempt=attempt, token=token, due=due),
     )
 
 
+def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
+    name = os.path.join(names.DISCARDED, docid)
+    attempts = len(report.attempts) if report is not None else 0
+    place = Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
+    return _seen(queue, place)
+
+
+def _seen(queue: Queue, place: Place) -> Place:
+    """Add what the file system says."""
+    try:
+        found = queue.directory.inspect(place.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return place
+    kind = kind_of(found.st_mode)
+    return msgspec.structs.replace(place, size=found.st_size, modified_at=found.st_mtime, kind=kind)
+
+
 def kind_of(mode: int) -> str:
-    """What a file is that is not regular; "" of one that is."""
+    """Return what a file is that is not regular; "" of one that is."""
     if stat.S_ISREG(mode):
         return ""
     tests = {
@@ -165,30 +203,17 @@ def kind_of(mode: int) -> str:
     return next((kind for kind, is_kind in tests.items() if is_kind(mode)), "device")
 
 
-def _written_size(queue: Queue, item: names.Item, settings: Settings) -> int | None:
-    name = names.writing_name(item.docid, item.token)
-    for path in settings.outputs[:1]:
-        try:
-            return os.stat(os.path.join(queue.path, path, name), follow_symlinks=False).st_size
-        except OSError:
-            return None
-    return None
-
-
-def _discarded(queue: Queue, docid: str) -> Place | None:
-    if names.objection(docid) is not None:
-        return None
+def _with_output(queue: Queue, place: Place, settings: Settings) -> Place:
+    """Add how much of the usual output of a claim there is."""
+    if place.state != "working" or not settings.outputs:
+        return place
+    name = names.writing_name(place.docid, place.token)
+    path = os.path.join(queue.path, settings.outputs[0], name)
     try:
-        found = queue.directory.inspect(os.path.join(names.DISCARDED, docid))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return Place(
-        name=os.path.join(names.DISCARDED, docid),
-        state="discarded",
-        size=found.st_size,
-        modified_at=found.st_mtime,
-        kind=kind_of(found.st_mode),
-    )
+        size = os.stat(path, follow_symlinks=False).st_size
+    except OSError:
+        return place
+    return msgspec.structs.replace(place, written=size)
 
 
 def _foreign(queue: Queue, docid: str) -> str:
@@ -206,18 +231,18 @@ def _foreign(queue: Queue, docid: str) -> str:
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
-def _attempts(queue: Queue, docid: str) -> list[Attempt]:
+def _attempts(queue: Queue, docid: str) -> tuple[Attempt, ...]:
     directory = queue.inside(ATTEMPTS)
     if directory is None:
-        return []
+        return ()
     try:
-        return Attempts(directory).listed(docid)
+        return attempts_of(directory, docid)
     finally:
         directory.close()
 
 
 def _found(queue: Queue, docid: str, settings: Settings) -> Iterator[str]:
-    """Where it would be if it were finished, and is."""
+    """Yield where it would be if it were finished, and is."""
     for path in settings.outputs:
         try:
             final = Publication(settings.publish).name(docid)
@@ -243,3 +268,283 @@ def _is_there(path: str, name: str) -> bool:
         return directory.present(name)
     finally:
         directory.close()
+
+
+# Why it is where it is
+
+
+def explain(seen: DocumentView) -> str:
+    """Say why a document is where it is: one sentence, without its full stop."""
+    sentence = _SENTENCES[seen.state](seen)
+    live = [one for one in seen.places if one.state in ("ready", "failed", "later", "working")]
+    return f"{sentence}; another of the same docid waits too" if len(live) > 1 else sentence
+
+
+def _waiting(seen: DocumentView) -> str:
+    if kind := seen.place.kind:
+        return f"it is a {kind}, not a regular file: it will be discarded when it is tried" + (
+            "" if seen.around.living else "; " + _no_driver(seen)
+        )
+    if not (attempt := seen.place.attempt):
+        return _held_up(seen)
+    times = "once" if attempt == 1 else f"{attempt} times"
+    return f"failed {times}{_because(seen)}, and waits to be tried again: {_held_up(seen)}"
+
+
+def _held_up(seen: DocumentView) -> str:
+    """Say what keeps it from being tried, in the order of rank that `plan` has."""
+    living = seen.around.living
+    if seen.around.quit:
+        return "there is a QUIT file, so drivers leave; queuedriver resume takes it away"
+    if seen.around.paused:
+        return f"the queue is paused: nothing is claimed before queuedriver resume {seen.queue}"
+    if not living:
+        return _no_driver(seen)
+    for state, words in (
+        ("waiting-fs", "its drivers wait for the file system"),
+        ("blocked", "its drivers are blocked"),
+        ("starting", "its drivers are starting"),
+    ):
+        if all(one.state == state for one in living):
+            why = next((one.why for one in living if one.why), "")
+            return f"{words}: {why}" if why else words
+    if not seen.others:
+        return "nothing waits before it: it is next"
+    words = f"waiting behind up to {format_count(seen.others, 'other')}"
+    count = format_count(len(living), "driver")
+    if rate := seen.around.rate:
+        eta = format_duration(seen.others / rate)
+        return f"{words}, which take {count} about {eta} at the present rate"
+    return f"{words}, with {count} at work"
+
+
+def _no_driver(seen: DocumentView) -> str:
+    return f"no driver is alive; start one with queuedriver run {seen.queue}"
+
+
+def _because(seen: DocumentView) -> str:
+    return _in_brackets(*_last_failure(seen))
+
+
+def _in_brackets(cause: str | None, message: str | None) -> str:
+    first = next((line.strip() for line in (message or "").splitlines() if line.strip()), "")
+    words = ": ".join(filter(None, (cause, first)))
+    return f" ({words})" if words else ""
+
+
+def _last_failure(seen: DocumentView) -> tuple[str | None, str | None]:
+    """Return cause and message of what was last said against it."""
+    counted = [one.failure for one in seen.attempts if one.counted]
+    if seen.state == "failed" and counted:
+        return counted[-1].cause, counted[-1].message
+    said = {"failed": ("failed",), "later": ("later", "failed")}.get(seen.state, ())
+    events = [one for one in seen.journal.events if not seen.state or one.event in said]
+    return (events[-1].cause, events[-1].message) if events else (None, None)
+
+
+def _later(seen: DocumentView) -> str:
+    due = seen.place.due
+    if due <= seen.at:
+        return f"it was due at {format_instant(due)}: {_held_up(seen)}"
+    return f"not before {format_instant(due)}, in {format_duration(due - seen.at)}{_because(seen)}"
+
+
+def _working(seen: DocumentView) -> str:
+    holder = seen.holder
+    if holder.verdict == "unknown":
+        untouched = format_duration(seen.at - seen.place.modified_at)
+        return (
+            f"claimed{_when(seen)} by {holder.id}, which never registered here; its file was last "
+            f"touched {untouched} ago, and it will be taken back when a driver has seen it "
+            f"untouched for {format_duration(LEASE)}"
+        )
+    if not holder.alive:
+        counted = "as a failed attempt" if holder.verdict == "dead" else "uncounted"
+        return f"claimed{_when(seen)} by {_gone(seen)}; {_recovered(seen, counted)}"
+    words = f"being processed by {_on(holder)}{_since(seen)}"
+    if holder.silent:
+        words += (
+            ", but by the clocks it has shown no life for its lease: it counts as lost when a "
+            "driver has seen its beat stand still for that long"
+        )
+    elif holder.state == "waiting-fs":
+        words += f", and it waits for the file system: {holder.why}"
+    return words
+
+
+def _written(seen: DocumentView) -> str:
+    holder = seen.holder
+    if holder.alive:
+        return f"committed: its outputs are being published by {_on(holder)}"
+    if holder.verdict == "unknown":
+        words = f"committed by {holder.id}, which never registered here"
+    else:
+        words = f"committed by {_gone(seen)}"
+    if not seen.around.living:
+        return f"{words}; its outputs wait to be published: {_recover(seen)}"
+    return f"{words}; its outputs will be published by another driver {_SOON}"
+
+
+def _writing(seen: DocumentView) -> str:
+    by = f" by {seen.holder.id}" if seen.token else ""
+    return f"it is still being written{by}{_since(seen)}, and waits when that is committed"
+
+
+def _when(seen: DocumentView) -> str:
+    at = seen.token.claimed_at if seen.token else 0.0
+    return f" at {format_instant(at)}" if at else ""
+
+
+def _since(seen: DocumentView) -> str:
+    at = seen.token.claimed_at if seen.token else 0.0
+    if not at:
+        return ""
+    return f" since {format_instant(at)} ({format_duration(max(seen.at - at, 0.0))})"
+
+
+def _on(holder: DriverView) -> str:
+    return f"{holder.id} on {holder.host}" if holder.host else holder.id
+
+
+def _gone(seen: DocumentView) -> str:
+    holder, registration = seen.holder, seen.holder.registration
+    if registration is not None and seen.token and seen.token.salt != registration.salt:
+        return f"an earlier life of {_on(holder)}"
+    return {
+        "left": f"{_on(holder)}, which has left",
+        "dead": f"{_on(holder)}, whose process has ended",
+        "rebooted": f"{_on(holder)}, whose host went down",
+        "lost": f"{_on(holder)}, which has shown no life for its lease",
+    }[holder.verdict]
+
+
+def _recovered(seen: DocumentView, counted: str) -> str:
+    living = seen.around.living
+    if not living:
+        return f"nobody is alive to take it back: {_recover(seen)}"
+    who = living[0].id + (" or another driver" if len(living) > 1 else "")
+    return f"it will be recovered by {who} {_SOON}, {counted}"
+
+
+def _recover(seen: DocumentView) -> str:
+    return f"start a driver, or run queuedriver recover {seen.queue}"
+
+
+def _discarded(seen: DocumentView) -> str:
+    report = seen.report
+    if report is None:
+        sentence = f"discarded, but its report is missing; queuedriver check --repair {seen.queue}"
+    else:
+        times = format_count(len(report.attempts), "attempt")
+        why = _in_brackets(report.failure.cause, report.failure.message)
+        sentence = (
+            f"discarded at {format_instant(report.discarded_at)} after {times}{why}; "
+            "queuedriver show tells all, and queuedriver retry lets it be tried again"
+        )
+    older = [one.name for one in seen.places[1:] if one.state == "discarded"]
+    if not older:
+        return sentence
+    count = format_count(len(older), "older document")
+    return f"{sentence}; {count} of this docid too: {', '.join(map(repr, older))}"
+
+
+def _failed_twice(seen: DocumentView) -> str:
+    return "discarded by the original program, which keeps no contents: submit it again"
+
+
+def _no_item(seen: DocumentView) -> str:
+    return f"the file {seen.docid!r} is not an item: {seen.foreign}"
+
+
+def _absent(seen: DocumentView) -> str:
+    event = seen.journal.events[-1] if seen.journal.events else None
+    known = f"finished, although the journal does not tell: there is {', '.join(seen.found)}"
+    if event is None:
+        nothing = f"no document {seen.docid!r} is here, and the journal has none"
+        return known if seen.found else nothing
+    at = format_instant(event.at)
+    by = f" by {event.driver}" if event.driver else ""
+    if event.renamed and event.docid == seen.docid:
+        return f"its docid was taken: since {at} it goes on as {event.renamed!r}"
+    if event.outputs:
+        return f"published as {', '.join(event.outputs)} at {at}{by}"
+    if event.event == "finished":
+        return f"finished without outputs at {at}{by}"
+    if seen.found:
+        return known
+    if event.event == "discarded":
+        return f"discarded at {at}{_because(seen)}, and since taken away from discarded/"
+    return (
+        f"it is not here any more: last it was {event.event} at {at}{by}{_because(seen)}, and "
+        "whatever came then is not in the journal"
+    )
+
+
+_SENTENCES: dict[str, Callable[[DocumentView], str]] = {
+    "ready": _waiting,
+    "failed": _waiting,
+    "later": _later,
+    "working": _working,
+    "written": _written,
+    "writing": _writing,
+    "discarded": _discarded,
+    "failed_twice": _failed_twice,
+    "foreign": _no_item,
+    "": _absent,
+}
+
+
+# In the order of time
+
+
+def history(seen: DocumentView) -> list[Event]:
+    """Return the journal's events, and what is known from elsewhere where it lost some."""
+    events = list(seen.journal.events)
+    noted = {(one.token, _ends_attempt(one.event)) for one in events}
+    report = seen.report
+    records = {one.token: one for one in (*seen.attempts, *(report.attempts if report else ()))}
+    for record in records.values():
+        last = report is not None and record == report.attempts[-1]
+        if (record.token, True) not in noted:
+            events.append(_event_of(record, discarded=last))
+    noted_claims = {one.token for one in events if one.event == "claimed"}
+    hosts = {one.token: one.host for one in events if one.token}
+    for place in seen.places:
+        if place.token and place.state != "writing":
+            holder = seen.around.holder(names.parse_token(place.token))
+            hosts.setdefault(place.token, holder.host)
+    for token, host in hosts.items():
+        split = names.parse_token(token)
+        # What its N tells; another program's bare number tells nothing.
+        if split.serial and token not in noted_claims:
+            events.append(
+                Event(
+                    at=split.claimed_at,
+                    event="claimed",
+                    docid=seen.docid,
+                    token=token,
+                    host=host,
+                    driver=split.driver,
+                )
+            )
+    return sorted(events, key=lambda event: event.at)
+
+
+def _ends_attempt(event: str) -> bool:
+    return event in ("failed", "released", "discarded", "later", "published", "finished")
+
+
+def _event_of(record: Attempt, *, discarded: bool) -> Event:
+    word = "discarded" if discarded else "failed" if record.counted else "released"
+    return Event(
+        at=record.ended_at,
+        event=word,
+        docid=record.docid,
+        token=record.token,
+        host=record.host,
+        driver=record.driver,
+        attempt=record.attempt,
+        seconds=record.ended_at - record.claimed_at,
+        cause=record.failure.cause,
+        message=record.failure.message,
+    )

@@ -13,18 +13,17 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.handoff import ATTEMPTS
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import LEASE, Observer, Registration, draw_salt, whose
+from queuedriver.claims.liveness import Observer, Roster, draw_salt
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.journal import Journal, operator
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Attempts, hidden_report
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue
 
@@ -41,7 +40,7 @@ class Result(NamedTuple):
 
 @contextmanager
 def journal_of(queue: Queue) -> Iterator[Journal]:
-    """Where the operators of this host note what they did."""
+    """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
     journal = Journal(os.path.join(queue.private.path, JOURNAL), operator(host), host)
     try:
@@ -58,10 +57,9 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
     wanted = [docid for docid in docids if names.objection(docid) is None]
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
     moved = _from_discarded(queue, wanted, came)
-    moved |= _from_waiting(queue, set(wanted), came)
+    moved |= _from_waiting(queue, set(wanted) - moved.keys(), came)
     if moved:
         queue.directory.sync()
-        _forget_attempts(queue, moved.keys())
     for docid, message in moved.items():
         journal.note("retried", docid, message=message)
     return list(came.values())
@@ -70,78 +68,72 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
 def _from_discarded(
     queue: Queue, docids: Collection[str], came: dict[str, Result]
 ) -> dict[str, str]:
-    """Take documents out of `discarded/`; which, and what to note."""
+    """Take documents out of `discarded/`; which, and what to note. Of several of one docid the
+    newest, under the docid that they had."""
     moved: dict[str, str] = {}
-    hidden: list[str] = []
-    mint = names.Mint(OPERATOR, draw_salt())
-    try:
-        discarded = queue.directory.subdirectory(names.DISCARDED)
-    except FileNotFoundError:
-        return moved
-    try:
-        for docid in docids:
-            # Its report goes out of the way first: under that name there may soon be the report of
-            # its next discard. While hidden it is like one of a discard that was interrupted.
-            hidden.append(hidden_report(mint.next(time.time_ns() // 1000)))
+    restored: list[File] = []
+    with _attempts_of(queue) as attempts:
+        attempts.settle()
+        discarded = attempts.discarded
+        for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
             try:
-                with suppress(FileNotFoundError):
-                    discarded.rename(docid + names.REPORT, hidden[-1])
-                discarded.rename_new(docid, names.waiting_name(docid, 0), queue.directory)
+                restored.append(
+                    attempts.restore(queue.directory, places[0], names.waiting_name(docid, 0))
+                )
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                with suppress(FileNotFoundError, PermissionError):
-                    discarded.rename_over(hidden.pop(), docid + names.REPORT)
-                if not isinstance(error, FileExistsError | PermissionError):
-                    raise
+            except (FileExistsError, PermissionError) as error:
                 why = f"another {docid!r} waits already; it stays in {discarded.path}"
                 if isinstance(error, PermissionError):
                     why = f"{docid!r} may not be moved out of {discarded.path}: permission denied"
                 came[docid] = Result(docid, "refused", why)
                 continue
-            moved[docid] = "it was discarded"
-            came[docid] = Result(docid, "done")
+            older = ", ".join(map(repr, places[1:]))
+            why = f"retried {places[0]!r}, the newest of its docid; still discarded: {older}"
+            moved[docid] = why if older else "it was discarded"
+            came[docid] = Result(docid, "done", why if older else "")
         if moved:
             queue.directory.sync()
             discarded.sync()
-        # Now nobody will ask for them. Whoever recovers drops those that a crash leaves.
-        for name in hidden:
-            # Somebody else's directory is none of ours to empty.
-            with suppress(IsADirectoryError):
-                discarded.remove(name)
-    finally:
-        discarded.close()
+        # Now nobody will ask for these. Whoever recovers drops those that a crash leaves.
+        for file in restored:
+            attempts.remove(file)
     return moved
 
 
 def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]) -> dict[str, str]:
     """Let what has failed, or is not due, begin anew; which, and what to note."""
     moved: dict[str, str] = {}
-    for name, item in [one for one in queue.items() if one[1].docid in wanted]:
-        docid, state = item.docid, item.state
-        if state in ("failed", "later"):
+    with _attempts_of(queue) as attempts:
+        for name, item in [one for one in queue.items() if one[1].docid in wanted]:
+            docid, ready = item.docid, names.waiting_name(item.docid, 0)
+            if item.state not in ("failed", "later"):
+                if came[docid].came == "missing":
+                    came[docid] = _not_waiting(name, item)
+                continue
             try:
-                queue.directory.rename_new(name, names.waiting_name(docid, 0))
+                if not queue.directory.present(ready):
+                    # Before it waits anew: what is noted from then on is not ours to remove.
+                    attempts.forget(docid, queue.directory.status(name).inode)
+                queue.directory.rename_new(name, ready)
             except FileNotFoundError:
                 came[docid] = Result(docid, "refused", f"{docid!r} was claimed just now")
             except FileExistsError:
                 came[docid] = Result(docid, "refused", f"another {docid!r} waits already")
             else:
-                moved[docid] = "it had failed" if state == "failed" else "it was not due"
+                moved[docid] = "it had failed" if item.state == "failed" else "it was not due"
                 came[docid] = Result(docid, "done")
-        elif came[docid].came == "missing":
-            came[docid] = _not_waiting(name, item)
     return moved
 
 
 def _not_waiting(name: str, item: names.Item) -> Result:
-    """What there is to say of an item that is not to be moved."""
+    """Say why an item is not to be moved."""
     docid = item.docid
     match item.state:
         case "ready":
             return Result(docid, "nothing to do", f"{docid!r} waits already")
         case "failed_twice":
-            why = f"{docid!r} was given up by another program, and its contents are gone: {name}"
+            why = f"{docid!r} was discarded by another program, and its contents are gone: {name}"
             return Result(docid, "refused", why)
         case "writing":
             return Result(docid, "refused", f"{docid!r} is being written")
@@ -149,11 +141,14 @@ def _not_waiting(name: str, item: names.Item) -> Result:
     return Result(docid, "refused", f"{docid!r} is claimed by driver {driver}")
 
 
-def _forget_attempts(queue: Queue, docids: Collection[str]) -> None:
+@contextmanager
+def _attempts_of(queue: Queue) -> Iterator[Attempts]:
     directory = queue.private.subdirectory(ATTEMPTS, create=True)
+    discarded = queue.directory.subdirectory(names.DISCARDED, create=True)
     try:
-        Attempts(directory).forget_all(docids)
+        yield Attempts(directory, discarded)
     finally:
+        discarded.close()
         directory.close()
 
 
@@ -163,7 +158,7 @@ def _forget_attempts(queue: Queue, docids: Collection[str]) -> None:
 def discard(
     queue: Queue, docids: Collection[str], states: Collection[str], reason: str, journal: Journal
 ) -> list[Result]:
-    """Set waiting documents aside: those named, and all in one of the states."""
+    """Discard waiting documents: those named, and all in one of the states."""
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
     for docid in set(queue.discarded()) & came.keys():
         came[docid] = Result(docid, "nothing to do", f"{docid!r} is discarded already")
@@ -195,80 +190,42 @@ def discard(
 
 
 class Unjudged(NamedTuple):
-    """A claim of whom nobody here can say yet whether they are alive."""
+    """A claim of which nobody here can say yet whether its driver is alive."""
 
     docid: str
     name: str
     driver: str
     # Empty when the driver never registered.
     host: str
-    # Whether it has shown life since we look.
-    stirs: bool
 
 
-class Rescue:
-    """Recovers one queue on an operator's behalf; `lease` overrides how long silence is life, and
-    `observer` has watched the drivers for some time."""
+class Recovered(NamedTuple):
+    """What became of the claims of dead drivers, and which claims may be a dead driver's."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        journal: Journal,
-        lease: float | None = None,
-        observer: Observer | None = None,
-    ) -> None:
-        self._queue = queue
-        self._journal = journal
-        self._lease = lease
-        self._observer = observer or Observer(lease=lease)
-        self._at_end = ExitStack()
-        one = self._at_end.enter_context(queue_of(queue, journal, self._observer))
-        self._recoverer = one.recoverer
-        # What each claimer showed when first seen.
-        self._first: dict[str, object] = {}
+    events: list[Event]
+    unjudged: list[Unjudged]
 
-    def close(self) -> None:
-        self._at_end.close()
 
-    def recover(self) -> list[Event]:
-        """Deal with whatever is certain now; what became of it."""
-        before = len(self._journal.pending)
-        self._recoverer.recover()
-        return list(self._journal.pending[before:])
+def recover(
+    queue: Queue,
+    journal: Journal,
+    lease: float | None = None,
+    observer: Observer | None = None,
+) -> Recovered:
+    """Finish or take back what dead drivers left, as far as it is certain now.
 
-    def unjudged(self) -> list[Unjudged]:
-        """Claims that may be a dead driver's, for all that is known here."""
-        known = {one.id: (one, verdict) for one, verdict in self._recoverer.registrations()}
-        me = self._observer.me
-        found = []
-        for name, item in self._queue.items():
-            if item.state not in ("working", "written"):
-                continue
-            token = names.parse_token(item.token)
-            registration, _ = whose(token, known)
-            if registration is not None:
-                them = registration.identity
-                if (them.boot, them.namespace) == (me.boot, me.namespace):
-                    continue
-            shown = self._shown(name, registration)
-            if shown is None:
-                continue
-            stirs = self._first.setdefault(item.token, shown) != shown
-            host = registration.identity.host if registration else ""
-            found.append(Unjudged(item.docid, name, token.driver, host, stirs))
-        return found
+    `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
+    have watched them for some time.
+    """
+    before = len(journal.pending)
+    with queue_of(queue, journal, observer or Observer(lease=lease)) as one:
+        one.recoverer.recover()
+        return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 
-    def patience(self) -> float:
-        """After how long every silent driver is known to be dead."""
-        if self._lease is not None:
-            return self._lease
-        return max([LEASE, *(one.lease for one, _ in self._recoverer.registrations())])
 
-    def _shown(self, name: str, registration: Registration | None) -> object:
-        """What changes while a claimer is alive; None when its claim is gone."""
-        if registration is not None:
-            return registration.beat
-        try:
-            return self._queue.directory.status(name).mtime_ns
-        except FileNotFoundError:
-            return None
+def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
+    for name, item in queue.items():
+        if item.state in (names.WORKING, names.WRITTEN):
+            owner = roster.owner(names.parse_token(item.token))
+            if not owner.here and queue.directory.present(name):
+                yield Unjudged(item.docid, name, owner.id, owner.host)

@@ -8,10 +8,18 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
-from queuedriver.claims.liveness import DRIVERS, Registration, read_registrations
-from queuedriver.claims.picking import Listing, look
+from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
+from queuedriver.claims.liveness import (
+    DRIVERS,
+    Observer,
+    Owner,
+    Registration,
+    Roster,
+    read_registrations,
+)
+from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
@@ -25,13 +33,17 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names, settings
-from queuedriver.format.records import Report, read_report
+from queuedriver.format.records import Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
 INCOMING = "incoming"
 JOURNAL = "journal"
 # A claim made for an operator's command, not by a driver.
 OPERATOR = "operator"
+
+_DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
+_FEEDS = os.path.join(names.PRIVATE, FEEDS)
+_Found = TypeVar("_Found")
 
 
 class Controls(NamedTuple):
@@ -40,6 +52,17 @@ class Controls(NamedTuple):
     done: bool = False
     paused: bool = False
     quit: bool = False
+
+    def meanings(self, queue: str) -> list[tuple[str, str]]:
+        """Return a word for each that is there, and what it means and what undoes it."""
+        found = []
+        if self.paused:
+            found.append(("PAUSED", f"nothing is claimed before queuedriver resume {queue}"))
+        if self.quit:
+            found.append(("QUIT", f"no driver stays before queuedriver resume {queue}"))
+        if self.done:
+            found.append(("closed", f"drivers leave when it is empty; queuedriver reopen {queue}"))
+        return found
 
 
 class Queue:
@@ -67,7 +90,7 @@ class Queue:
         return self._private
 
     def inside(self, name: str = "") -> Directory | None:
-        """A directory of `.queuedriver/`, or that itself; None where nobody has made it."""
+        """Open a directory of `.queuedriver/`, or that itself; None where nobody has made it."""
         return self._open_part(os.path.join(names.PRIVATE, name))
 
     def _open_part(self, path: str) -> Directory | None:
@@ -76,6 +99,14 @@ class Queue:
                 return self.directory.subdirectory(path)
             except FileNotFoundError:
                 return None
+
+    def _read(self, path: str, read: Callable[[Directory], _Found], default: _Found) -> _Found:
+        """Read from a directory of the queue; return `default` where nobody has made it."""
+        directory = self._open_part(path)
+        if directory is None:
+            return default
+        with contextlib.closing(directory):
+            return read(directory)
 
     def close(self) -> None:
         for directory in (self._incoming, self._private, self.directory):
@@ -102,10 +133,13 @@ class Queue:
     ) -> Submitted:
         """Place one document in the queue: written aside, made safe, then renamed in.
 
-        A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which `check` removes.
+        A path is copied. A crash leaves a file in `.queuedriver/incoming/`, which is no document of
+        the queue: `check --repair` moves it aside.
         """
-        self.check_open(reopen)
-        return Submission(self.directory, self.incoming, replace, durable, due).one(docid, content)
+        (submitted,) = self.submit_many(
+            [(docid, content)], replace=replace, durable=durable, reopen=reopen, due=due
+        )
+        return submitted
 
     def submit_many(
         self,
@@ -116,7 +150,7 @@ class Queue:
         reopen: bool = False,
         due: float | None = None,
     ) -> Iterator[Submitted]:
-        """The same for many; made safe together, which is far cheaper. Yields as they enter.
+        """Place many, made safe together, which is far cheaper; yield each as it has entered.
 
         One that waits already does not keep the others out: AlreadyThere is raised at the end.
         """
@@ -132,36 +166,37 @@ class Queue:
     _incoming: Directory | None = None
 
     def check_open(self, reopen: bool = False) -> None:
-        """QueueClosed when nothing more was to be submitted here."""
+        """Raise QueueClosed when nothing more was to be submitted here; or reopen the queue."""
         if self.directory.present(names.DONE):
             if not reopen:
                 raise QueueClosed(
-                    f"{self.path} is done: nothing more was to be submitted; use --reopen to go on"
+                    f"{self.path} is closed: nothing more was to be submitted; use --reopen, or "
+                    f"queuedriver reopen {self.path}"
                 )
             self.set_control(names.DONE, wanted=False)
 
     # Look
 
-    def listing(self, now: float) -> Listing:
-        """Counts of every state."""
-        return look(self.directory, now)
+    def listing(self, now: float) -> Counts:
+        """Count the items in each state."""
+        return count(self.directory, now)
 
     def items(self) -> Iterator[tuple[str, names.Item]]:
-        """Every item, as the directory lists them."""
-        for name in self.directory.names():
-            if (item := names.parse(name)) is not None:
+        """Yield every item, as the directory lists them."""
+        for name, item in names.walk(self.directory):
+            if item is not None:
                 yield name, item
 
     def find(self, docid: str) -> list[tuple[str, names.Item]]:
-        """The items of one docid; several when it was submitted again meanwhile."""
+        """Return the items of one docid; several when it was submitted again meanwhile."""
         return [(name, item) for name, item in self.items() if item.docid == docid]
 
     def discarded(self) -> list[str]:
-        """The docids that were given up."""
+        """Return the docids that were discarded."""
         return sorted(self.each_discarded())
 
     def each_discarded(self) -> Iterator[str]:
-        """The same as a stream."""
+        """Yield the docids that were discarded."""
         directory = self._open_part(names.DISCARDED)
         if directory is None:
             return
@@ -173,34 +208,51 @@ class Queue:
             directory.close()
 
     def report(self, docid: str) -> Report | None:
-        """Why a document was given up."""
-        directory = None if "/" in docid else self._open_part(names.DISCARDED)
-        if directory is None:
-            return None
-        try:
-            return read_report(directory, docid)
-        finally:
-            directory.close()
+        """Read why a document was discarded, by its name in `discarded/`."""
+        with self._reports() as (discarded, attempts):
+            if discarded is None or "/" in docid:
+                return None
+            return find_report(discarded, attempts, docid)
+
+    def discarded_of(self, docid: str) -> list[Discarded]:
+        """Return the discarded documents of one docid, the newest first: there may be several."""
+        with self._reports() as (discarded, attempts):
+            if discarded is None:
+                return []
+            places = places_of(discarded, attempts, [docid]).get(docid, [])
+            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
+
+    @contextlib.contextmanager
+    def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
+        """Open where reports are: beside their documents, or still with the attempts."""
+        with contextlib.ExitStack() as at_end:
+            found = self._open_part(names.DISCARDED), self.inside(ATTEMPTS)
+            for directory in found:
+                if directory is not None:
+                    at_end.callback(directory.close)
+            yield found
 
     def settings(self) -> settings.Settings | None:
-        """What its drivers agreed on; None before the first of them."""
-        private = self.inside()
-        if private is None:
-            return None
-        try:
-            return settings.load(private, self.path)
-        finally:
-            private.close()
+        """Read what its drivers agreed on; return None before the first of them."""
+        return self._read(names.PRIVATE, lambda private: settings.load(private, self.path), None)
 
     def registrations(self) -> list[Registration]:
-        """The drivers that registered here, alive or not."""
-        directory = self.inside(DRIVERS)
-        if directory is None:
-            return []
-        try:
-            return read_registrations(directory)
-        finally:
-            directory.close()
+        """Read what the drivers that registered here say of themselves, alive or not."""
+        return self._read(_DRIVERS, lambda drivers: list(read_registrations(drivers)), [])
+
+    def drivers(self, observer: Observer) -> dict[str, Owner]:
+        """Return the drivers that registered here by their ids, judged alive or not."""
+
+        def read(drivers: Directory) -> dict[str, Owner]:
+            roster = Roster(drivers, observer)
+            roster.refresh()
+            return roster.owners
+
+        return self._read(_DRIVERS, read, {})
+
+    def driver(self, driver: str, observer: Observer) -> Owner | None:
+        """Return one of them, read by its name; None when it never registered."""
+        return self._read(_DRIVERS, lambda found: Roster(found, observer).named(driver), None)
 
     # Control
 
@@ -226,28 +278,20 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        directory = self.private.subdirectory(FEEDS, create=True)
-        try:
+        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
             note_feed(directory, self.path, source)
-        finally:
-            directory.close()
 
     def feeds(self) -> list[str]:
-        """The absolute paths of the queues that feed this one."""
+        """Return the absolute paths of the queues that feed this one."""
         return [path for path in self._feeds() if path is not None]
 
     def _feeds(self) -> list[str | None]:
-        """The same, and None for each note that cannot be read."""
-        directory = self.inside(FEEDS)
-        if directory is None:
-            return []
-        try:
-            return read_feeds(directory, self.path)
-        finally:
-            directory.close()
+        """Return those, and None for each note that cannot be read."""
+        return self._read(_FEEDS, lambda feeds: read_feeds(feeds, self.path), [])
 
     def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
-        """Closed, and without any item: by two listings, for one alone may miss what is renamed."""
+        """Tell whether the queue is closed and without any item: by two listings, for one alone may
+        miss what is renamed."""
         if not self.directory.present(names.DONE):
             return False
         before = self.directory.status().mtime_ns
@@ -276,7 +320,7 @@ class Queue:
 
 @contextlib.contextmanager
 def _explained(path: str, *, part: bool = False) -> Iterator[None]:
-    """What the operating system says of a queue's directory, in words of ours."""
+    """Raise what the operating system says of a queue's directory in words of ours."""
     try:
         yield
     except FileNotFoundError:
@@ -298,7 +342,7 @@ def _explained(path: str, *, part: bool = False) -> Iterator[None]:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """CannotUse for what no settings and no registration, which are JSON, could name."""
+    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
     whole = os.path.abspath(path)
     try:
         whole.encode()

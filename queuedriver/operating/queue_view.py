@@ -5,45 +5,29 @@ Only looks: nothing is created, and a queue on a read-only file system is as rea
 
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Observer, Registration, Verdict, whose
-from queuedriver.claims.picking import Listing
-from queuedriver.driving.tally import resident_memory
+from queuedriver.claims.liveness import Observer, Owner, owner_of
+from queuedriver.claims.picking import Counts
+from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
-# One word for a driver that is not there.
-_GONE = {"left": "stopped", "dead": "dead", "rebooted": "dead", "lost": "lost"}
-_WHY_GONE = {
-    "dead": "its process ended by itself",
-    "rebooted": "its host went down",
-    "lost": "it has shown no life for its lease",
+# So many claims, and files that are no items, are told of one by one.
+_MOST_CLAIMS = 10_000
+_MOST_FOREIGN = 10
+# A word for a driver that is not alive, and why, where it said nothing itself.
+_GONE = {
+    "left": ("stopped", ""),
+    "dead": ("dead", "its process ended by itself"),
+    "rebooted": ("dead", "its host went down"),
+    "lost": ("lost", "it has shown no life for its lease"),
+    "unknown": ("unknown", "it never registered here"),
 }
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many items are in each state; `due` are those of `later` whose time has come."""
-
-    ready: int = 0
-    failed: int = 0
-    later: int = 0
-    working: int = 0
-    written: int = 0
-    writing: int = 0
-    discarded: int = 0
-    failed_twice: int = 0
-    due: int = 0
-    foreign: int = 0
-
-    @property
-    def waiting(self) -> int:
-        """What a driver could claim now."""
-        return self.ready + self.failed + self.due
 
 
 class AtHand(msgspec.Struct, frozen=True):
@@ -61,111 +45,104 @@ class Foreign(msgspec.Struct, frozen=True):
     why: str
 
 
-class DriverView(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver as far as it can be known from here. `registered` is false of one that only its
-    claims tell of; such a driver's process and verdict are unknown."""
+class DriverView(Owner, frozen=True, kw_only=True):
+    """A driver, what it does and what it has in hand."""
 
-    id: str
-    state: str
+    state: str = "unknown"
     why: str = ""
-    registered: bool = True
-    alive: bool = True
-    verdict: str = "alive"
-    host: str = ""
-    pid: int = 0
-    processor: str = ""
-    started_at: float = 0.0
-    beat_at: float = 0.0
     at_hand: tuple[AtHand, ...] = ()
-    counters: Counters = Counters()
-    rate: float = 0.0
     # Bytes; None when its process is not on this host.
     memory: int | None = None
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """One queue at one moment."""
 
     queue: str
     at: float
-    paused: bool
-    quit: bool
-    done: bool
+    paused: bool = False
+    quit: bool = False
+    done: bool = False
     counts: Counts
-    # The earliest instant at which something postponed is due; 0 when nothing is postponed.
-    next_due: int
     # Some of the files that are no items.
-    foreign: tuple[Foreign, ...]
-    drivers: tuple[DriverView, ...]
-    # Documents per second over the last minute, all living drivers together.
-    rate: float
-    # Seconds for what waits, at that rate; None when it does not move.
-    eta: float | None
-    feeds: tuple[str, ...]
-    settings: Settings | None
+    foreign: tuple[Foreign, ...] = ()
+    # Everybody who registered, and everybody who has a claim; by id.
+    drivers: tuple[DriverView, ...] = ()
+    feeds: tuple[str, ...] = ()
+    settings: Settings | None = None
     # Why the settings could not be read.
     trouble: str = ""
 
+    @property
+    def living(self) -> list[DriverView]:
+        return [one for one in self.drivers if one.alive]
 
-def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> Overview:
+    @property
+    def rate(self) -> float:
+        """Documents per second over the last minute, all living drivers together."""
+        return sum(one.rate for one in self.living)
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds for what waits, at that rate; None when it does not move."""
+        return self.counts.waiting / self.rate if self.rate else None
+
+    def holder(self, token: names.Token) -> DriverView:
+        """Return the driver that has a claim."""
+        owner = owner_of(token, {one.id: one for one in self.drivers})
+        return owner if isinstance(owner, DriverView) else DriverView(id=owner.id)
+
+
+def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> QueueView:
     """Look at a queue once."""
     now = time.time() if now is None else now
-    observer = observer or Observer()
-    listing, due = _count(queue, now)
-    known = {one.id: (one, observer.judge(one)) for one in queue.registrations()}
-    drivers = tuple(see_drivers(listing.claimed, known, observer, now))
-    foreign, directories = _foreign(queue, listing)
-    counts = Counts(
-        ready=listing.ready,
-        failed=listing.failed,
-        later=listing.later,
-        working=listing.working,
-        written=listing.written,
-        writing=listing.writing,
-        discarded=sum(1 for _ in queue.each_discarded()),
-        failed_twice=listing.failed_twice,
-        due=due,
-        foreign=listing.foreign - directories,
-    )
+    counts, claims, strange = _count(queue, now)
+    drivers = _drivers(claims, queue.drivers(observer or Observer()))
+    foreign, directories = _foreign(queue, strange)
+    counts.foreign -= directories
+    counts.discarded = sum(1 for _ in queue.each_discarded())
     settings, trouble = None, ""
     try:
         settings = queue.settings()
     except ConfigError as error:
         trouble = str(error)
     controls = queue.controls()
-    rate = sum(one.rate for one in drivers if one.alive)
-    return Overview(
+    return QueueView(
         queue=queue.path,
         at=now,
         paused=controls.paused,
         quit=controls.quit,
         done=controls.done,
         counts=counts,
-        next_due=listing.next_due,
         foreign=foreign,
-        drivers=drivers,
-        rate=rate,
-        eta=counts.waiting / rate if rate else None,
+        drivers=tuple(sorted(drivers, key=lambda one: one.id)),
         feeds=tuple(queue.feeds()),
         settings=settings,
         trouble=trouble,
     )
 
 
-def _count(queue: Queue, now: float) -> tuple[Listing, int]:
-    listing = Listing()
-    due = 0
-    for name in queue.directory.names():
-        if listing.see(name, now) is not None and name.endswith(".later"):
-            due += 1
-    return listing, due
+def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item]], list[str]]:
+    """Count the items; return besides those that are claimed, and some of the names that are no
+    items."""
+    counts = Counts()
+    claims: list[tuple[str, names.Item]] = []
+    strange: list[str] = []
+    for name, item in names.walk(queue.directory):
+        counts.see(name, item, now)
+        if item is None:
+            if len(strange) < _MOST_FOREIGN and not names.is_reserved(name):
+                strange.append(name)
+        elif item.claimed and len(claims) < _MOST_CLAIMS:
+            claims.append((name, item))
+    return counts, claims, strange
 
 
-def _foreign(queue: Queue, listing: Listing) -> tuple[tuple[Foreign, ...], int]:
-    """The foreign files of those that the listing remembers, and how many are directories."""
+def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int]:
+    """Return the foreign files of these names, and how many of them are directories."""
     found = []
     directories = 0
-    for name in listing.foreign_names:
+    for name in strange:
         try:
             mode = queue.directory.inspect(name).st_mode
         except FileNotFoundError:
@@ -178,82 +155,41 @@ def _foreign(queue: Queue, listing: Listing) -> tuple[tuple[Foreign, ...], int]:
     return tuple(found), directories
 
 
-def see_drivers(
-    claimed: Iterable[tuple[str, names.Item]],
-    known: Mapping[str, tuple[Registration, Verdict]],
-    observer: Observer,
-    now: float,
-) -> list[DriverView]:
-    """Everybody who registered, and everybody whose claims are there; by id."""
-    at_hand: dict[str, list[AtHand]] = {}
-    strangers: dict[str, list[AtHand]] = {}
+def _drivers(
+    claimed: Sequence[tuple[str, names.Item]], registered: dict[str, Owner]
+) -> Iterator[DriverView]:
+    at_hand: dict[tuple[str, bool], list[AtHand]] = {}
     for _, item in claimed:
         token = names.parse_token(item.token)
-        registration, _ = whose(token, known)
-        by = strangers if registration is None else at_hand
+        known = owner_of(token, registered).registration is not None
         one = AtHand(item.docid, item.state, token.claimed_at)
-        by.setdefault(token.driver, []).append(one)
-    views = [
-        _see(one, verdict, tuple(at_hand.get(one.id, ())), observer, now)
-        for one, verdict in known.values()
-    ]
-    views += [
-        DriverView(
-            id=driver,
-            state="unknown",
-            why="it never registered here",
-            registered=False,
-            alive=False,
-            verdict="unknown",
-            at_hand=tuple(documents),
-        )
-        for driver, documents in strangers.items()
-    ]
-    return sorted(views, key=lambda view: view.id)
+        at_hand.setdefault((token.driver, known), []).append(one)
+    for driver, owner in registered.items():
+        yield _driver(owner, tuple(at_hand.pop((driver, True), ())))
+    for (driver, _), claims in at_hand.items():
+        yield _driver(Owner(id=driver), tuple(claims))
 
 
-def _see(
-    registration: Registration,
-    verdict: Verdict,
-    at_hand: tuple[AtHand, ...],
-    observer: Observer,
-    now: float,
-) -> DriverView:
-    alive = verdict == "alive"
-    them = registration.identity
-    here = (them.boot, them.namespace) == (observer.me.boot, observer.me.namespace)
-    state, why = registration.state, registration.why
-    if not alive:
-        state = _GONE[verdict]
-        why = registration.last_why or _WHY_GONE.get(verdict, "")
-    elif not here and now - registration.beat_at > registration.lease:
-        # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
-        state, why = "silent", "the clocks say that its lease is over"
-    elif (state := state_now(registration, at_work=bool(at_hand))) == "busy":
-        why = ""
-    return DriverView(
-        id=registration.id,
-        state=state,
-        why=why,
-        alive=alive,
-        verdict=verdict,
-        host=them.host,
-        pid=them.pid,
-        processor=registration.processor,
-        started_at=registration.started_at,
-        beat_at=registration.beat_at,
-        at_hand=at_hand,
-        counters=registration.counters,
-        rate=registration.rate if alive else 0.0,
-        memory=_memory(them.pid) if alive and here else None,
-    )
-
-
-def state_now(registration: Registration, *, at_work: bool) -> str:
-    """A driver registers its state every few seconds; its claims are newer."""
-    if at_work and registration.state in ("starting", "ready"):
-        return "busy"
-    return registration.state
+def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
+    registration = owner.registration
+    memory = None
+    if registration is None:
+        state, why = _GONE["unknown"]
+    elif not owner.alive:
+        state, why = _GONE[owner.verdict]
+        why = registration.last_why or why
+    else:
+        state, why = registration.state, registration.why
+        if owner.here:
+            memory = _memory(registration.identity.pid)
+        if owner.silent:
+            # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
+            state, why = "silent", "the clocks say that its lease is over"
+        elif state == "busy" or (at_hand and state in ("starting", "ready")):
+            # It registers its state every few seconds; its claims are newer.
+            state, why = "busy", ""
+    known = msgspec.structs.asdict(owner)
+    return DriverView(**known, state=state, why=why, at_hand=at_hand, memory=memory)
 
 
 def _memory(pid: int) -> int | None:

@@ -15,6 +15,7 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, copy_all
 from queuedriver.errors import AlreadyThere, BadArgument
 from queuedriver.format import names
+from queuedriver.format.units import format_count
 
 Content = bytes | str | os.PathLike[str] | BinaryIO
 
@@ -33,125 +34,93 @@ class Submitted(NamedTuple):
     name: str
 
 
-class Submission:
-    """Documents that enter a queue on the same terms."""
+class Submission(NamedTuple):
+    """The terms on which documents enter a queue; one is a batch of one."""
 
-    def __init__(
-        self,
-        queue: Directory,
-        incoming: Directory,
-        replace: bool,
-        durable: bool,
-        due: float | None,
-    ) -> None:
-        self._queue = queue
-        self._incoming = incoming
-        self._replace = replace
-        self._durable = durable
-        self._due = due
-        # Docids that wait in the queue already.
-        self._refused: list[str] = []
-
-    def one(self, docid: str, content: Content) -> Submitted:
-        aside = self._write_aside(docid, content)
-        if self._durable:
-            try:
-                self._incoming.sync_file(aside)
-            except OSError:
-                self._incoming.remove(aside)
-                raise
-        submitted = self._enter(docid, aside)
-        if self._durable:
-            self._queue.sync()
-        return submitted
+    queue: Directory
+    incoming: Directory
+    replace: bool
+    durable: bool
+    due: float | None
 
     def many(self, documents: Iterable[tuple[str, Content]]) -> Iterator[Submitted]:
-        """Made safe together. AlreadyThere is raised when all others have entered."""
+        """Let documents in, made safe together; AlreadyThere is raised when all others are in."""
+        # The docid of each that is written aside, and where.
         aside: list[tuple[str, str]] = []
+        refused: list[str] = []
         try:
             for docid, content in documents:
-                aside.append((docid, self._write_aside(docid, content)))
+                names.check_docid(docid)
+                unique = f"{host_id()}-{os.getpid()}-{next(_serials)}-{os.urandom(4).hex()}"
+                aside.append((docid, unique))
+                self._write(unique, content)
                 if len(aside) >= _TOGETHER:
-                    yield from self._enter_all(aside)
-            yield from self._enter_all(aside)
+                    yield from self._enter_all(aside, refused)
+            yield from self._enter_all(aside, refused)
         finally:
-            for _, name in aside:
+            for _, unique in aside:
                 with contextlib.suppress(OSError):
-                    self._incoming.remove(name)
-        if self._refused:
-            raise AlreadyThere(
-                f"{len(self._refused)} of the documents wait in {self._queue.path} already, "
-                f"{self._refused[0]!r} among them; use --replace, or other docids",
-                self._refused,
-            )
+                    self.incoming.remove(unique)
+        if refused:
+            words = f"{refused[0]!r} waits"
+            if len(refused) > 1:
+                words = f"{refused[0]!r} and {format_count(len(refused) - 1, 'other')} wait"
+            mend = "use --replace, or another --docid"
+            raise AlreadyThere(f"{words} in {self.queue.path} already; {mend}", refused)
 
-    def _write_aside(self, docid: str, content: Content) -> str:
-        names.check_docid(docid)
-        aside = f"{host_id()}-{os.getpid()}-{next(_serials)}-{os.urandom(4).hex()}"
-        try:
-            if isinstance(content, bytes):
-                self._incoming.write_new(aside, content)
-                return aside
-            with os.fdopen(self._incoming.open_new(aside), "wb") as target:
-                if isinstance(content, str | os.PathLike):
-                    with open(content, "rb") as source:
-                        copy_all(source.fileno(), target.fileno())
-                else:
-                    shutil.copyfileobj(content, target, 1 << 20)
-        except BaseException:
-            self._incoming.remove(aside)
-            raise
-        return aside
-
-    def _enter(self, docid: str, aside: str) -> Submitted:
-        incoming = self._incoming
-        try:
-            name = _name(docid, self._due)
-            if self._replace:
-                incoming.rename_over(aside, name, self._queue)
-            else:
-                incoming.rename_new(aside, name, self._queue)
-        except FileExistsError:
-            incoming.remove(aside)
-            raise AlreadyThere(
-                f"{docid!r} waits in {self._queue.path} already; use --replace, or another --docid",
-                [docid],
-            ) from None
-        except OSError:
-            # Of a rename that happened a network file system may have lost the reply. Nobody else
-            # moves what we have written aside, so where it has gone from there, it is in.
-            if incoming.present(aside) or incoming.moved():
-                incoming.remove(aside)
-                raise
-        except BaseException:
-            incoming.remove(aside)
-            raise
-        return Submitted(docid, name)
-
-    def _enter_all(self, aside: list[tuple[str, str]]) -> Iterator[Submitted]:
-        """Let in what was written aside, taking it off that list."""
-        if not aside:
+    def _write(self, aside: str, content: Content) -> None:
+        if isinstance(content, bytes):
+            self.incoming.write_new(aside, content)
             return
-        if self._durable and len(aside) >= SYNC_ALL_FROM:
-            self._incoming.sync_all()
-        elif self._durable:
-            for _, name in aside:
-                self._incoming.sync_file(name)
+        with os.fdopen(self.incoming.open_new(aside), "wb") as target:
+            if isinstance(content, str | os.PathLike):
+                with open(content, "rb") as source:
+                    copy_all(source.fileno(), target.fileno())
+            else:
+                shutil.copyfileobj(content, target, 1 << 20)
+
+    def _enter_all(self, aside: list[tuple[str, str]], refused: list[str]) -> Iterator[Submitted]:
+        """Let in what was written aside, taking it off that list."""
+        if self.durable and len(aside) >= SYNC_ALL_FROM:
+            self.incoming.sync_all()
+        elif self.durable:
+            for _, unique in aside:
+                self.incoming.sync_file(unique)
         entered = []
         try:
             while aside:
-                docid, name = aside.pop(0)
-                try:
-                    entered.append(self._enter(docid, name))
-                except AlreadyThere:
-                    self._refused.append(docid)
+                docid, unique = aside[0]
+                name = entering_name(docid, self.due)
+                if self._enter(unique, name):
+                    entered.append(Submitted(docid, name))
+                else:
+                    self.incoming.remove(unique)
+                    refused.append(docid)
+                del aside[0]
         finally:
-            if self._durable and entered:
-                self._queue.sync()
+            if self.durable and entered:
+                self.queue.sync()
         yield from entered
 
+    def _enter(self, aside: str, name: str) -> bool:
+        """Rename a file in, unless that name is taken."""
+        try:
+            if self.replace:
+                self.incoming.rename_over(aside, name, self.queue)
+            else:
+                self.incoming.rename_new(aside, name, self.queue)
+        except FileExistsError:
+            return False
+        except OSError:
+            # Of a rename that happened a network file system may have lost the reply. Nobody else
+            # moves what we have written aside, so where it has gone from there, it is in.
+            if self.incoming.present(aside) or self.incoming.moved():
+                raise
+        return True
 
-def _name(docid: str, due: float | None) -> str:
+
+def entering_name(docid: str, due: float | None) -> str:
+    """Return the name under which a document enters: waiting, or not before an instant."""
     if due is None:
         return names.waiting_name(docid, 0)
     # Beyond these a name would be nobody's: negative, or of more digits than the grammar has.

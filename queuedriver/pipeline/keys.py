@@ -1,8 +1,10 @@
 """Every key of a pipeline file: how it is read, and where it may stand."""
 
-from typing import NamedTuple
+from types import NoneType
+from typing import Any, NamedTuple, get_args
 
-from queuedriver.format.names import MAX_RETRIES
+from queuedriver.format.units import MAX_SIZE
+from queuedriver.options import Said, StageOptions, rows
 from queuedriver.pipeline.model import Kind
 from queuedriver.pipeline.naming import queues, stage_name
 from queuedriver.pipeline.values import (
@@ -32,6 +34,20 @@ class Key(NamedTuple):
     shared: bool = True
 
 
+def _reader(kind: Any, said: Said) -> Reader:
+    """Return the reader of an option that `queuedriver run` has, too."""
+    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
+    if said.unit == "TIME":
+        reader = duration(zero=said.least == 0)
+    elif said.unit == "SIZE":
+        reader = size()
+    elif said.unit == "N":
+        reader = whole(said.least or 0, said.most or MAX_SIZE)
+    else:
+        reader = switch if kinds == [bool] else choice(*kinds)
+    return optional(reader) if NoneType in get_args(kind) else reader
+
+
 STAGE = {
     "name": Key(stage_name, shared=False),
     "input": Key(queues(1), shared=False),
@@ -40,33 +56,26 @@ STAGE = {
     "command": Key(command, shared=False),
     "server": Key(program, shared=False),
     "preload": Key(preload, shared=False),
-    "publish": Key(publish, shared=False),
-    "archive": Key(optional(text("archive/parsed")), shared=False),
     "drivers": Key(drivers),
     "memory": Key(optional(size())),
     "memory_per_driver": Key(optional(size(zero=True)), shared=False),
     "cpus": Key(above_zero),
     "env": Key(environment),
     "timeout": Key(optional(duration(), "auto")),
-    "hard_after": Key(duration(zero=True)),
-    "grace": Key(duration(zero=True)),
     "startup_timeout": Key(duration()),
-    "order": Key(choice("fair", "age", "name")),
-    "batch": Key(whole(1)),
-    "retries": Key(whole(0, MAX_RETRIES - 1)),
-    "retry_delay": Key(duration(zero=True)),
-    "existing": Key(choice("keep", "replace")),
-    "max_output_items": Key(optional(whole(1))),
-    "max_output_bytes": Key(optional(size())),
-    "max_documents": Key(optional(whole(1))),
-    "max_age": Key(optional(duration())),
-    "max_memory": Key(optional(size())),
     "durable": Key(switch),
-    "poll": Key(switch),
     "max_unhealthy": Key(whole(1)),
     "trial_every": Key(duration(zero=True)),
     "log_size": Key(size()),
     "log_keep": Key(whole(0, 1000)),
+    # In a pipeline each of these two is of one stage.
+    "publish": Key(publish, shared=False),
+    "archive": Key(optional(text("archive/parsed")), shared=False),
+}
+STAGE |= {
+    name: Key(_reader(kind, said))
+    for name, (kind, said) in rows(StageOptions).items()
+    if name not in STAGE
 }
 STAGE_KEYS = {name: key.read for name, key in STAGE.items()}
 # What [pipeline] may say for all stages.

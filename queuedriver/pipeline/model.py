@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from queuedriver.format.names import DEFAULT_PUBLISH
-from queuedriver.options import Options
+from queuedriver.options import Options, StageOptions
 
 Kind = Literal["call", "command", "server"]
 
@@ -36,7 +35,7 @@ class Drivers(msgspec.Struct, frozen=True):
         return self.min == self.max
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class Stage(StageOptions, frozen=True, kw_only=True):
     """One stage; times in seconds, sizes in bytes. docs/pipeline-file.rst says what a key means."""
 
     name: str
@@ -52,27 +51,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     memory_per_driver: int | None = None
     cpus: float = 1.0
-    env: dict[str, str] = {}
+    env: dict[str, str] = msgspec.field(default_factory=dict)
     # "auto": learned from the stage's own history.
     timeout: float | Literal["auto"] | None = "auto"
-    hard_after: float = 30.0
-    grace: float = 60.0
     startup_timeout: float = 300.0
-    order: Literal["fair", "age", "name"] = "fair"
-    batch: int = 1
-    retries: int = 1
-    retry_delay: float = 0.0
-    publish: str = DEFAULT_PUBLISH
-    existing: Literal["keep", "replace"] = "keep"
-    max_output_items: int | None = None
-    max_output_bytes: int | None = None
-    max_documents: int | None = None
-    max_age: float | None = None
-    # More than this: recycled after the document at hand. A quarter more: ended at once.
-    max_memory: int | None = None
     durable: bool = True
-    archive: str | None = None
-    poll: bool = False
     # Unhealthy runs in a row until a driver counts as crash-looped, and when it gets a trial then;
     # 0: never.
     max_unhealthy: int = 8
@@ -81,26 +64,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     log_keep: int = 5
 
     def options(self) -> Options:
-        """How each driver of this stage drives."""
-        return Options(
-            retries=self.retries,
-            retry_delay=self.retry_delay,
-            timeout=None if self.timeout == "auto" else self.timeout,
-            hard_after=self.hard_after,
-            grace=self.grace,
-            order=self.order,
-            batch=self.batch,
-            publish=self.publish,
-            existing=self.existing,
-            max_output_items=self.max_output_items,
-            max_output_bytes=self.max_output_bytes,
-            max_documents=self.max_documents,
-            max_age=self.max_age,
-            max_memory=self.max_memory,
-            durable=self.durable,
-            archive=self.archive,
-            poll=self.poll,
-        )
+        """Return how each driver of this stage drives."""
+        shared = {name: getattr(self, name) for name in StageOptions.__struct_fields__}
+        timeout = None if self.timeout == "auto" else self.timeout
+        return Options(timeout=timeout, durable=self.durable, **shared)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
-from queuedriver.driving.limits import Limits
+from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
 
 ENTRY_POINTS = "queuedriver.processors"
@@ -26,7 +26,7 @@ class CallProcessor:
     """Calls a function for each document."""
 
     def __init__(self, function: Callable[..., Any], name: str = "") -> None:
-        self.function = function
+        self.function = framed(function)
         self.name = name or getattr(function, "__qualname__", None) or repr(function)
 
     def start(self, marker: str) -> None:

@@ -36,7 +36,9 @@ plain() { printf %s "$1" | tr '\001-\037\042\134' '[?*]'; }
 fail() {
     parse "$1" && rm -f -- "$o"
     [ "$was" != "./$d" ] || { keep "$1" "$was" .failed; return; }
-    report=discarded/.$n.report
+    report=.queuedriver/attempts/$d.$(stat -c %i -- "$1") k=1
+    while there "$report.$k.json"; do k=$((k + 1)); done
+    report=$report.$k.json
     printf '{"docid": "%s", "queue": "%s", "discarded_at": %s, "driver": "%s", "host": "%s",
 "failure": {"cause": "%s", "message": "%s"}, "attempts": []}\n' "$(plain "$d")" \
         "$(plain "${queue##*/}")" "$(date +%s)" "$id" "$(uname -n)" "$2" "$3" >"$report" || return
@@ -44,7 +46,7 @@ fail() {
     mv -T -- "$report" "discarded/$d.report.json"
 }
 
-mkdir -p .queuedriver discarded
+mkdir -p .queuedriver/attempts discarded
 aside=.queuedriver/.aside-$id
 printf %s "$settings" >"$aside" && sync "$aside"
 move "$aside" .queuedriver/settings.json || rm "$aside"

@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests.waiting import until
 
 # Far more than any of these takes on a busy machine.
 PATIENCE = 60.0
@@ -107,21 +107,13 @@ def stuck_driver(queue: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]
     """A driver with the document `slow` at hand, and half of its output written."""
     submit(queue, "slow")
     with driver(queue, output) as process:
-        wait_for(lambda: any(name.startswith("slow.h-7-") for name in listed(output)))
+        until(lambda: any(name.startswith("slow.h-7-") for name in listed(output)))
         yield process
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
-
-
-def wait_for(fact: Callable[[], object]) -> None:
-    """Until something is so."""
-    until = time.monotonic() + PATIENCE
-    while not fact():
-        assert time.monotonic() < until, "it never came to be"
-        time.sleep(0.01)
 
 
 def listed(directory: Path) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import command, ended, start, unprivileged
-from tests.cli.queues import call, listed, submit, wait_for
+from tests.cli.queues import call, listed, submit
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -121,9 +122,9 @@ def test_following_it_collects_until_the_queue_is_closed(tmp_path: Path) -> None
     queue, dest = tmp_path / "out", tmp_path / "dest"
     submit(queue, "a")
     process = start("get", queue, dest, "--follow")
-    wait_for(lambda: "a" in items(dest))
+    until(lambda: "a" in items(dest))
     submit(queue, "b")
-    wait_for(lambda: "b" in items(dest))
+    until(lambda: "b" in items(dest))
     assert process.poll() is None
     (queue / "done").touch()
     called = ended(process)
@@ -135,7 +136,7 @@ def test_following_it_leaves_when_asked_to(tmp_path: Path) -> None:
     queue, dest = tmp_path / "out", tmp_path / "dest"
     submit(queue, "a")
     process = start("get", queue, dest, "--follow")
-    wait_for(lambda: "a" in items(dest))
+    until(lambda: "a" in items(dest))
     process.send_signal(signal.SIGTERM)
     called = ended(process)
     assert called.code == 0
@@ -153,7 +154,7 @@ def test_killed_amid_its_work_and_run_again_it_collects_each_exactly_once(
         before = len(items(dest))
         process = start("get", queue, dest, how)
         # Not all at once: some are copied, some are claimed, some wait.
-        wait_for(lambda before=before: len(items(dest)) > before + 20)  # type: ignore[misc]
+        until(lambda before=before: len(items(dest)) > before + 20)  # type: ignore[misc]
         process.kill()
         ended(process)
     assert command("get", queue, dest, how).code == 0
@@ -181,7 +182,7 @@ def test_a_queue_that_is_driven_elsewhere_is_not_emptied_behind_its_drivers(
     queue = tmp_path / "in"
     submit(queue)
     process = start("run", queue, "--to", tmp_path / "out", "--command", "cat", "--id", "x")
-    wait_for(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
+    until(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
     called = command("get", queue, tmp_path / "dest")
     process.terminate()
     ended(process)

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver import __version__, errors
-from queuedriver.cli import COMMANDS
+from queuedriver.cli import COMMANDS, PROGRAM
 from tests.cli.processes import ENVIRON, QUEUEDRIVER, command, ended, start
-from tests.cli.queues import PATIENCE, call, listed, wait_for
+from tests.cli.queues import PATIENCE, call, listed
+from tests.waiting import until
+from watchdogd.cli import PROGRAM as WATCHDOGD
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -75,6 +77,16 @@ def test_unknown_command_is_told_what_it_may_have_meant(capsys: Capsys) -> None:
     )
 
 
+def test_a_command_of_the_other_program_is_told_where_it_is(capsys: Capsys) -> None:
+    called = call(capsys, "trace", "letter")
+    assert (called.code, called.err) == (
+        2,
+        "queuedriver: trace is a command of watchdogd; see watchdogd trace --help\n",
+    )
+    assert PROGRAM.elsewhere <= WATCHDOGD.commands.keys()
+    assert WATCHDOGD.elsewhere <= COMMANDS.keys()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -111,7 +123,15 @@ def test_put_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     )
     code, *modules = ran.stdout.split()
     assert code == "0"
-    costly = {"filelock", "psutil", "pydantic", "rich", "watchdog", "queuedriver.driving.driver"}
+    costly = {
+        "filelock",
+        "psutil",
+        "typer",
+        "pydantic",
+        "rich",
+        "watchdog",
+        "queuedriver.driving.driver",
+    }
     assert costly.isdisjoint(modules)
 
 
@@ -234,7 +254,7 @@ def test_ctrl_c_has_code_130_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(b"half")
     process.stdin.flush()
-    wait_for(lambda: listed(tmp_path / ".queuedriver/incoming"))
+    until(lambda: listed(tmp_path / ".queuedriver/incoming"))
     process.send_signal(signal.SIGINT)
     assert ended(process) == (130, "", "")
     assert listed(tmp_path / ".queuedriver/incoming") == []
@@ -274,7 +294,7 @@ def test_completion_is_installed_where_the_shell_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("queuedriver re", ["recover", "resume", "retry"]),
+        ("queuedriver re", ["recover", "reopen", "resume", "retry"]),
         ("queuedriver run", ["run"]),
         ("queuedriver run in --max-o", ["--max-output-bytes", "--max-output-items"]),
         ("queuedriver run in --order ", ["age", "fair", "name"]),

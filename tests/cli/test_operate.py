@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,8 +30,8 @@ from tests.cli.queues import (
     listed,
     stuck_driver,
     submit,
-    wait_for,
 )
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 Cli = Callable[..., Called]
@@ -74,6 +73,29 @@ def discarded(queue: Path, *docids: str) -> None:
 # Retry
 
 
+def test_of_two_discarded_documents_of_one_docid_the_newer_is_retried_and_both_are_told(
+    queue: Path, cli: Cli
+) -> None:
+    discarded(queue, "bad")
+    (queue / "discarded/bad").write_bytes(b"older")
+    discarded(queue, "bad")
+    (second,) = [
+        name for name in os.listdir(queue / "discarded") if "~" in name and name[-1] != "n"
+    ]
+    assert "; 1 older document of this docid too: 'discarded/bad'" in cli("why", queue, "bad").out
+    assert len(cli("show", queue, "bad", "--json").json["report"]["attempts"]) == 2
+    told = cli("retry", queue, "bad")
+    assert told.code == 0
+    assert told.err.strip().endswith(
+        f"retried '{second}', the newest of its docid; still discarded: 'bad'"
+    )
+    assert (queue / "bad.ready").read_bytes() != b"older"
+    assert cli("retry", queue, "bad").code == 1
+    (queue / "bad.ready").unlink()
+    assert cli("retry", queue, "bad") == (0, "", "")
+    assert (queue / "bad.ready").read_bytes() == b"older"
+
+
 def test_a_discarded_document_waits_again_as_never_tried(queue: Path, cli: Cli) -> None:
     discarded(queue, "bad", "bad.2")
     assert cli("retry", queue, "bad") == (0, "", "")
@@ -92,11 +114,12 @@ def test_failed_and_undue_documents_wait_as_if_they_were_new(queue: Path, cli: C
         (queue / name).touch()
     attempts = queue / ".queuedriver/attempts"
     attempts.mkdir(parents=True)
-    for name in (f"a.{TOKEN}.json", f"a.txt.{TOKEN}.json"):
+    inode = (queue / "a.failed").stat().st_ino
+    for name in (f"a.{inode}.1.json", f"a.{inode}.2.json", f"a.txt.{inode}.1.json"):
         (attempts / name).touch()
     assert cli("retry", queue, "a", "b", "c", "d") == (0, "", "")
     assert items(queue) == ["a.ready", "b.ready", "c.ready", "d.ready"]
-    assert listed(attempts) == [f"a.txt.{TOKEN}.json"]
+    assert listed(attempts) == [f"a.txt.{inode}.1.json"]
 
 
 def test_what_is_not_there_is_named_and_the_rest_is_retried(queue: Path, cli: Cli) -> None:
@@ -116,6 +139,41 @@ def test_the_names_of_files_will_do_for_docids(queue: Path, cli: Cli) -> None:
     assert items(queue) == ["a.ready", "bad.2.ready", "bad.ready"]
     assert cli("discard", queue, "bad.ready").code == 0
     assert items(queue) == ["a.ready", "bad.2.ready"]
+
+
+def test_documents_are_named_by_a_glob_when_somebody_means_it(queue: Path, cli: Cli) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf", "bad3.txt")
+    assert cli("retry", queue, "*.pdf").code == 2
+    assert items(queue) == []
+    assert cli("retry", queue, "*.pdf", "--yes").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready"]
+    assert cli("retry", queue, "*.gif", "--yes").code == 66
+    submit(queue, "keep", "bad*")
+    # Somebody may have called a document so.
+    assert cli("discard", queue, "bad*", "--reason", "wrong").code == 0
+    assert items(queue) == ["bad1.pdf.ready", "bad2.pdf.ready", "keep.ready"]
+    assert cli("discard", queue, "bad[12]*", "--reason", "wrong", "--yes").code == 0
+    assert items(queue) == ["keep.ready"]
+
+
+def test_a_docid_is_found_without_its_extension_when_only_one_can_be_meant(
+    queue: Path, cli: Cli
+) -> None:
+    discarded(queue, "bad1.pdf", "bad2.pdf")
+    submit(queue, "bad2.txt")
+    assert cli("retry", queue, "bad1").code == 0
+    assert "bad1.pdf.ready" in items(queue)
+    called = cli("retry", queue, "bad2")
+    assert called.code == 66
+    assert "which of 2 is meant: 'bad2.pdf', 'bad2.txt'?" in called.err
+    assert cli("why", queue, "bad1").out.startswith("bad1.pdf: ")
+    assert cli("why", queue, "bad2").code == 66
+    drive(queue, retries=0)
+    assert cli("history", queue, "bad1").code == 0
+    # Also one of which only the journal tells.
+    submit(queue, "gone.tar.gz")
+    drive(queue)
+    assert cli("why", queue, "gone").out.startswith("gone.tar.gz: ")
 
 
 def test_what_cannot_be_retried_says_why(queue: Path, cli: Cli) -> None:
@@ -324,10 +382,10 @@ def test_a_driver_pauses_resumes_and_leaves_as_it_is_told(
     submit(queue, "a")
     process = start("run", queue, "--to", tmp_path / "out", "--command", "cat", "--id", "x")
     try:
-        wait_for(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
+        until(lambda: "x.json" in listed(queue / ".queuedriver/drivers"))
         assert items(queue) == ["PAUSE", "a.ready"]
         assert cli("resume", queue).code == 0
-        wait_for(lambda: "a.ready" in listed(tmp_path / "out"))
+        until(lambda: "a.ready" in listed(tmp_path / "out"))
         assert cli("quit", queue).code == 0
         called = ended(process)
     finally:
@@ -378,8 +436,8 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     assert called.err.splitlines() == [
         "queuedriver: 1 claim of driver 7 which never registered",
         "queuedriver: 1 claim of driver h-9 on far, which cannot be seen from here",
-        "queuedriver: to see whether they live, take 3 min and use --watch; if they are gone for "
-        "certain, use --lease 0",
+        "queuedriver: start a driver, which sees whether they live; if they are gone, use "
+        "--lease 0",
     ]
     assert len(items(queue)) == 2
     unjudged = cli("recover", queue, "--json").json["unjudged"]
@@ -389,36 +447,14 @@ def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path
     ]
 
 
-@pytest.mark.parametrize("how", [["--lease", "0"], ["--lease", "1s", "--watch"]])
-def test_silence_for_the_lease_is_death(how: list[str], queue: Path, cli: Cli) -> None:
+def test_who_is_gone_for_certain_need_not_be_waited_for(queue: Path, cli: Cli) -> None:
     left(queue, "working")
     (queue / "b.7.working").touch()
     registered(queue, "h-9", identity=elsewhere())
-    called = cli("recover", queue, *how)
+    called = cli("recover", queue, "--lease", "0")
     assert called.code == 0
     assert "a: released, the driver showed no life for its lease" in called.out
     assert items(queue) == ["a.ready", "b.ready"]
-
-
-def test_a_driver_elsewhere_that_stirs_is_left_alone(queue: Path) -> None:
-    left(queue, "working")
-    registered(queue, "h-9", identity=elsewhere())
-    process = start("recover", queue, "--lease", "10 min", "--watch")
-    assert process.stderr is not None
-    assert b"watching 1 claim of 1 driver for up to 10 min" in process.stderr.readline()
-    registered(queue, "h-9", identity=elsewhere(), beat=2)
-    assert ended(process) == (0, "", "")
-    assert items(queue) == [f"a.{TOKEN}.working"]
-
-
-def test_watching_can_be_given_up(queue: Path) -> None:
-    left(queue, "working")
-    process = start("recover", queue, "--watch")
-    assert process.stderr is not None
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    assert ended(process).code == 130
-    assert items(queue) == [f"a.{TOKEN}.working"]
 
 
 def left(queue: Path, state: str) -> None:

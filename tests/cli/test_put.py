@@ -20,7 +20,8 @@ from tests.cli.processes import (
     submitted,
     unprivileged,
 )
-from tests.cli.queues import PATIENCE, call, listed, submit, tree, wait_for
+from tests.cli.queues import PATIENCE, call, listed, submit, tree
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -240,6 +241,78 @@ def test_a_closed_queue_takes_nothing_until_it_is_reopened(
     assert items(queue) == ["letter.txt.ready"]
 
 
+def test_a_closed_queue_is_reopened_and_a_paused_one_named(
+    queue: Path, file: Path, capsys: Capsys
+) -> None:
+    assert call(capsys, "close", queue).code == 0
+    assert f"queuedriver reopen {queue}" in call(capsys, "put", queue, file).err
+    assert call(capsys, "reopen", queue).code == 0
+    assert call(capsys, "put", queue, file) == (0, "", "")
+    assert call(capsys, "pause", queue).code == 0
+    called = call(capsys, "put", queue, file, "--docid", "b")
+    assert (called.code, called.err) == (
+        0,
+        f"queuedriver: {queue} is PAUSED: nothing is claimed before queuedriver resume {queue}\n",
+    )
+
+
+# Many files
+
+
+def test_what_is_bad_can_be_skipped_and_the_rest_enters(
+    queue: Path, file: Path, capsys: Capsys
+) -> None:
+    (queue.parent / "x.ready").touch()
+    paths = [queue.parent / "none", file, queue.parent / "x.ready", file]
+    called = call(capsys, "put", queue, *paths, "--skip-bad")
+    assert called.code == 1
+    assert items(queue) == ["letter.txt.ready"]
+    said = called.err.splitlines()
+    assert [words.partition(" cannot")[0][:30] for words in said[1:2]] == ["queuedriver: 'x.ready'"]
+    assert len(said) == 4
+    assert said[-1] == "queuedriver: 1 of 4 documents were submitted"
+
+
+def test_of_many_bad_names_the_first_are_said_and_how_many_more(
+    queue: Path, capsys: Capsys
+) -> None:
+    called = call(capsys, "put", queue, *(queue.parent / f"none{n}" for n in range(50)))
+    assert called.code == 66
+    assert len(called.err.splitlines()) == 21
+    assert called.err.endswith("queuedriver: and 30 more files likewise\n")
+
+
+@pytest.mark.parametrize("by", ["\n", "\0"])
+def test_names_are_read_from_a_list_or_from_stdin(queue: Path, by: str) -> None:
+    names_ = ["a", "b c", "é"] + (["d\ne"] if by == "\0" else [])
+    for name in names_:
+        (queue.parent / name).write_text(name)
+    listed_ = by.join(str(queue.parent / name) for name in names_) + by
+    how = ["-0"] if by == "\0" else []
+    called = command("put", queue, "--files-from", "-", *how, stdin=listed_.encode())
+    assert called == (0, "", "")
+    assert sorted(items(queue)) == sorted(f"{name}.ready" for name in names_)
+    (queue.parent / "list").write_text(listed_)
+    assert command("put", queue, "--files-from", queue.parent / "list", *how, "--replace").code == 0
+
+
+def test_a_dash_is_stdin_and_says_that_it_needs_a_docid(queue: Path) -> None:
+    called = command("put", queue, "-", stdin=b"x")
+    assert called.code == 2
+    assert "stdin is one document: it needs --docid" in called.err
+    assert command("put", queue, "-", "--docid", "a", stdin=b"x") == (0, "", "")
+    assert (queue / "a.ready").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("move", [[], ["--move"]])
+def test_nothing_is_due_before_it_was_to_be(
+    queue: Path, file: Path, move: list[str], capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuedriver.cli.put.time.time", lambda: 1000.25)
+    assert call(capsys, "put", queue, file, "--after", "10 min", *move).code == 0
+    assert items(queue) == [f"letter.txt.{1601:x}.later"]
+
+
 # What cannot enter
 
 
@@ -324,6 +397,9 @@ def test_a_pipe_is_refused_rather_than_waited_for(queue: Path) -> None:
         ["--stdin", "--docid", "x", "--move"],
         ["f", "--after", "soon"],
         ["f", "--after", "-3"],
+        ["f", "-0"],
+        ["f", "-"],
+        ["-", "--docid", "x", "--move"],
     ],
 )
 def test_arguments_that_contradict_each_other_have_code_2(
@@ -400,7 +476,7 @@ def test_a_submitter_that_is_killed_leaves_nothing_that_a_driver_would_see(queue
     assert process.stdin is not None
     process.stdin.write(b"x" * 100_000)
     process.stdin.flush()
-    wait_for(lambda: listed(queue / ".queuedriver/incoming"))
+    until(lambda: listed(queue / ".queuedriver/incoming"))
     process.send_signal(signal.SIGKILL)
     assert ended(process).code == -signal.SIGKILL
     assert items(queue) == []

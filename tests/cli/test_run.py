@@ -24,7 +24,8 @@ from tests.cli.processes import (
     start,
     unprivileged,
 )
-from tests.cli.queues import PATIENCE, call, drive, listed, submit, wait_for
+from tests.cli.queues import PATIENCE, call, drive, listed, submit
+from tests.waiting import until
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -83,6 +84,7 @@ def items(queue: Path) -> list[str]:
 # What it does
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "how",
     [
@@ -195,6 +197,28 @@ def test_documents_that_are_not_due_make_it_end_with_75(place: Path) -> None:
     assert "not due yet" in called.err
 
 
+@pytest.mark.parametrize(
+    ("control", "words"),
+    [
+        ("QUIT", "in is QUIT: no driver stays before queuedriver resume"),
+        ("done", "in is closed: drivers leave when it is empty; queuedriver reopen"),
+    ],
+)
+def test_a_driver_says_what_keeps_it_from_staying(place: Path, control: str, words: str) -> None:
+    (place / "in" / control).touch()
+    called = command("run", "in", "--to", "out", "--call", "loud:shout", cwd=place)
+    assert called.code == 0
+    assert words in called.err
+
+
+def test_a_driver_that_does_not_mind_is_as_durable_as_those_that_run(place: Path) -> None:
+    with driving(place, "loud:shout", "--durable"):
+        called = command("run", "in", "--to", "out", "--call", "loud:shout", "--drain", cwd=place)
+    assert called.code == 0
+    agreed = json.loads((place / "in/.queuedriver/settings.json").read_text())
+    assert agreed["durable"] is True
+
+
 def test_an_id_that_is_held_makes_it_end_with_69(place: Path) -> None:
     with driving(place, "loud:shout", "--id", "x") as holder:
         called = command("run", "in", "--to", "out", "--call", "loud:shout", "--id", "x", cwd=place)
@@ -280,7 +304,7 @@ def driving(
     args = ["run", "in", "--to", "out", how, what, "--json", *more]
     process = start(*args, cwd=place)
     try:
-        wait_for(lambda: registered(place) or process.poll() is not None)
+        until(lambda: registered(place) or process.poll() is not None)
         yield process
     finally:
         if process.poll() is None:
@@ -310,7 +334,7 @@ def registered(place: Path) -> bool:
 def test_asked_to_leave_it_finishes_the_document_at_hand(place: Path) -> None:
     submit(place / "in", "a", "b")
     with driving(place, "loud:wait") as process:
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(signal.SIGTERM)
         (place / "go").touch()
         called = ended(process)
@@ -326,7 +350,7 @@ def test_asked_twice_it_gives_the_document_back_uncounted(
 ) -> None:
     submit(place / "in", "a")
     with driving(place, "loud:wait") as process:
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(number)
         insist(process, number)
         called = ended(process)
@@ -338,7 +362,7 @@ def test_asked_twice_it_gives_the_document_back_uncounted(
 def test_grace_ends_and_the_document_is_given_back(place: Path) -> None:
     submit(place / "in", "a")
     with driving(place, "loud:wait", "--grace", "0.2s") as process:
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(signal.SIGTERM)
         called = ended(process)
     assert called.code == 0
@@ -357,7 +381,7 @@ def test_a_quit_file_gives_a_document_back_that_takes_longer_than_the_grace(plac
             shutil.copy(place / "loud.py", place / kind)
             driver = driving(place / kind, what, "--grace", "0.2s", how=f"--{kind}")
             drivers.append(at_end.enter_context(driver))
-        wait_for(lambda: all((place / kind / "began").exists() for kind in kinds))
+        until(lambda: all((place / kind / "began").exists() for kind in kinds))
         command("quit", *(place / kind / "in" for kind in kinds))
         for process in drivers:
             called = ended(process)
@@ -370,7 +394,7 @@ def test_a_quit_file_gives_a_document_back_that_takes_longer_than_the_grace(plac
 def test_a_hang_up_asks_it_to_leave_for_a_new_start(place: Path) -> None:
     submit(place / "in", "a")
     with driving(place, "loud:wait") as process:
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(signal.SIGHUP)
         (place / "go").touch()
         called = ended(process)
@@ -388,7 +412,7 @@ def test_under_nohup_a_hang_up_is_not_for_it(place: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    wait_for((place / "began").exists)
+    until((place / "began").exists)
     process.send_signal(signal.SIGHUP)
     (place / "go").touch()
     called = ended(process)
@@ -399,7 +423,7 @@ def test_under_nohup_a_hang_up_is_not_for_it(place: Path) -> None:
 def test_asked_for_its_stacks_it_shows_them_and_goes_on(place: Path) -> None:
     submit(place / "in", "a")
     with driving(place, "loud:wait", "--drain") as process:
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(signal.SIGUSR2)
         (place / "go").touch()
         called = ended(process)
@@ -415,7 +439,7 @@ def test_the_first_ctrl_c_is_answered(place: Path) -> None:
     submit(place / "in", "a")
     with on_terminal("run", "in", "--call", "loud:wait", cwd=place) as (process, terminal):
         read_until(terminal, r"queuedriver: loud:wait over in; Ctrl-C to finish")
-        wait_for((place / "began").exists)
+        until((place / "began").exists)
         process.send_signal(signal.SIGINT)
         read_until(terminal, r"finishing 1 document; Ctrl-C again to release it now")
         insist(process, signal.SIGINT)

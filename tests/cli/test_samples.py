@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -16,6 +17,7 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.cli import COMMANDS, run
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import PATIENCE, listed
+from watchdogd.events import Kind
 
 ROOT = Path(__file__).parents[2]
 # Text of a page that is shown as it is.
@@ -93,9 +95,12 @@ def test_the_tour_of_the_readme_prints_what_it_shows(
 def test_all_commands_of_the_tutorial_do_what_they_should(
     newsroom: Path, environ: dict[str, str]
 ) -> None:
+    # Whoever reads the tutorial has read the README, and typed its tour in the same place.
+    (tour,) = (block for block in blocks("README.rst") if block.startswith("$ "))
+    lines = [line[2:] for line in tour.splitlines() if line.startswith("$ ")]
     _, *steps = blocks("docs/tutorial.rst")
-    ran = shell("\n".join(checked(line) for step in steps for line in step.splitlines()),
-                newsroom, environ)  # fmt: skip
+    lines += [line for step in steps for line in step.splitlines()]
+    ran = shell("\n".join(map(checked, lines)), newsroom, environ)
     assert "FAILED:" not in ran.stdout, ran.stdout
     stories = set(listed(ROOT / "sample_queues/newsroom/stories"))
     results = newsroom.parent / "tour/results"
@@ -140,6 +145,12 @@ def test_the_sample_runs_from_end_to_end(tmp_path: Path) -> None:
     assert f"1 document discarded, with the reason: {place}/queues/input/discarded" in ran.stderr
     assert f"{place}/queues/output," in ran.stdout.splitlines()[0]
     assert len(list(place.glob("queues/output/*.xml"))) == 11
+
+
+def test_every_event_has_its_row_in_the_page() -> None:
+    page = (ROOT / "docs/pipeline-file.rst").read_text()
+    _, _, events = page.partition("\nEvents\n------\n")
+    assert re.findall(r"^``([a-z-]+)``", events, re.M) == list(get_args(Kind))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

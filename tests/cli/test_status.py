@@ -63,7 +63,7 @@ def test_each_state_is_counted(tmp_path: Path, capsys: Capsys) -> None:
     }
     shown = call(capsys, "status", queue).out
     assert "ready 1   failed 2   working 1   discarded 2   later 2 (1 due, next at " in shown
-    assert "given up by the original program 1" in shown
+    assert "discarded by the original program 1" in shown
 
 
 def test_looking_creates_nothing(tmp_path: Path, capsys: Capsys) -> None:
@@ -118,11 +118,13 @@ def test_paused_leaving_and_done_are_shouted(tmp_path: Path, capsys: Capsys) -> 
     first = call(capsys, "status", queue).out.splitlines()[0]
     assert first == (
         f"{queue}  PAUSED: nothing is claimed before queuedriver resume {queue}  "
-        f"QUIT: drivers leave, and none stays before queuedriver resume {queue}  "
-        "done: nothing more comes"
+        f"QUIT: no driver stays before queuedriver resume {queue}  "
+        f"closed: drivers leave when it is empty; queuedriver reopen {queue}  "
+        "documents wait in a closed queue, and no driver is alive"
     )
     (queue / "a.ready").unlink()
-    assert call(capsys, "status", queue).out.splitlines()[0].endswith("more comes, and drained")
+    first = call(capsys, "status", queue).out.splitlines()[0]
+    assert first.endswith("closed, and drained: nothing more comes")
 
 
 def test_file_that_is_no_item_is_named_with_what_mends_it(tmp_path: Path, capsys: Capsys) -> None:

@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.pipelines import FAR, make, publish, report
+from tests.cli.pipelines import FAR, publish, report
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called
 from watchdogd import places
 from watchdogd.cli.tail import Tail
 from watchdogd.logs import rotate
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 @pytest.fixture

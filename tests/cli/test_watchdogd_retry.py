@@ -1,5 +1,6 @@
 """`watchdogd retry`: what was discarded is tried again, wherever in the pipeline that was."""
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -28,11 +29,6 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def waiting(file: Path, queue: str) -> list[str]:
     return [name for name in listed(file.parent / "queues" / queue) if name.endswith(".ready")]
 
@@ -48,6 +44,33 @@ def test_a_stage_may_be_named_before_the_documents(file: Path, watch: Watch) -> 
     assert waiting(file, "input") == ["bad2.ready"]
     called = watch("retry", "values", "bad.xml")
     assert (called.code, called.err) == (66, "watchdogd: no 'bad.xml' in stage values\n")
+
+
+def test_documents_are_found_by_a_glob_and_without_their_extension(
+    file: Path, watch: Watch
+) -> None:
+    assert watch("retry", "bad") == (0, "", "")
+    assert waiting(file, "values") == ["bad.xml.ready"]
+    assert watch("retry", "bad?").code == 2
+    assert waiting(file, "input") == []
+    assert watch("retry", "bad?", "--yes") == (0, "", "")
+    assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]
+    assert watch("retry", "ba*.pdf").code == 66
+
+
+def test_all_that_was_discarded_is_listed_with_the_reasons(file: Path, watch: Watch) -> None:
+    first, *rest = watch("discarded").out.splitlines()
+    assert first.split() == ["STAGE", "STATE", "TRY", "AGE", "DRIVER", "DOCUMENT"]
+    told = [(one.split()[0], one.split("  ")[-2].strip(), one.split("  ")[-1]) for one in rest]
+    why = "exception: ValueError: no good"
+    assert sorted(told) == [
+        ("parse", "bad.xml", why),
+        ("values", "bad2", why),
+        ("values", "bad3", why),
+    ]
+    (line,) = watch("discarded", "parse", "--json").out.splitlines()
+    assert json.loads(line)["docid"] == "bad.xml"
+    assert watch("discarded", "prase").code == 66
 
 
 def test_what_is_neither_a_stage_nor_a_document_is_told_the_stages(

@@ -14,10 +14,11 @@ import pytest
 
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
-from tests.cli.pipelines import FAR, GONE, driver, make, publish, report, sleeper
+from tests.cli.pipelines import FAR, GONE, driver, publish, report, sleeper
 from tests.cli.processes import ENVIRON, on_terminal, read_until
-from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit, wait_for
+from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit
 from tests.cli.queues import driver as running
+from tests.waiting import until
 from watchdogd.report import SILENT_AFTER, StageReport
 
 Capsys = pytest.CaptureFixture[str]
@@ -28,11 +29,6 @@ WATCHDOGD = (sys.executable, "-m", "watchdogd")
 @pytest.fixture
 def watch(capsys: Capsys) -> Watch:
     return lambda *args: pipelines.call(capsys, *args)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
 
 
 def rows(called: Called) -> dict[str, list[str]]:
@@ -188,7 +184,7 @@ def test_a_driver_started_since_its_watchdog_last_spoke_is_known_by_its_id(
     publish(file, report())
     for name, kept in (("rose-values-2", True), ("rose-parse-2", False), ("rose-values", False)):
         with running(queues / "input", queues / "values", name):
-            wait_for(lambda: watch("status", file, "--json").json["drivers"])
+            until(lambda: watch("status", file, "--json").json["drivers"])
             (seen,) = watch("status", file, "--json").json["drivers"]
             assert seen["kept"] is kept
             assert seen["name"] == ("values-2" if kept else name)

@@ -11,21 +11,12 @@ import pytest
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
-from tests.cli.queues import Called, listed, wait_for
+from tests.cli.queues import Called, listed
+from tests.waiting import until
 from watchdogd.control import parse_request
 
 Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
-
-
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
 
 
 def control(file: Path) -> Path:
@@ -258,7 +249,7 @@ def test_reload_can_wait_until_it_was_served_and_tells_who_refused(
     said = publish(file, report())
 
     def serve() -> None:
-        wait_for(lambda: requests(file))
+        until(lambda: requests(file))
         (request,) = [one for one in map(parse_request, listed(control(file))) if one]
         answered = {"served": (request[0].serial,), "reload_error": error}
         publish(file, msgspec.structs.replace(said, **answered))
@@ -278,7 +269,7 @@ def test_stop_can_wait_until_all_have_left(file: Path, watch: Watch) -> None:
         publish(file, report("fern", identity=FAR, at=0.0))
 
         def leave() -> None:
-            wait_for(lambda: "QUIT" in listed(control(file)))
+            until(lambda: "QUIT" in listed(control(file)))
             publish(file, msgspec.structs.replace(said, state="stopped"))
 
         server = threading.Thread(target=leave)

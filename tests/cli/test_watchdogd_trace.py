@@ -16,16 +16,6 @@ TO_XML = "{docid}.xml.ready"
 TO_HTML = "{stem}.html"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return make(tmp_path)
-
-
-@pytest.fixture
-def watch(capsys: Capsys, file: Path) -> Watch:
-    return lambda *args: pipelines.call(capsys, *args, "-p", file)
-
-
 def queue(file: Path, name: str) -> Path:
     return file.parent / "queues" / name
 
@@ -44,6 +34,13 @@ def last(called: Called) -> str:
 
 def visited(called: Called) -> list[tuple[str, str]]:
     return [(stop["stage"], stop["docid"]) for stop in called.json["stops"]]
+
+
+def test_a_document_is_found_without_its_extension(file: Path, watch: Watch) -> None:
+    submit(queue(file, "input"), "scan.pdf")
+    through(file, "values", "parse", "out")
+    assert watch("trace", "scan").out == watch("trace", "scan.pdf").out
+    assert watch("trace", "sca").code == 66
 
 
 def test_a_document_is_followed_through_its_names_to_its_end(file: Path, watch: Watch) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from queuedriver.format.names import PRIVATE
 from tests.contract.kinds import DIFFERENT, KINDS, Kind
 from tests.contract.work import LARGE
 from tests.disks import Disk
-from tests.drivers import Ended, Running, Site, until
+from tests.drivers import Ended, Running, Site
+from tests.waiting import until
 
 # In the order in which they are listed, so that a batch has them all.
 DOCUMENTS = 5
@@ -52,12 +53,6 @@ CASES = [
 PLAIN = [Case(kind, batch) for kind in KINDS for batch in (1, BATCH)]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 plain_case = pytest.mark.parametrize("case", PLAIN, ids=str)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def submit(site: Site, *first: str, copies: int = DOCUMENTS) -> list[str]:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queuedriver.check.check import check
-from queuedriver.claims.handoff import ATTEMPTS, CLAIMS, ORPHANS
-from queuedriver.claims.sweeping import SCRAPS
+from queuedriver.claims.attempts import ATTEMPTS
+from queuedriver.claims.handoff import CLAIMS, ORPHANS
+from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.format import names
 from queuedriver.format.event import describe
 from queuedriver.format.records import Report
-from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 
@@ -80,7 +81,7 @@ def look(root: Path, records: Path) -> Found:
         events.update(event.event for event in found.events)
         with Queue.open(root / queue) as opened:
             broken += [f"{queue}: {one.rule}: {one.subject}: {one.message}"
-                       for one in check(opened) if one.broken]  # fmt: skip
+                       for one in check(opened)]  # fmt: skip
     results = {
         one.name: one.read_bytes()
         for one in (root / RESULTS).iterdir()

@@ -19,8 +19,6 @@ from tests.crash.chaos_layout import Orders, lay_out
 from tests.crash.chaos_stages import RECORDS
 
 MARK = "CHAOS_PLACE"
-# What an operator takes for death who is impatient: seconds, less than from one beat to the next.
-_LEASE = "3"
 # Of the documents, submitted before anything runs.
 _BULK = 0.3
 # When, as part of the time of faults, a host loses its power, and the other one stands still.
@@ -143,7 +141,7 @@ class Chaos:
         """Somebody on a third host, who sees nobody's processes, recovers all queues, always."""
         if any(one.poll() is None for one in self._operators):
             return
-        command = [sys.executable, "-m", "queuedriver", "recover", "--watch", "--lease", _LEASE]
+        command = [sys.executable, "-m", "queuedriver", "recover"]
         with open(self.place / "operator.log", "ab") as log:
             self._operators = [
                 subprocess.Popen(

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from queuedriver.operating.operations import Rescue, journal_of
+from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from tests.crash.mistaken import give_up
 from tests.crash.steps import Steps, install
@@ -69,8 +69,8 @@ def recover(scene: Scene, strict: bool = True) -> list[str]:
     """What `queuedriver recover` does."""
 
     def act() -> int:
-        with Queue.open(scene.input) as queue, journal_of(queue) as journal:
-            Rescue(queue, journal).recover()
+        with Queue.open(scene.input) as queue, operations.journal_of(queue) as journal:
+            operations.recover(queue, journal)
         return 0
 
     code = ended(forked(act))

@@ -11,7 +11,9 @@ from queuedriver.operating.queue import Queue
 class Mistaken(Observer):
     """Sees no life in anybody."""
 
-    def judge(self, registration: Registration) -> Verdict:
+    def judge(
+        self, registration: Registration, still_for: float = 0.0, shared: bool = True
+    ) -> Verdict:
         return "lost"
 
 

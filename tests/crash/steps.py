@@ -1,46 +1,25 @@
 """A driver that is killed, or stands still, at a chosen step.
 
-What a driver leaves to others is on disk, and everything it does there goes through `Directory`. So
-a step is a call of that port, and the middle of each write; between two steps nothing happens that
-another process could see.
+What a driver leaves to others is on disk. So a step is a system call by which a claim, an output or
+a record changes there, and the middle of each write; between two steps nothing happens that another
+process could see.
 """
 
-import functools
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from queuedriver.disk import filesystem
-from queuedriver.disk.filesystem import Directory
-from tests.faults import hand_over_by_steps
 
-CHANGES = (
-    "rename",
-    "rename_new",
-    "rename_over",
-    "unlink",
-    "remove",
-    "open_new",
-    "write_aside",
-    "write_first",
-    "sync",
-    "sync_file",
-    "sync_all",
-    "check_writable",
-)
-LOOKS = (
-    "open",
-    "reopen",
-    "subdirectory",
-    "names",
-    "present",
-    "status",
-    "open_read",
-    "read",
-    "read_regular",
-)
+# What changes something; what looks.
+CHANGES = frozenset({"rename", "unlink", "link", "mkdir", "rmdir", "fsync"})
+LIBC_CHANGES = frozenset({"renameat2", "syncfs", "sync_file_range"})
+LOOKS = frozenset({"stat", "fstat", "scandir", "read"})
+# Where these calls are made; the journal and what is told of a driver decide nothing.
+_MODULES = ("queuedriver.claims.", "queuedriver.disk.filesystem")
 
 Step = Callable[[], None]
 
@@ -71,35 +50,60 @@ class Steps:
 
 def install(step: Step, thorough: bool) -> None:
     """Count from here on, in this process. Thorough: looks too, and both sides of each call."""
-    write_all = filesystem.write_all
-    Directory.hand_over = hand_over_by_steps  # type: ignore[method-assign]
-    for name in (*CHANGES, *LOOKS) if thorough else CHANGES:
-        method = Directory.__dict__[name]
-        if isinstance(method, classmethod):
-            setattr(Directory, name, classmethod(_around(method.__func__, step, thorough)))
-        else:
-            setattr(Directory, name, _around(method, step, thorough))
+    system = System(step, thorough)
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(_MODULES) and vars(module).get("os") is os:
+            setattr(module, "os", system)  # noqa: B010 - a module has no such word
+    libc = Library(filesystem._libc(), step, thorough)
+    setattr(filesystem, "_libc", lambda: libc)  # noqa: B010 - nor has it this one
 
-    def write_in_halves(fd: int, data: bytes | memoryview) -> None:
+
+class System:
+    """What a module of the queue says `os` to."""
+
+    def __init__(self, step: Step, thorough: bool) -> None:
+        self._step = step
+        self._thorough = thorough
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        if name in CHANGES or (self._thorough and name in LOOKS):
+            found = _around(found, self._step, self._thorough)
+        # Once for all.
+        self.__dict__[name] = found
+        return found
+
+    def open(self, path: str, flags: int, *given: Any, **named: Any) -> int:
+        if flags & os.O_CREAT or self._thorough:
+            self._step()
+        return os.open(path, flags, *given, **named)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        """In two halves, with a step after each."""
         view = memoryview(data)
-        write_all(fd, view[: len(view) // 2])
-        step()
-        write_all(fd, view[len(view) // 2 :])
-        step()
+        written = os.write(fd, view[: len(view) // 2])
+        self._step()
+        written += os.write(fd, view[written:])
+        self._step()
+        return written
 
-    def write_new(self: Directory, name: str, data: bytes) -> None:
-        fd = self.open_new(name)
-        try:
-            write_in_halves(fd, data)
-        finally:
-            os.close(fd)
 
-    setattr(filesystem, "write_all", write_in_halves)  # noqa: B010 - a module has no such word
-    setattr(Directory, "write_new", write_new)  # noqa: B010 - nor has a class
+class Library:
+    """The C library, whose calls are steps, too."""
+
+    def __init__(self, library: Any, step: Step, thorough: bool) -> None:
+        self._library = library
+        self._step = step
+        self._thorough = thorough
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        if name not in LIBC_CHANGES:
+            return function
+        return _around(function, self._step, self._thorough)
 
 
 def _around(function: Callable[..., Any], step: Step, thorough: bool) -> Callable[..., Any]:
-    @functools.wraps(function)
     def stepped(*args: Any, **named: Any) -> Any:
         step()
         answer = function(*args, **named)

@@ -3,7 +3,6 @@
 The small edition of `python -m tests.crash.chaos`, and whether its account would see a violation.
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.crash.chaos_faults import Role, role_of
 from tests.crash.chaos_layout import Orders
 from tests.crash.chaos_run import Chaos
 
+CAMPAIGN = pytest.mark.campaign
 RETRIES = 1
 GOOD = Submission("good-any-1", b"text", {"good-any-1.xml": b"TEXT"})
 TWIN = Submission("twin-one-2", b"text", {"twin-one-2.xml": b"TEXT", "twin-one-2.b.xml": b"TXET"})
@@ -35,23 +35,26 @@ WRONG = Submission("wrong-one-4", b"text", {}, "input", b"text")
 POISON = Submission("poison-two-5", b"text", {}, "one", b"text one")
 ALL = (GOOD, TWIN, NONE, WRONG, POISON)
 
-# What else a run may be like: for whoever has changed the hand-off, or how drivers are kept.
-EVERYTHING = bool(os.environ.get("QUEUEDRIVER_TEST_ALL_CRASHES"))
 USUAL = Orders(documents=600, seconds=8.0, kills=40, every=0.1)
-RUNS = {
-    "usual": USUAL,
-    "together": USUAL._replace(documents=200, seconds=3.0, kills=12, together=True),
-}
+# What else a run may be like: for whoever has changed the hand-off, or how drivers are kept.
 MORE_RUNS = {
+    "together": USUAL._replace(documents=200, seconds=3.0, kills=12, together=True),
     "adopt": USUAL._replace(seed=8, adopt=True),
     "adopt-together": USUAL._replace(seed=9, adopt=True, together=True),
     "durable-batch": USUAL._replace(seed=10, durable=True, batch=4),
 }
 
 
-@pytest.mark.parametrize("name", [*RUNS, *MORE_RUNS] if EVERYTHING else [*RUNS])
-def test_nothing_is_lost_and_nothing_twice_whoever_is_killed(tmp_path: Path, name: str) -> None:
-    orders = {**RUNS, **MORE_RUNS}[name]
+@pytest.mark.parametrize(
+    "orders",
+    [
+        pytest.param(USUAL, id="usual"),
+        *(pytest.param(one, id=name, marks=CAMPAIGN) for name, one in MORE_RUNS.items()),
+    ],
+)
+def test_nothing_is_lost_and_nothing_twice_whoever_is_killed(
+    tmp_path: Path, orders: Orders
+) -> None:
     outcome = Chaos(orders, tmp_path / "chaos").run()
     print(*figures(outcome, tmp_path / "chaos"), sep="\n")
     assert not outcome.complaints, "\n".join(post_mortem(outcome, tmp_path / "chaos"))

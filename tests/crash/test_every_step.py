@@ -12,8 +12,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # More than processors, because a driver that drains a queue mostly waits to be sure.
 JOBS = 6
-# Every schedule of every variant, for whoever has changed the hand-off: some minutes.
-EVERYTHING = bool(os.environ.get("QUEUEDRIVER_TEST_ALL_CRASHES"))
+# One of each kind is played each time, every schedule of every variant in a campaign: some minutes,
+# for whoever has changed the hand-off.
+CAMPAIGN = pytest.mark.campaign
+HOWS = ("other", "restart", "recover")
+VARIANTS = (
+    "no-output",
+    "several-outputs",
+    "durable",
+    "batch",
+    "archive",
+    "failing",
+    "delayed",
+    "later",
+    "mixed",
+)
 # In memory, because a kill, unlike a power cut, takes nothing from the page cache.
 MEMORY = "/dev/shm"
 
@@ -47,32 +60,35 @@ def schedules(base: Path, variant: str, how: str, *given: str) -> int:
     return int(last.split()[0])
 
 
-@pytest.mark.parametrize("how", ["other", "restart", "recover"])
+@pytest.mark.parametrize("how", [pytest.param("any", marks=pytest.mark.quick)])
 def test_a_driver_killed_at_any_step_loses_and_doubles_nothing(base: Path, how: str) -> None:
+    assert schedules(base, "one-output", how) > 40
+
+
+@CAMPAIGN
+@pytest.mark.parametrize("how", HOWS)
+def test_so_it_is_on_both_sides_of_each_call_that_only_looks_too(base: Path, how: str) -> None:
     assert schedules(base, "one-output", how, "--thorough") > 200
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_so_it_is_whatever_the_driver_does(base: Path, variant: str) -> None:
+    assert schedules(base, variant, "any") > 40
+
+
+@CAMPAIGN
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_so_it_is_whoever_takes_over_from_it(base: Path, variant: str, how: str) -> None:
+    assert schedules(base, variant, how) > 40
 
 
 @pytest.mark.parametrize(
     "variant",
     [
-        "no-output",
-        "several-outputs",
-        "durable",
-        "batch",
-        "archive",
-        "failing",
-        "delayed",
-        "later",
         "mixed",
+        *(pytest.param(one, marks=CAMPAIGN) for one in ("one-output", "batch", "archive", "later")),
     ],
-)
-def test_so_it_is_whatever_the_driver_does(base: Path, variant: str) -> None:
-    for how in ("other", "restart", "recover") if EVERYTHING else ("any",):
-        assert schedules(base, variant, how) > 40
-
-
-@pytest.mark.parametrize(
-    "variant", ["one-output", "batch", "archive", "later", "mixed"] if EVERYTHING else ["mixed"]
 )
 def test_a_driver_given_up_by_mistake_at_any_step_does_no_harm_when_it_goes_on(
     base: Path, variant: str
@@ -81,14 +97,14 @@ def test_a_driver_given_up_by_mistake_at_any_step_does_no_harm_when_it_goes_on(
 
 
 @pytest.mark.parametrize("how", ["asked", "hurried"])
-@pytest.mark.parametrize("variant", ["batch", "mixed"])
+@pytest.mark.parametrize("variant", [pytest.param("batch", marks=CAMPAIGN), "mixed"])
 def test_a_driver_asked_to_leave_at_any_step_leaves_nothing_and_charges_nobody(
     base: Path, variant: str, how: str
 ) -> None:
     assert schedules(base, variant, how) > 40
 
 
-@pytest.mark.parametrize("how", ["twice", "restarts"])
+@pytest.mark.parametrize("how", ["twice", pytest.param("restarts", marks=CAMPAIGN)])
 @pytest.mark.parametrize("variant", ["one-many", "one-bad"])
 def test_who_recovers_may_be_killed_at_any_step_too(base: Path, variant: str, how: str) -> None:
     assert schedules(base, variant, how) > 100

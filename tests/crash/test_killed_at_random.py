@@ -5,27 +5,18 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from queuedriver.format import names
 from tests.crash.mistaken import give_up
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.processors import doze, gate
+from tests.waiting import until
 
 DOCUMENTS = 2000
 DRIVERS = 3
 # Seconds a driver lives after it has registered, so that some work gets done on any machine; one
 # in five dies so soon after its start that it may not get as far.
 LIFE = (0.02, 0.4)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 class Consumer:

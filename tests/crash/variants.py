@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Output
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import TryLater
 from queuedriver.format import names
-from queuedriver.format.records import Report
+from queuedriver.format.records import Record, Report
 from queuedriver.options import Options
 
 RETRIES = 1
@@ -141,7 +142,7 @@ class Scene:
     def is_unfinished(self, driver: str) -> bool:
         """Whether it left anything to recover."""
         tokens = [item.token for where in ("in", *OUTPUTS) for _, item in self.items(where)]
-        tokens += [name[1 : -len(".report")] for name in self._reports() if name.startswith(".")]
+        tokens += [report.attempts[-1].token for report in self._interrupted().values()]
         return any(names.parse_token(token).driver == driver for token in tokens)
 
     def starting(self) -> bool:
@@ -264,12 +265,20 @@ class Scene:
         return found
 
     def _reports(self) -> dict[str, Report]:
-        """By their names, hidden ones too."""
+        """By their names, those too that are not beside their documents yet."""
         found = _contents(self.input / names.DISCARDED).items()
-        return {
+        return self._interrupted() | {
             name: msgspec.json.decode(data, type=Report)
             for name, data in found
-            if name.endswith((names.REPORT, ".report"))
+            if name.endswith(names.REPORT)
+        }
+
+    def _interrupted(self) -> dict[str, Report]:
+        noted = _contents(self.input / names.PRIVATE / ATTEMPTS)
+        return {
+            name: msgspec.json.decode(data, type=Report)
+            for name, data in noted.items()
+            if msgspec.json.decode(data, type=Record).discarded_at
         }
 
     def remove(self) -> None:

@@ -23,8 +23,8 @@ from queuedriver.cli import run as queuedriver
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
-from queuedriver.format.records import encode_report
-from queuedriver.operating.chronicle import read_events, read_history
+from queuedriver.format.records import Record, encode_report
+from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown
@@ -108,13 +108,17 @@ def _look(queue: Path) -> None:
 
 def _forged(path: str, move: Callable[[Path], None] = lambda _: None) -> Callable[[bytes], None]:
     """Whoever reads a queue with these bytes in one of its files; `move` first brings the document
-    into the state in which that file counts."""
+    into the state in which that file counts. Its inode takes the place of INODE in the path."""
 
     def read(data: bytes) -> None:
         place = yard()
         place.fresh()
         move(place.queue)
-        place.put(path, data)
+        if "INODE" in path:
+            docs = (one for one in place.queue.rglob("doc*") if one.read_bytes() in _DOCS.values())
+            place.put(path.replace("INODE", str(next(docs).stat().st_ino)), data)
+        else:
+            place.put(path, data)
         _look(place.queue)
         called(queuedriver, "recover", "--lease", "0", place.queue)
         with Queue.open(place.queue) as queue:
@@ -227,12 +231,12 @@ FILES = {
     ),
     "registration": Target(_forged(f"{_PRIVATE}drivers/h-1.json", _claim), (_registration(),)),
     "report": Target(_forged("discarded/doc.report.json", _discard), (encode_report(a_report()),)),
-    "hidden-report": Target(
-        _forged(f"discarded/.{TOKEN}.report", _discard), (encode_report(a_report()),)
+    "interrupted-discard": Target(
+        _forged(f"{_PRIVATE}attempts/doc.INODE.1.json", _discard), (encode_report(a_report()),)
     ),
-    "attempt": Target(
-        _forged(f"{_PRIVATE}attempts/doc.{TOKEN}.json", _claim),
-        (msgspec.json.encode(an_attempt()),),
+    "attempts": Target(
+        _forged(f"{_PRIVATE}attempts/doc.INODE.1.json", _claim),
+        (encode_report(Record("doc", (an_attempt(),))), encode_report(a_report())),
     ),
     "plan": Target(_forged(f"{_PRIVATE}claims/{TOKEN}.json", _commit), (_PLAN,)),
     "feed": Target(_forged(f"{_PRIVATE}feeds/1.json"), (b'{"path":"../out"}',)),

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from queuedriver.format.event import Event, describe
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 from queuedriver.processors import answers
 from tests.cli.processes import command
 from tests.fuzz.files import FILES, clean_up, yard

@@ -1,23 +1,16 @@
 """Drivers that do not fill what nobody empties."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.drivers import Site, until
-from tests.processors import doze, shout, sort
+from tests.drivers import Site
+from tests.processors import doze, judge_all, shout, sort
+from tests.waiting import until
 
 LIMIT = 5
 DRIVERS = 3
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 @pytest.mark.parametrize(
@@ -36,6 +29,14 @@ def test_drivers_overshoot_by_one_less_than_they_are_and_give_up_if_nobody_comes
         assert ended.counters.block >= 4000
     assert LIMIT <= len(site.files()) <= LIMIT + DRIVERS - 1
     assert {item.state for item in site.items()} == {"ready"}
+
+
+@pytest.mark.parametrize("limit", [10, 100])
+def test_a_batch_claims_no_more_than_there_is_room_for(site: Site, limit: int) -> None:
+    site.submit(*(f"doc-{number}" for number in range(2 * limit)))
+    ended = site.drive(judge_all, batch=limit - 3, max_output_items=limit)
+    assert ended[:2] == (75, "blocked")
+    assert len(site.files()) == limit
 
 
 def test_drivers_go_on_when_somebody_makes_room(site: Site) -> None:

@@ -3,22 +3,18 @@
 import os
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from queuedriver.claims.liveness import Registration, identify
 from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 from tests.drivers import Does, Site
 from tests.processors import ignore, misbehave, peek, shout
 
 SECRET = b"not for everybody"
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 # No documents
@@ -235,3 +231,26 @@ def test_a_processor_may_answer_with_the_document_itself(site: Site) -> None:
     assert site.drive(misbehave, archive=str(site.root / "old")).exit_code == 0
     assert site.files() == {"itself.ready": b"some text"}
     assert site.files("old") == {"itself": b"some text"}
+
+
+def test_names_that_only_look_like_items_keep_no_driver_from_the_end_of_a_queue(
+    site: Site,
+) -> None:
+    site.submit("doc")
+    for number in range(12):
+        (site.queue() / f"{number}.ready.ready").touch()
+    # Somebody lives in whose share half of them are, and does nothing.
+    with Queue.open(site.queue()) as queue:
+        drivers = queue.private.subdirectory("drivers", create=True)
+        other = Registration(
+            id="other",
+            salt="5a17",
+            identity=identify(os.getpid()),
+            processor="",
+            inputs=(),
+            outputs=(),
+            started_at=0.0,
+        )
+        drivers.write_new("other.json", msgspec.json.encode(other))
+        drivers.close()
+    assert site.drive(shout).word == "drained"

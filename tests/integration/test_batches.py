@@ -1,8 +1,6 @@
 """Several documents in one call, each with its own fate."""
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +8,6 @@ from tests.drivers import Site
 from tests.processors import judge_all, judge_each
 
 GOOD = [f"good-{number}" for number in range(7)]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def calls(site: Site) -> list[list[str]]:
@@ -67,6 +59,7 @@ def test_a_batch_that_ends_its_driver_is_tried_again_one_by_one(site: Site) -> N
     assert site.discarded() == ["poison"]
 
 
+@pytest.mark.quick
 def test_a_durable_batch_is_handed_over_together(site: Site) -> None:
     site.submit("bad", *GOOD)
     assert site.drive(judge_each, batch=8, durable=True).exit_code == 1

@@ -16,7 +16,8 @@ import pytest
 from queuedriver.network.curve import Doorkeeper, load_keys, make_keys
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
-from tests.cli.queues import listed, submit, wait_for
+from tests.cli.queues import listed, submit
+from tests.waiting import until
 
 _MODULE = """
 import os
@@ -99,7 +100,7 @@ class Place:
                 process.communicate()
 
     def began(self) -> None:
-        wait_for((self.root / "began").exists)
+        until((self.root / "began").exists)
 
     def outputs(self) -> dict[str, bytes]:
         return {
@@ -137,6 +138,7 @@ def ask(process: Process, number: signal.Signals = signal.SIGTERM) -> int:
 # Leaving
 
 
+@pytest.mark.quick
 def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     submit(place.input, "a", "b", "c")
     broker = place.broker("--drain")
@@ -164,11 +166,11 @@ def test_workers_wait_for_a_broker_that_was_asked_to_leave_and_comes_back(place:
     broker = place.broker()
     worker = place.worker()
     submit(place.input, "first")
-    wait_for(place.outputs)
+    until(place.outputs)
     assert ask(broker) == 0
     broker = place.broker()
     submit(place.input, "second")
-    wait_for(lambda: len(place.outputs()) == 2)
+    until(lambda: len(place.outputs()) == 2)
     assert worker.poll() is None
     assert [ask(worker), ask(broker)] == [0, 0]
 
@@ -222,11 +224,11 @@ def test_paused_broker_deals_nothing_and_takes_in_what_was_dealt(place: Place) -
     (place.input / "PAUSE").touch()
     submit(place.input, "next")
     (place.root / "go").touch()
-    wait_for(place.outputs)
+    until(place.outputs)
     assert place.outputs() == {"doc.ready": b"CONTENT"}
     assert place.items() == ["PAUSE", "next.ready"]
     (place.input / "PAUSE").unlink()
-    wait_for(lambda: len(place.outputs()) == 2)
+    until(lambda: len(place.outputs()) == 2)
     assert ask(broker) == 0
 
 
@@ -247,7 +249,7 @@ def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Pla
     worker = place.worker("wait", "--grace", "50ms")
     place.began()
     assert ask(worker) == 0
-    wait_for(lambda: place.items() == ["doc.ready"])
+    until(lambda: place.items() == ["doc.ready"])
     assert ask(broker) == 0
 
 
@@ -315,7 +317,7 @@ def test_document_that_ends_its_workers_is_discarded_and_nothing_that_was_beside
     broker = place.broker("--drain")
     for _ in range(20):
         worker = place.worker("poison", "--slots", "10")
-        wait_for(partial(any_ended, (worker, broker)))
+        until(partial(any_ended, (worker, broker)))
         if broker.poll() is not None:
             break
     assert ended(broker).code == 1
@@ -333,9 +335,9 @@ def test_program_that_cannot_start_costs_no_document_anything(place: Place) -> N
     program.chmod(0o755)
     args = ("worker", "pingpong", place.endpoint, "--command", f"{program} {{input}} {{output}}")
     assert command(*args, cwd=place.root).code == 78
-    wait_for(lambda: place.items() == ["doc.ready"])
+    until(lambda: place.items() == ["doc.ready"])
     place.worker()
-    wait_for(place.outputs)
+    until(place.outputs)
     assert ask(broker) == 0
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.processors import append, doze, gate, judge, shout
+from tests.waiting import until
 
 DOCUMENTS = 90
 
@@ -44,6 +45,7 @@ def chain(site: Site, drivers: int) -> list[Running]:
     ]
 
 
+@pytest.mark.quick
 def test_documents_go_through_three_stages_and_done_follows_the_last(site: Site) -> None:
     drivers = chain(site, drivers=2)
     until(lambda: feeds(site, "end"), "all stages are joined")

@@ -4,23 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.processors.child import TAIL, Child, Tail
+from tests.waiting import until
 
 VALUE = f"3-{os.getpid()}"
-
-
-def eventually(fact: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not fact():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def started(*command: str, **environ: str) -> subprocess.Popen[bytes]:
@@ -56,7 +48,7 @@ def test_marked_processes_die_also_when_they_left_group_and_session() -> None:
         assert kill_marked([VALUE]) == 3
         assert child.wait() == -signal.SIGKILL
     for pid in pids:
-        eventually(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists()  # type: ignore[misc]
+        until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists()  # type: ignore[misc]
                    or not Path(f"/proc/{pid}/cmdline").read_bytes())  # fmt: skip
     assert kill_marked([VALUE]) == 0
 
@@ -70,7 +62,7 @@ def test_processes_with_another_mark_live_on() -> None:
     ]
     for other in others:
         cmdline = Path(f"/proc/{other.pid}/cmdline")
-        eventually(lambda path=cmdline: path.read_bytes().startswith(b"sleep"))  # type: ignore[misc]
+        until(lambda path=cmdline: path.read_bytes().startswith(b"sleep"))  # type: ignore[misc]
     assert kill_marked([VALUE]) == 0
     for other in others:
         assert other.poll() is None

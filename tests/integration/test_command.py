@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLat
 from queuedriver.format.settings import Publication
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor
+from tests.waiting import is_alive
 
 MARK = f"test-{os.getpid()}"
 TOKEN = "1-00000000000000abcd"
@@ -93,28 +94,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-def eventually(fact: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not fact():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 # What goes in and what comes out
 
 
+@pytest.mark.quick
 def test_document_on_stdin_becomes_stdout(desk: Desk) -> None:
     outputs = desk.run("tr a-z A-Z")
     assert desk.written(outputs) == {"out/doc.N.writing": b"TEXT\n"}
 
 
+@pytest.mark.quick
 def test_paths_are_filled_in_and_stdin_is_empty(desk: Desk) -> None:
     outputs = desk.sh('cat - "$1" > "$2"; echo "$3 $4" >> "$2"',
                       "{input}", "{output}", "{docid}", "try={attempt}")  # fmt: skip
@@ -377,7 +366,7 @@ def test_command_that_ignores_sigterm_is_killed_with_its_group(desk: Desk) -> No
         "while :; do sleep 1; done", str(pids), grace=0.2,
     )  # fmt: skip
     assert (failure.cause, failure.signal) == ("timeout", "SIGKILL")
-    assert not any(lives(int(pid)) for pid in pids.read_text().split())
+    assert not any(is_alive(int(pid)) for pid in pids.read_text().split())
 
 
 def test_command_that_floods_stderr_is_ended_at_its_time_out(desk: Desk) -> None:
@@ -428,7 +417,7 @@ def test_background_child_is_dead_before_its_output_is_published(desk: Desk) -> 
     pid = desk.root / "pid"
     outputs = desk.sh('(while :; do echo x >> "$1"; done) & echo $! > "$2"; '
                       'until test -s "$1"; do :; done', "{output}", str(pid))  # fmt: skip
-    assert not lives(int(pid.read_text()))
+    assert not is_alive(int(pid.read_text()))
     assert set(desk.written(outputs)) == {"out/doc.N.writing"}
 
 
@@ -445,7 +434,7 @@ def test_nothing_of_a_command_survives_an_exception_in_the_driver(desk: Desk) ->
     desk.limits.reason = lambda: None  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         desk.sh("echo $$ > $1; sleep 60", str(pid))
-    assert not lives(int(pid.read_text()))
+    assert not is_alive(int(pid.read_text()))
 
 
 def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:

@@ -1,22 +1,16 @@
 """Drivers that die, and who notices."""
 
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from queuedriver.claims.liveness import process_ticks
-from queuedriver.operating.operations import Rescue, journal_of
+from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, gate, judge
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
+from tests.waiting import until
 
 
 def test_an_id_that_somebody_alive_has_is_refused_and_its_holder_named(site: Site) -> None:
@@ -59,15 +53,14 @@ def by_another_driver(site: Site) -> Ended:
 
 
 def by_recover(site: Site) -> Ended:
-    with Queue.open(site.queue()) as queue, journal_of(queue) as journal:
-        rescue = Rescue(queue, journal)
-        (event,) = rescue.recover()
-        rescue.close()
+    with Queue.open(site.queue()) as queue, operations.journal_of(queue) as journal:
+        (event,) = operations.recover(queue, journal).events
     assert (event.event, event.docid) == ("failed", "one")
     assert site.states() == {"one": "failed 1"}
     return site.drive(count, driver="second")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("found", [by_its_own_restart, by_another_driver, by_recover])
 def test_item_of_a_dead_driver_is_offered_again_with_its_attempt_counted(
     site: Site, found: Callable[[Site], Ended]
@@ -137,3 +130,19 @@ def test_an_unfinished_output_of_a_dead_driver_is_kept_aside_and_never_seen(site
     assert site.files() == {"one.ready": b"attempt 1"}
     (orphan,) = (site.root / "out/.queuedriver/orphans").iterdir()
     assert orphan.read_bytes() == b"half\n"
+
+
+def test_a_drain_ends_where_a_claim_cannot_be_recovered_and_says_what_to_type(site: Site) -> None:
+    site.submit("one")
+    dead = site.start(gate, driver="first")
+    site.wait_at("one")
+    dead.kill()
+    # A power cut without durability may leave a commit whose plan is empty.
+    (claim,) = (site.root / "in").glob("*.working")
+    written = claim.rename(claim.with_suffix(".written"))
+    token = claim.name.split(".")[1]
+    (site.root / f"in/.queuedriver/claims/{token}.json").write_bytes(b"")
+    ended = site.drive(count, driver="second")
+    assert (ended.exit_code, ended.word) == (75, "blocked")
+    assert ended.why == "1 claim cannot be recovered: run queuedriver check"
+    assert written.exists()

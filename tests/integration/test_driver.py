@@ -5,27 +5,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.heartbeat import BEAT
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import overview
 from queuedriver.options import Options
 from queuedriver.processors.call import load
-from tests.drivers import Ended, Site, until
+from tests.drivers import Ended, Site
 from tests.processors import count, doze, gate, judge, record, shout, sort
+from tests.waiting import until
 
 # Seconds: a busy driver looks for control files less often than that.
 GLANCE = 0.15
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 def control(site: Site, name: str, wanted: bool = True) -> None:
@@ -36,6 +32,7 @@ def control(site: Site, name: str, wanted: bool = True) -> None:
 # Drain, done, later
 
 
+@pytest.mark.quick
 def test_a_drained_driver_leaves_with_0(site: Site) -> None:
     site.submit("one", "two")
     assert site.drive()[:2] == (0, "drained")
@@ -330,3 +327,26 @@ def test_a_queue_that_is_removed_ends_its_drivers(site: Site) -> None:
     ended = driver.ended()
     assert ended.exit_code == 66
     assert str(site.root / "in") in ended.why
+
+
+def test_status_knows_what_was_done_a_moment_ago_while_the_next_document_takes_long(
+    site: Site,
+) -> None:
+    site.submit("one", "two")
+    driver = site.start(gate, order="name")
+    site.wait_at("one")
+    site.open_gate("one")
+    site.wait_at("two")
+
+    def seen() -> tuple[str, int]:
+        with Queue.open(site.queue()) as queue:
+            (view,) = overview(queue).drivers
+        return view.state, view.counters.documents
+
+    began_at = time.monotonic()
+    until(lambda: seen() == ("busy", 1), "it is seen")
+    # A beat that only shows life comes later.
+    assert time.monotonic() - began_at < BEAT / 2
+    site.open_gate("two")
+    driver.signal()
+    assert driver.ended().exit_code == 0

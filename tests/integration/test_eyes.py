@@ -19,6 +19,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.disks import Disk
+from tests.waiting import until_ended
 from watchdogd import control
 from watchdogd.lookout import ARGV, SILENCE, Lookout
 from watchdogd.process import spawn_for_helper
@@ -193,7 +194,7 @@ def test_limits_are_learned_from_the_journal(watch: Watch) -> None:
 
 def test_closing_the_first_queue_closes_all_though_no_driver_is_there(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    assert watch.lookout.send(Errands(close=("in",)))
+    (watch.root / "in/done").touch()
     seen = watch.until(lambda one: one.queues["between"].done, "closed").queues
     assert seen["in"].done
     assert seen["in"].drained
@@ -271,8 +272,10 @@ def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
 
 def test_what_is_not_understood_is_said_and_the_rest_is_done(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    os.write(watch.lookout._out, b"what?\n" + to_line(Errands(close=("in",))))
-    watch.until(lambda one: one.queues["in"].done, "closed")
+    (watch.root / ".watchdogd/QUIT").touch()
+    watch.until(lambda one: bool(one.controls.quit), "asked")
+    os.write(watch.lookout._out, b"what?\n" + to_line(Errands(forget_controls=("QUIT",))))
+    watch.until(lambda one: not one.controls.quit, "forgotten")
     notes = [one.note for one in watch.heard if one.note]
     assert notes == ["an errand that was not understood: b'what?'"]
 
@@ -363,14 +366,16 @@ def test_failing_disk_is_trouble_and_what_was_asked_is_done_when_it_is_well(watc
     sign = watch.place / "sign"
     watch.open_prepared("from pathlib import Path\nFault(Path(place, 'sign'), ('names',))()")
     watch.start().until(well, "seen")
+    (watch.root / ".watchdogd/QUIT").touch()
+    watch.until(lambda one: bool(one.controls.quit), "asked")
     sign.touch()
     (watch.root / "in/a.ready").touch()
     trouble = watch.until(lambda one: bool(one.trouble), "failing").trouble
     assert os.strerror(errno.EIO) in trouble
-    watch.lookout.send(Errands(close=("in",)))
-    assert not watch.next().queues["in"].done
+    watch.lookout.send(Errands(forget_controls=("QUIT",)))
+    assert watch.next().controls.quit
     sign.unlink()
-    watch.until(lambda one: one.queues["in"].done, "closed")
+    watch.until(lambda one: not one.controls.quit, "forgotten")
 
 
 # Silence
@@ -434,7 +439,7 @@ def test_eyes_that_stand_still_are_lost_and_others_see(watch: Watch) -> None:
     os.kill(pid, signal.SIGSTOP)
     await_state(pid, "T")
     watch.lookout.abandon()
-    await_end(pid)
+    until_ended(pid)
     watch.open(made=watch.pipeline.queues)
     watch.start().until(well, "seen by others")
 
@@ -453,10 +458,6 @@ def await_state(pid: int, state: str) -> None:
     while state_of(pid) != state:
         assert time.monotonic() < ends_at, f"process {pid} is {state_of(pid)}, not {state}"
         time.sleep(0.005)
-
-
-def await_end(pid: int) -> None:
-    await_state(pid, "Z")
 
 
 # The end
@@ -507,7 +508,7 @@ def test_eyes_do_not_outlive_a_watchdog_that_is_killed(watch: Watch) -> None:
     assert ran.returncode == -signal.SIGKILL
     pid, holder = map(int, ran.stdout.split())
     try:
-        await_end(pid)
+        until_ended(pid)
     finally:
         os.kill(holder, signal.SIGKILL)
 

@@ -6,8 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from queuedriver.pipeline import BadPipeline, Complaint, read, study
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
+from tests.waiting import is_alive, until
 from watchdogd.check import Findings, Here, check_host, examine
 from watchdogd.trial import Trials, try_calls
 
@@ -55,20 +55,6 @@ def executable(path: Path, text: str = "#!/bin/sh\n") -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
-
-
-def wait_for(happened: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except FileNotFoundError:
-        return False
 
 
 # Programs
@@ -301,10 +287,10 @@ def test_who_is_killed_while_trying_leaves_no_trial(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], env=ENVIRON
     ) as checking:
-        wait_for(lambda: pids(tmp_path))
+        until(lambda: pids(tmp_path))
         checking.kill()
     (own,) = pids(tmp_path)
-    wait_for(lambda: not is_alive(own))
+    until(lambda: not is_alive(own))
 
 
 def test_more_stages_than_cpus_are_tried_in_turn(tmp_path: Path) -> None:

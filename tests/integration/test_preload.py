@@ -123,6 +123,7 @@ def gone(pid: int) -> bool:
 # What drivers share, and what not
 
 
+@pytest.mark.quick
 def test_drivers_share_what_was_loaded_once(stage: Stage) -> None:
     watch = stage.start()
     one, other = stage.facts(watch, "one"), stage.facts(watch, "other")

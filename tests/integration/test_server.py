@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
+from tests.waiting import is_alive, until
 
 MARK = f"test-server-{os.getpid()}"
 TOKEN = "1-00000000000000abcd"
@@ -113,23 +114,10 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-def eventually(fact: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not fact():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 # Answers
 
 
+@pytest.mark.quick
 def test_one_server_answers_for_many_documents(desk: Desk) -> None:
     for number in range(3):
         written = desk.do(f"write('{number}'); say(ok=True)", f"d{number}")
@@ -248,7 +236,7 @@ def test_server_that_breaks_the_rules_fails_one_document_and_is_restarted(
     failure = desk.failure(orders)
     assert failure.cause == "server"
     assert words in failure.message
-    assert not lives(desk.starts()[0])
+    assert not is_alive(desk.starts()[0])
     assert desk.do("write('fine'); say(ok=True)", "d") == {"out/d.N.writing": "fine"}
     assert len(desk.starts()) == 2
 
@@ -279,7 +267,7 @@ def test_death_without_a_document_is_charged_to_none(desk: Desk) -> None:
     desk.do("write(''); say(ok=True)")
     (pid,) = desk.starts()
     os.kill(pid, 9)
-    eventually(lambda: not lives(pid))
+    until(lambda: not is_alive(pid))
     desk.do("write(''); say(ok=True)")
     assert len(desk.starts()) == 2
 
@@ -287,7 +275,7 @@ def test_death_without_a_document_is_charged_to_none(desk: Desk) -> None:
 def test_answer_without_a_question_is_never_taken_for_the_next_document(desk: Desk) -> None:
     said = desk.root / "said"
     desk.do(f"write(''); say(ok=True); time.sleep(0.05); say(ok=True); open({str(said)!r}, 'w')")
-    eventually(said.exists)
+    until(said.exists)
     assert desk.do("write('mine'); say(ok=True)", "d") == {"out/d.N.writing": "mine"}
     assert len(desk.starts()) == 2
 
@@ -315,8 +303,8 @@ def test_hung_server_is_killed_with_its_children_and_restarted(desk: Desk) -> No
     )
     assert (failure.cause, failure.stderr_tail) == ("timeout", "thinking\n")
     assert (failure.peak_memory or 0) > 1 << 20
-    assert not lives(desk.starts()[0])
-    assert not lives(int((desk.root / "pid").read_text()))
+    assert not is_alive(desk.starts()[0])
+    assert not is_alive(int((desk.root / "pid").read_text()))
     desk.limits.timeout = None
     desk.do("write(''); say(ok=True)")
     assert len(desk.starts()) == 2
@@ -402,7 +390,7 @@ def test_idle_server_can_write_as_much_on_stderr_as_it_likes(desk: Desk) -> None
         f"open({str(written)!r}, 'w').close()\n"
     )
     # Nobody asks the server anything meanwhile.
-    eventually(written.exists)
+    until(written.exists)
     failure = desk.failure("sys.stderr.write('y' * 200_000 + 'end'); say(error='e')")
     notice, text = (failure.stderr_tail or "").split("\n", 1)
     assert notice == f"… {200_003 - TAIL} bytes left out …"
@@ -426,12 +414,12 @@ def test_server_that_does_not_leave_is_asked_and_then_killed(desk: Desk) -> None
     desk.do("write(''); say(ok=True); time.sleep(60)")
     assert desk.processor is not None
     desk.processor.stop()
-    assert not lives(desk.starts()[0])
+    assert not is_alive(desk.starts()[0])
 
 
 def test_dead_server_does_not_disturb_the_leaving(desk: Desk) -> None:
     desk.do("write(''); say(ok=True); os._exit(1)")
-    eventually(lambda: not lives(desk.starts()[0]))
+    until(lambda: not is_alive(desk.starts()[0]))
 
 
 def test_document_at_hand_is_given_back_when_the_grace_is_over(desk: Desk) -> None:
@@ -440,7 +428,7 @@ def test_document_at_hand_is_given_back_when_the_grace_is_over(desk: Desk) -> No
     with pytest.raises(Interrupted) as caught:
         desk.do("os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)")
     assert caught.value.reason == "leaving"
-    assert not lives(desk.starts()[0])
+    assert not is_alive(desk.starts()[0])
 
 
 def test_second_signal_is_heard_while_the_server_loads(desk: Desk) -> None:

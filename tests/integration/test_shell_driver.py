@@ -6,8 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from tests.openings import open_queue
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
@@ -171,14 +171,6 @@ def watcher(yard: Yard) -> Iterator[Watcher]:
     watcher = Watcher(yard)
     yield watcher
     watcher.close()
-
-
-def until(fact: Callable[[], object]) -> None:
-    """Wait for a fact; a minute is more than any takes on a busy machine."""
-    ends_at = time.monotonic() + 60
-    while not fact():
-        assert time.monotonic() < ends_at, "it did not come true within a minute"
-        time.sleep(0.01)
 
 
 def gated(yard: Yard, then: str = "tr a-z A-Z") -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.disks import Disk, Ext4
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.testbed.small_disk_processors import double
+from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
-from tests.watchdogs import until as until_true
 
 DOCUMENTS = 120
 TEXT = b"some text " * 200
@@ -157,9 +157,9 @@ def test_full_disk_in_the_middle_of_a_pipeline_costs_time_only(disk: Ext4, yard:
     for number in range(DOCUMENTS):
         yard.put(f"d{number}", f"slow 0.01 {number}")
     watchdog = yard.run("--drain")
-    until_true(lambda: len(yard.ls("two")) > 5)
+    until(lambda: len(yard.ls("two")) > 5)
     disk.fill()
-    until_true(lambda: yard.count("waiting-fs"))
+    until(lambda: yard.count("waiting-fs"))
     disk.empty()
     _, said = watchdog.communicate(timeout=PATIENCE)
     assert watchdog.returncode == 0, said

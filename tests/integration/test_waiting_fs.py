@@ -8,18 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.disks import Disk
-from tests.drivers import Running, Site, until
+from tests.drivers import Running, Site
 from tests.faults import EveryNth, Fault
 from tests.processors import complain, count, doze, gate
+from tests.waiting import until
 
 # What a driver does with names and contents.
 CHANGES = ("rename", "rename_new", "unlink", "write_new")
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with Site(tmp_path) as site:
-        yield site
 
 
 @pytest.fixture

@@ -7,20 +7,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 ONE = 'name = "one"\ncall = "stages:obey"'
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with Yard(tmp_path) as yard:
-        yield yard
 
 
 def working(yard: Yard, driver: str = "one-1") -> int:
@@ -32,6 +26,7 @@ def working(yard: Yard, driver: str = "one-1") -> int:
 # Pipelines
 
 
+@pytest.mark.quick
 def test_chain_takes_every_document_through_and_ends(yard: Yard) -> None:
     yard.write(
         'name = "one"\ncall = "stages:shout"',
@@ -76,7 +71,7 @@ def test_four_queues_and_six_workers(yard: Yard) -> None:
     assert sorted(started) == ["output"] * 2 + ["parse"] * 3 + ["values"]
 
 
-def test_done_goes_through_a_graph_that_parts_and_meets(yard: Yard) -> None:
+def test_a_drain_goes_through_a_graph_that_parts_and_meets(yard: Yard) -> None:
     both = """
 def both(document):
     from queuedriver import Output
@@ -98,7 +93,16 @@ def both(document):
     code, said = yard.drain()
     assert code == 0, said
     assert yard.ls("out") == sorted(f"{one}.{way}.ready" for one in "xyz" for way in "ab")
-    assert os.path.exists(yard.root / "queues/out/done")
+
+
+def test_what_was_drained_today_takes_more_tomorrow(yard: Yard) -> None:
+    yard.write('name = "one"\ncall = "stages:shout"', 'name = "two"\ncall = "stages:shout"')
+    for day in ("monday", "tuesday"):
+        yard.put(day)
+        code, said = yard.drain()
+        assert (code, "1 document went through" in said) == (0, True), said
+    assert yard.ls("two") == ["monday.ready", "tuesday.ready"]
+    assert not list(yard.root.glob("queues/*/done"))
 
 
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:

@@ -5,23 +5,15 @@ import os
 import shutil
 import signal
 import textwrap
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests.disks import Disk, Silent
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 ONE = 'name = "one"\ncall = "stages:obey"'
 TWO = 'name = "two"\ncall = "stages:obey"'
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with Yard(tmp_path) as yard:
-        yield yard
 
 
 def place(yard: Yard, directory: Path) -> None:
@@ -354,7 +346,7 @@ def test_stage_takes_a_queue_over_once_the_other_is_through(yard: Yard) -> None:
     assert yard.count("crash-looped") == 0
 
 
-def test_drain_closes_the_source_that_a_reload_brings(yard: Yard) -> None:
+def test_a_drain_waits_for_the_source_that_a_reload_brings(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("a", "wait")
     yard.put("b", queue="elsewhere")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 COPIES = """
 import json, sys

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.watchdogs import PATIENCE, Yard, until
+from tests.waiting import until
+from tests.watchdogs import PATIENCE, Yard
 
 # Documents that do not hear SIGTERM. Each says when it has begun.
 DEAF = """

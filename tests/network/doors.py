@@ -23,11 +23,12 @@ from queuedriver.network import doors
 from queuedriver.network.broker import Service
 from queuedriver.network.fuq_jobfile import JobFile, encode, task_docid
 from queuedriver.network.fuq_worker import WorkerOptions, run_worker
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
-from tests.drivers import FORKS, PATIENCE, Site, until
+from tests.drivers import FORKS, PATIENCE, Site
+from tests.waiting import until
 
 WITH_ZEROMQ = ("pingpong", "roundrobin", "scale0")
 PROTOCOLS = (*WITH_ZEROMQ, "fuq")
@@ -276,8 +277,7 @@ class Doors(Site):
         for queue in ("in", "out"):
             with Queue.open(self.root / queue) as opened:
                 for one in check(opened):
-                    if one.broken:
-                        yield f"{queue}: {one.rule}: {one.subject}: {one.message}"
+                    yield f"{queue}: {one.rule}: {one.subject}: {one.message}"
 
 
 # What the documents of fuq have run.

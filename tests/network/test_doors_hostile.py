@@ -23,9 +23,10 @@ from queuedriver.network.zmq import Hub, Spoke
 from queuedriver.protocols.dealing import Process, Result, Send, Work
 from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
 from queuedriver.protocols.roundrobin_worker import RoundRobinWorker
-from tests.drivers import PATIENCE, until
+from tests.drivers import PATIENCE
 from tests.fuzz import frames
 from tests.network.doors import WITH_ZEROMQ, Doors, open_doors
+from tests.waiting import until
 
 # Frames that sessions are given here; the command gives them millions.
 FRAMES = 300_000

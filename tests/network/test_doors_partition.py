@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.drivers import until
 from tests.network.doors import WITH_ZEROMQ, Doors
 from tests.network.hosts import Hosts
 from tests.network.partitions import make_all_keys
+from tests.waiting import until
 
 
 class Cut:

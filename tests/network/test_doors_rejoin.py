@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver.network.addresses import host_and_port
-from tests.drivers import until
 from tests.network.doors import Doors, open_doors
+from tests.waiting import until
 
 
 class Cable:

@@ -93,7 +93,7 @@ def _play(
             raise world.stop(_KnownState())
         known[state] = left
         if left:
-            fresh.append(Fresh(world.kernel.taken, len(world.others())))
+            fresh.append(Fresh(int(world.kernel.taken), len(world.others())))
         else:
             # What follows is one fixed sequence of steps.
             happenings.watch = None

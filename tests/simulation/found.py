@@ -6,52 +6,56 @@ no harm.
 """
 
 from contextlib import suppress
+from typing import Any
 
-from queuedriver.claims import handoff, recovery
-from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outputs import Outputs
-from queuedriver.claims.recovery import Recoverer
-from queuedriver.disk.filesystem import Directory
-from queuedriver.format import names
-from queuedriver.operating import operations
-from queuedriver.operating.operations import Result
-from queuedriver.operating.queue import Queue
-from tests.simulation.mutants import Mutant, mutant
+from tests.simulation.broken_calls import (
+    COMMITTED,
+    Rename,
+    memory,
+    orphans,
+    private,
+    renames,
+    syncs,
+    token_of,
+)
+from tests.simulation.disk import Inode
+from tests.simulation.kernel import Kernel
+from tests.simulation.mutants import Mutant, _claims, mutant, of
+from tests.simulation.scene import INPUT, entries, find
 from tests.simulation.schedules import Schedule, schedule
 
 FOUND: dict[str, Mutant] = {}
 SCHEDULES: dict[str, Schedule] = {}
 
-_write_aside = Directory.write_aside
+_unlink = Kernel.unlink
 
 
-@mutant((Directory, "write_aside"), kinds={"switch": 1, "cut": 1}, among=FOUND)
-def registration_is_not_durable(
-    self: Directory, name: str, data: bytes, durable: bool = False
-) -> None:
+@mutant(syncs, kinds={"switch": 1, "cut": 1}, among=FOUND)
+def registration_is_not_durable(kernel: Kernel, inode: Inode) -> bool:
     """A power cut takes the registration of a driver, but not the outputs it was writing. Nobody
     knows whose these are, and nobody ever sweeps them; a queue fed from there is never drained."""
-    _write_aside(self, name, data, durable and not self.path.endswith("/drivers"))
+    drivers = private(kernel.disk, "drivers")
+    return inode is not drivers and inode not in entries(drivers).values()
 
 
 SCHEDULES["registration is not durable"] = schedule("durable", (24, "cut", 6))
 
 
-@mutant(
-    (recovery, "finish_written"), scenes=("one host",), kinds={"crash": 1, "cut": 1}, among=FOUND
-)
-def who_recovers_trusts_a_commit_that_is_not_safe(
-    queue: InputQueue, item: names.Item, name: str
-) -> tuple[str, ...]:
+def _sync_after_own_commits(instead: Any) -> Any:
+    def renamed(rename: Rename) -> None:
+        rename()
+        if rename.new.endswith(COMMITTED):
+            memory(rename.kernel)["committed", rename.pid] = True
+
+    return [*renames(renamed), *syncs(instead)]
+
+
+@mutant(_sync_after_own_commits, scenes=("one host",), kinds={"crash": 1, "cut": 1}, among=FOUND)
+def who_recovers_trusts_a_commit_that_is_not_safe(kernel: Kernel, inode: Inode) -> bool:
     """A driver dies between its commit and the sync of it. Who recovers publishes, durably; then a
     power cut takes the commit back, and the document is done again."""
-    claim = queue.claim_of(item, name)
-    claim.outputs.written, planned = handoff.planned_outputs(queue, claim)
-    claim.published = handoff._publish_all(queue, item.token, claim.outputs.written)
-    for index in {one.queue for one in claim.outputs.written}:
-        queue.targets[index].directory.sync()
-    handoff.finish(queue, claim, planned=planned)
-    return claim.published
+    own = memory(kernel).pop(("committed", kernel.pid), False)
+    return bool(own) or inode is not find(kernel.disk, INPUT)
 
 
 SCHEDULES["who recovers trusts a commit that is not safe"] = schedule(
@@ -59,11 +63,16 @@ SCHEDULES["who recovers trusts a commit that is not safe"] = schedule(
 )
 
 
-@mutant((handoff, "set_aside"), kinds={"lose": 3, "stale": 3}, among=FOUND)
-def outputs_of_a_lost_claim_are_deleted(queue: InputQueue, outputs: Outputs) -> None:
+@mutant(renames, pattern=[(0, "lose", 0), (0, "stale", 0)], among=FOUND)
+def outputs_of_a_lost_claim_are_deleted(rename: Rename) -> None:
     """The reply to a commit is lost, and then the committed name cannot be seen where it was looked
     for before. The claim seems to have been taken back; it was committed, and its outputs go."""
-    outputs.discard()
+    claims = _claims(rename)
+    given_up = any(rename.target is one for one in orphans(rename.kernel.disk))
+    if given_up and claims.get(token_of(rename.old)) == rename.pid:
+        rename.removing()
+    else:
+        rename()
 
 
 SCHEDULES["outputs of a lost claim are deleted"] = schedule(
@@ -71,32 +80,32 @@ SCHEDULES["outputs of a lost claim are deleted"] = schedule(
 )
 
 
-@mutant((Recoverer, "forget_ended"), kinds={"reboot": 1, "pause": 1}, among=FOUND)
-def records_of_attempts_are_kept(self: Recoverer) -> None:
+@mutant(of((Kernel, "unlink")), kinds={"reboot": 1, "pause": 1}, among=FOUND)
+def records_of_attempts_are_kept(self: Kernel, path: str, *, dir_fd: int | None = None) -> None:
     """A document is taken back uncharged, and then done. Nothing in its name says that there is a
     record of the first attempt, and it stays for ever."""
+    if path[0] == "." or self._parent(path, dir_fd)[0] is not private(self.disk, "attempts"):
+        _unlink(self, path, dir_fd=dir_fd)
 
 
 SCHEDULES["records of attempts are kept"] = schedule("durable", (20, "reboot", 0))
 
 
-@mutant((operations, "_from_discarded"), scenes=("given up",), kinds={"switch": 1}, among=FOUND)
-def retry_removes_the_next_report(
-    queue: Queue, docids: list[str], came: dict[str, Result]
-) -> dict[str, str]:
-    """A document that is to be tried again is given up again before `retry` has removed its report;
-    and what it removes then is the new one."""
-    moved = {}
-    with suppress(FileNotFoundError):
-        discarded = queue.directory.subdirectory(names.DISCARDED)
-        for docid in docids:
-            discarded.rename_new(docid, names.waiting_name(docid, 0), queue.directory)
-            moved[docid] = "it was discarded"
-            came[docid] = Result(docid, "done")
-        queue.directory.sync()
-        for docid in moved:
-            discarded.remove(docid + names.REPORT)
-    return moved
+@mutant(renames, scenes=("given up",), kinds={"switch": 1}, among=FOUND)
+def retry_removes_the_next_report(rename: Rename) -> None:
+    """A document that is to be tried again is given up again before `retry` has taken its report;
+    and what it takes then is the new one."""
+    kept = memory(rename.kernel)
+    discarded = find(rename.kernel.disk, f"{INPUT}/discarded")
+    if rename.source is not discarded:
+        rename()
+    elif rename.old.endswith(".report.json"):
+        kept["report", rename.pid] = rename
+    else:
+        rename()
+        if (report := kept.pop(("report", rename.pid), None)) is not None:
+            with suppress(FileNotFoundError):
+                report()
 
 
 SCHEDULES["retry removes the next report"] = schedule("given up", (143, "switch", 0))

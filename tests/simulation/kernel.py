@@ -5,7 +5,7 @@ it does not have is an AttributeError, so nothing can reach the real disk unseen
 
 Every call that another process could notice, or be noticed by, is a *step*. What happens at a step
 is not decided here: from the step `stop_at` on, calls go to whoever plays with time (`world.py`).
-`test_kernel.py` makes the same calls here and to Linux, and compares the answers.
+`test_simulated_kernel.py` makes the same calls here and to Linux, and compares the answers.
 """
 
 import errno
@@ -54,6 +54,11 @@ class Stat(NamedTuple):
     st_size: int
     st_mtime_ns: int
     st_uid: int
+
+    @property
+    def st_ctime_ns(self) -> int:
+        """When it was written: that it was renamed is not kept."""
+        return self.st_mtime_ns
 
 
 class Entry:
@@ -134,9 +139,11 @@ class Kernel:
         # The descriptors, and the pid, of the process that runs.
         self.files: dict[int, Open] = {}
         self.pid = 1
-        self.taken = 0
+        self.taken: float = 0
         self.stop_at: float = float("inf")
         self.at_stop: Callable[..., Any] = _nobody
+        # Told in which directory a file is about to be made.
+        self.on_create: Callable[[Inode], None] | None = None
         self.path = Paths(self)
         self.stopped = False
         self._number = next(_numbers)
@@ -460,6 +467,8 @@ class Kernel:
             if self.missed is not None:
                 self.missed.add((directory.number, name))
             _fail(errno.ENOENT, path)
+        if self.on_create is not None:
+            self.on_create(directory)
         _check_name(directory, name, path)
         inode = self._new(path)
         self.disk.change((directory, name, inode))

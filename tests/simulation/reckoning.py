@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from queuedriver.format import names
-from queuedriver.format.records import Report
+from queuedriver.format.records import Record, Report
 from queuedriver.format.settings import Settings
 from tests.simulation.disk import Disk, Inode
 from tests.simulation.scene import INPUT, ROOT, STUCK, Scene, Submission, entries, find
@@ -104,7 +104,7 @@ def left_over(scene: Scene, disk: Disk, happened: Counter[str]) -> list[str]:
                 continue
             if item is not None and (path == INPUT or item.state != names.READY):
                 found.append(f"{path}/{name}")
-    found += [f"attempts/{name}" for name in _inside(disk, _ATTEMPTS) if name[0] != "."]
+    found += [f"attempts/{name}" for name, ended in _attempts(disk) if not ended]
     if not any(happened[kind] for kind in COUNTED):
         found += kept_for_a_week(disk)
     return found
@@ -114,14 +114,23 @@ def kept_for_a_week(disk: Disk) -> list[str]:
     """What may be left where something went wrong: the plan of a claim that was taken back, and the
     report of a document that was not discarded after all."""
     plans = [f"claims/{name}" for name in _inside(disk, _PLANS) if name[0] != "."]
-    hidden = [name for name in _inside(disk, names.DISCARDED) if name[0] == "."]
-    return plans + [f"discarded/{name}" for name in hidden if name.endswith(".report")]
+    return plans + [f"attempts/{name}" for name, ended in _attempts(disk) if ended]
+
+
+def _attempts(disk: Disk) -> list[tuple[str, bool]]:
+    """What is remembered of attempts, and whether the document was to be discarded."""
+    noted = entries(find(disk, f"{INPUT}/{_ATTEMPTS}"))
+    return [
+        (name, msgspec.json.decode(inode.data, type=Record).discarded_at > 0)
+        for name, inode in noted.items()
+        if name[0] != "."
+    ]
 
 
 def reckon(disk: Disk, happened: Counter[str], ledger: Ledger) -> None:
     """A Violation unless each submission ended in one way, once."""
     published = ledger.published(disk)
-    discarded = _discarded(disk)
+    discarded = _discarded(disk, happened)
     for submission in ledger.submissions:
         if submission.kind in STUCK:
             _see_waiting(disk, submission)
@@ -181,7 +190,7 @@ def _see_waiting(disk: Disk, submission: Submission) -> None:
         raise Violation(f"not left in its place: {submission.docid}, but {found}")
 
 
-def _discarded(disk: Disk) -> Counter[bytes]:
+def _discarded(disk: Disk, happened: Counter[str]) -> Counter[bytes]:
     """The contents of what was given up; each has its report beside it."""
     found: Counter[bytes] = Counter()
     aside = entries(find(disk, f"{INPUT}/{names.DISCARDED}"))
@@ -192,7 +201,14 @@ def _discarded(disk: Disk) -> Counter[bytes]:
         report = aside.get(name + names.REPORT)
         if report is None:
             raise Violation(f"no report: {name} was discarded, and nobody says why")
-        msgspec.json.decode(report.data, type=Report)
+        told = msgspec.json.decode(report.data, type=Report).attempts
+        charged = sorted({one.attempt for one in told if one.counted})
+        # What is not seen is not told; of the scenes in which documents are discarded one is not
+        # durable, and in the other somebody who retries may be killed when all is forgotten.
+        retried = name.startswith("bad") and (happened["crash"] or happened["reboot"])
+        safe = not (happened["stale"] or happened["cut"] or retried)
+        if safe and charged != list(range(_RETRIES + 1)):
+            raise Violation(f"{name} was discarded, and its report tells of {charged} alone")
     return found
 
 

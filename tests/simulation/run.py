@@ -6,26 +6,12 @@ a shell, watchdogd's loop or a person would.
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from queuedriver.claims import recovery
-from queuedriver.claims.document import Document
-from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer, draw_salt
-from queuedriver.claims.outputs import Output, Target
-from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
-from queuedriver.driving import driver as driver_module
-from queuedriver.driving import setup
-from queuedriver.driving.driver import Driver
-from queuedriver.driving.setup import Opened
-from queuedriver.errors import AlreadyThere, QueueError, TryLater
+from queuedriver import Document, Output, TryLater
 from queuedriver.format import names
-from queuedriver.format.settings import Publication
-from queuedriver.operating import operations
-from queuedriver.operating.queue import JOURNAL, Queue
-from queuedriver.options import Options
+from tests.simulation import product
 from tests.simulation.happenings import Happenings, Interruption
 from tests.simulation.outsiders import Outsiders
 from tests.simulation.reckoning import Ledger, kept_for_a_week, left_over, reckon
@@ -33,17 +19,15 @@ from tests.simulation.scene import (
     INPUT,
     Scene,
     again,
+    find,
     initial,
     kind_of,
-    landmark_of,
     output,
-    settings_of,
     template,
 )
-from tests.simulation.seams import installed, seam
-from tests.simulation.tools import Tool, write
+from tests.simulation.seams import installed
+from tests.simulation.tools import Copy, write
 from tests.simulation.world import Host, Process, Violation, World
-from watchdogd.rescue import Rescuer
 
 # Seconds between two looks of a watchdog for drivers that are dead.
 _LOOK = 200.0
@@ -66,8 +50,9 @@ class Run:
         self.world = world = World(template(scene).copy(), scene.noreplace)
         self.happenings = happenings = Happenings(world, schedule)
         self.ledger = Ledger([initial(docid) for docid in scene.docids])
-        self._ready: set[Process] = set()
         self._ends = itertools.count(1)
+        drivers = find(world.disk, f"{INPUT}/{names.PRIVATE}/drivers")
+        world.kernel.on_create = lambda directory: world.show() if directory is drivers else None
         happenings.on_killed = self._replace
         happenings.on_restart = self._restart
         happenings.on_death = lambda process, kind: self.ledger.die(process, kind, world.disk)
@@ -80,7 +65,7 @@ class Run:
 
     def __call__(self) -> None:
         """Play it to the end; a Violation says what was broken."""
-        with installed(self.world), seam(driver_module, "opened", self._opened):
+        with installed(self.world):
             try:
                 self._begin()
                 self._play()
@@ -134,15 +119,22 @@ class Run:
 
     def _drive(self, name: str, driver: str, host: Host, ready: bool = False) -> None:
         options = self.scene.options
-        processor = self._work_all if options.batch > 1 else self._work
-        tool = Tool(processor, self.world.kernel, self._note_work, self._noting_faults)
+        work = self._work_all if options.batch > 1 else self._work
+        processor = product.Processor(work, self._program)
 
         def act() -> object:
-            return Driver(INPUT, tool, self.scene.outputs, id=driver, options=options).run()
+            return product.drive(INPUT, processor, self.scene.outputs, driver, options)
 
         process = self.world.start(name, host, act)
-        if ready:
-            self._ready.add(process)
+        # A start takes most of a short run. Of those that are there from the beginning it is not
+        # seen before they register; of those that start later, all of it is.
+        process.unseen = ready
+
+    def _program(self, docid: str) -> Copy | None:
+        """The program that does what a docid says, where it is for one."""
+        if kind_of(docid) not in ("tool", "large"):
+            return None
+        return Copy(self.world.kernel, initial(docid), self._note_work, self._noting_faults)
 
     def _work(self, document: Document) -> object:
         """The processor: does what the docid says."""
@@ -192,35 +184,30 @@ class Run:
         world = self.world
 
         def act() -> None:
-            rescuer = Rescuer()
+            watchdog = product.Watchdog(INPUT)
             while world.is_busy():
-                # It tries again when the file system is well again, as the eyes do.
-                with suppress(OSError):
-                    rescuer.recover("in", INPUT)
+                watchdog.look()
                 world.sleep(_LOOK)
 
         world.start(f"watchdog {host.name}", host, act, works=False, after=_LOOK)
 
     def _submit(self) -> None:
-        with Queue.open(INPUT) as queue:
-            for number, docid in enumerate(self.scene.submitted):
-                submission = again(docid, number)
-                self.ledger.unsure.append(submission)
-                for _ in range(_TRIES):
-                    self.world.sleep(_MOMENT)
-                    with suppress(AlreadyThere):
-                        queue.submit(docid, submission.data, durable=self.scene.options.durable)
-                        self.ledger.sure(submission)
-                        break
+        durable = bool(self.scene.options.durable)
+        for number, docid in enumerate(self.scene.submitted):
+            submission = again(docid, number)
+            self.ledger.unsure.append(submission)
+            for _ in range(_TRIES):
+                self.world.sleep(_MOMENT)
+                if product.submit(INPUT, docid, submission.data, durable):
+                    self.ledger.sure(submission)
+                    break
 
     def _retry(self) -> None:
-        with Queue.open(INPUT) as queue, operations.journal_of(queue) as journal:
-            for docid in self.scene.retried:
-                for _ in range(_TRIES):
-                    self.world.sleep(_MOMENT)
-                    (result,) = operations.retry(queue, [docid], journal)
-                    if result.came == "done":
-                        break
+        for docid in self.scene.retried:
+            for _ in range(_TRIES):
+                self.world.sleep(_MOMENT)
+                if product.retry(INPUT, docid):
+                    break
 
     def _come_later(self) -> None:
         """All who were there have left. A driver on another host; then a watchdog, which looks
@@ -229,12 +216,11 @@ class Run:
         host = self.world.host("C")
         self._drive(f"later driver {number}", f"e{number}", host)
         self._play()
-        rescuer = Rescuer()
+        watchdog = product.Watchdog(INPUT)
 
         def act() -> None:
             for _ in range(2):
-                with suppress(OSError, QueueError):
-                    rescuer.recover("in", INPUT)
+                watchdog.look()
                 self.world.sleep(200.0)
 
         self.world.start(f"later watchdog {number}", host, act)
@@ -252,43 +238,3 @@ class Run:
     def _restart(self) -> None:
         self._start(ready=False)
         self.outsiders.restart()
-
-    @contextmanager
-    def _opened(
-        self,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        driver: str,
-        options: Options,
-        observer: Observer,
-        register: Callable[[Opened], object],
-    ) -> Iterator[Opened]:
-        """A driver's start takes most of a short run. Those that are there from the beginning are
-        given what it would have come to; those that start later do it all."""
-        if self.world.process not in self._ready:
-            with setup.opened(inputs, outputs, driver, options, observer, register) as found:
-                yield found
-            return
-        publication = Publication(options.publish)
-        with self.world.unseen():
-            targets = tuple(
-                Target(
-                    path.rpartition("/")[2],
-                    Directory.open(path),
-                    publication,
-                    landmark_of(self.scene, path),
-                )
-                for path in outputs
-            )
-            archive = Directory.open(options.archive) if options.archive else None
-            mint = names.Mint(driver, draw_salt())
-            queue, settings = Queue.open(inputs[0]), settings_of(self.scene)
-            journal = Journal(f"{queue.private.path}/{JOURNAL}", driver, observer.me.host)
-            one = InputQueue(
-                queue.directory, queue.private, targets, settings, mint, journal, archive
-            )
-            one.recoverer = recovery.Recoverer(one, observer)
-            one.pass_over(options.order, setup.sharing(one, driver))
-        found = Opened([one], targets, mint, observer, (), ())
-        register(found)
-        yield found

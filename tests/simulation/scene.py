@@ -26,13 +26,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-import msgspec
-
-from queuedriver.driving.driver import Driver
-from queuedriver.format import names, settings
-from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import Queue
-from queuedriver.options import Options
+from queuedriver import Options
+from queuedriver.format import names
+from tests.simulation import product
 from tests.simulation.disk import Disk, Inode
 from tests.simulation.seams import installed
 from tests.simulation.world import World
@@ -185,8 +181,7 @@ def template(scene: Scene) -> Disk:
     world = World(disk, scene.noreplace)
 
     def act() -> None:
-        with Queue.open(INPUT, create=True) as queue:
-            Driver(INPUT, bytes, scene.outputs, id="first", options=scene.options).run()
+        with product.make(INPUT, scene.outputs, "first", scene.options) as queue:
             for docid in scene.docids:
                 if kind_of(docid) in STUCK:
                     _put_stuck(disk, docid)
@@ -218,19 +213,6 @@ def _put_stuck(disk: Disk, docid: str) -> None:
     if kind_of(docid) == "long":
         name = docid + "x" * (255 - len(name)) + ".ready"
     disk.change((find(disk, INPUT), name, item))
-
-
-@cache
-def settings_of(scene: Scene) -> Settings:
-    """What the first driver has written down."""
-    file = find(template(scene), f"{INPUT}/{names.PRIVATE}/{settings.FILE}")
-    return msgspec.json.decode(file.data, type=Settings)
-
-
-@cache
-def landmark_of(scene: Scene, path: str) -> str:
-    """What tells one of its outputs from another directory at its path."""
-    return find(template(scene), f"{path}/{names.PRIVATE}/landmark").data.decode()
 
 
 def find(disk: Disk, path: str) -> Inode:

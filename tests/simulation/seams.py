@@ -1,8 +1,9 @@
 """Where the real code meets the simulated world.
 
-A module that says `os`, `time` or `threading` gets what stands for it here; so do the few functions
-that tell which processes there are. Nothing else of the product is replaced. Whatever a stand-in
-does not have is an AttributeError: nothing gets by it unseen.
+A module that says `os`, `time` or `threading` gets what stands for it here, and so does a function
+whose parameter is `time.time` unless said otherwise. Of the product's own, the few functions are
+replaced that tell which processes and file systems there are. Whatever a stand-in does not have is
+an AttributeError: nothing gets by it unseen.
 """
 
 import ctypes
@@ -16,19 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from types import ModuleType
-from typing import Any, Self
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple, Self
 
 import filelock
 
-from queuedriver.claims import liveness, picking, recovery
+from queuedriver.claims import liveness
 from queuedriver.claims.liveness import Identity
-from queuedriver.claims.picking import Order, Picker, Share
-from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk import filesystem, journal, mounts, processes
-from queuedriver.disk.filesystem import Directory
-from queuedriver.processors.base import Processor
-from queuedriver.processors.call import CallProcessor
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World
@@ -71,6 +67,9 @@ class Event:
         for task in self._waiting:
             task.wake_at = None
 
+    def clear(self) -> None:
+        self._set = False
+
     def wait(self, seconds: float = float("inf")) -> bool:
         if not self._set:
             self._waiting.append(self._world.task)
@@ -87,17 +86,23 @@ class Lock:
         self._holder: Task | None = None
         self._waiting: list[Task] = []
 
-    def __enter__(self) -> None:
+    def acquire(self) -> None:
         while self._holder is not None:
             self._waiting.append(self._world.task)
             self._world.sleep(float("inf"))
             self._waiting.remove(self._world.task)
         self._holder = self._world.task
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._holder = None
         for task in self._waiting:
             task.wake_at = None
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class Thread:
@@ -229,18 +234,14 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         # Part by part where something is missing, or cannot be seen.
         return _open_directory(path, create, inside) if fd is None else fd
 
-    def picker(directory: Directory, order: Order, share: Callable[[], Share]) -> Picker:
-        made = Picker(directory, order, share, clock.time, clock.monotonic)
-        # What it has listed and not yet gone through holds a descriptor.
-        world.at_end.append(made.restart)
-        return made
-
     return [
         (os, kernel),
         (ctypes, libc),
-        (filesystem.libc, lambda: libc),
+        (filesystem._libc, lambda: libc),
         (filesystem._open_directory, open_directory),
         (time, clock),
+        (time.time, clock.time),
+        (time.monotonic, clock.monotonic),
         (threading, Threading(world)),
         (select, Select(world)),
         (random, Chance()),
@@ -250,20 +251,37 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.identify, identify),
         (liveness.process_ticks, world.ticks),
         (liveness.host_id, lambda: world.process.host.name),
-        (liveness.Observer, functools.partial(liveness.Observer, clock.monotonic)),
         (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
-        # Python takes its time to find out whether something is a processor.
-        (Processor, CallProcessor),
-        # Facts that their callers leave at what they usually are.
-        (picking.Picker, picker),
-        (recovery.Recoverer, functools.partial(Recoverer, clock=clock.time)),
     ]
 
 
+class Place(NamedTuple):
+    """Where one of those is to be replaced: a module's name, or what a function's parameter is."""
+
+    where: Any
+    # Its name; of a parameter that must be named, the name of that; else which one it is.
+    which: str | int
+    stand_in: int
+
+    def put(self, value: object) -> object:
+        """What was there before."""
+        where, which = self.where, self.which
+        if isinstance(where, ModuleType):
+            before, where.__dict__[str(which)] = where.__dict__[str(which)], value
+        elif isinstance(which, str):
+            given = where.__kwdefaults__ or {}
+            before, given[which] = given[which], value
+        else:
+            defaults = [*(where.__defaults__ or ())]
+            before, defaults[which] = defaults[which], value
+            where.__defaults__ = tuple(defaults)
+        return before
+
+
 @cache
-def _places() -> list[tuple[ModuleType, str, int]]:
-    """Which names of the product's modules are to be replaced, and by which stand-in."""
+def _places() -> list[Place]:
+    """What of the product's modules is to be replaced, and by which stand-in."""
     real = [one for one, _ in _stand_ins(World(Disk()))]
     found = []
     for module in [*sys.modules.values()]:
@@ -274,26 +292,42 @@ def _places() -> list[tuple[ModuleType, str, int]]:
                 # A class goes on being what it is where it is defined.
                 at_home = isinstance(one, type) and one.__module__ == module.__name__
                 if value is one and not at_home:
-                    found.append((module, name, number))
+                    found.append(Place(module, name, number))
+        for function in _functions(module):
+            given: list[tuple[str | int, object]] = [*enumerate(function.__defaults__ or ())]
+            for which, value in (*given, *(function.__kwdefaults__ or {}).items()):
+                numbers = (number for number, one in enumerate(real) if value is one)
+                found += (Place(function, which, number) for number in numbers)
     return found
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """All that are defined in a module, in its classes too."""
+    for value in [*vars(module).values()]:
+        if getattr(value, "__module__", "") != module.__name__:
+            continue
+        inner = [*vars(value).values()] if isinstance(value, type) else [value]
+        for one in inner:
+            function = getattr(one, "__func__", one)
+            if isinstance(function, FunctionType):
+                yield function
 
 
 @contextmanager
 def installed(world: World) -> Iterator[None]:
     """While this lasts, the product lives in the world."""
-    before = []
+    before: list[tuple[Place, object]] = []
     stand_ins = [stand_in for _, stand_in in _stand_ins(world)]
-    places = _places()
+
     # The journal decides nothing, so nothing of it is written.
     with seam(journal.Journal, "flush", lambda journal: journal._pending.clear()):
         try:
-            for module, name, number in places:
-                before.append(module.__dict__[name])
-                module.__dict__[name] = stand_ins[number]
+            for place in _places():
+                before.append((place, place.put(stand_ins[place.stand_in])))
             yield
         finally:
-            for (module, name, _), value in zip(places, before, strict=False):
-                module.__dict__[name] = value
+            for place, value in before:
+                place.put(value)
 
 
 @contextmanager

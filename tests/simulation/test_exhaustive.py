@@ -1,13 +1,11 @@
-"""Two drivers, two watchdogs, two documents: every schedule there is, up to a depth.
+"""Two drivers, two watchdogs, two documents: every schedule of one interruption.
 
-Two of several kinds take hours: `python -m tests.simulation --exhaustive 2 --kinds switch crash`.
+Two kills at any two steps are a part of `sh tests/run campaign`. Two of several kinds take hours:
+`python -m tests.simulation --exhaustive 2 --kinds switch crash`.
 """
-
-import os
 
 import pytest
 
-from tests.simulation.campaign import explore_all
 from tests.simulation.exhaustive import KINDS, explore
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.scene import SCENES
@@ -19,12 +17,6 @@ def test_no_single_interruption_does_harm_at_any_step(scene: str) -> None:
     assert not explored.broken
     # Else it would not have looked.
     assert explored.states > 1000
-
-
-def test_nor_do_two_kills_at_any_two_steps() -> None:
-    explored = explore_all("plain", 2, ["crash"], os.cpu_count() or 1)
-    assert not explored.broken
-    assert explored.states > 10_000
 
 
 @pytest.mark.parametrize(

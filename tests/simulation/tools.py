@@ -7,53 +7,44 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from typing import Any
 
-from queuedriver.processors.call import CallProcessor
 from tests.simulation.kernel import Kernel
-from tests.simulation.scene import LARGE, initial, kind_of, output
+from tests.simulation.scene import LARGE, Submission, output
 
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _LIMIT = 1 << 16
 
 
-class Tool(CallProcessor):
-    """Calls a function, but where the docid says that a program does the work."""
+class Copy:
+    """As `cp` from one path to another, but for what it does with the bytes."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
         kernel: Kernel,
+        submission: Submission,
         worked: Callable[[bytes], None],
-        noting: Callable[[bytes], AbstractContextManager[None]],
+        noting_faults: Callable[[bytes], AbstractContextManager[None]],
     ) -> None:
-        super().__init__(function)
         self._kernel = kernel
+        self._submission = submission
         self._worked = worked
-        self._noting = noting
+        self._noting_faults = noting_faults
 
-    def process(self, document: Any, outputs: Any, limits: Any) -> None:
-        kind = kind_of(document.docid)
-        if kind not in ("tool", "large"):
-            super().process(document, outputs, limits)
-            return
-        size = LARGE if kind == "large" else 0
-        data = initial(document.docid).data
-        limits.run(self._copy, document.path, outputs.reserve(), data, size)
-
-    def _copy(self, source: str, target: str, data: bytes, size: int) -> None:
-        """As `cp` does, but for what it does with the bytes. It says what went wrong in words."""
+    def __call__(self, source: str, target: str) -> None:
+        """It says what went wrong in words; and before it does, removes what is half done."""
+        kernel = self._kernel
         try:
-            with self._noting(data):
-                self._worked(read(self._kernel, source))
-                write(self._kernel, target, output(data, 0), size)
-                self._kernel.stat(target)
+            with self._noting_faults(self._submission.data):
+                data = read(kernel, source)
+                self._worked(data)
+                size = LARGE if self._submission.kind == "large" else 0
+                write(kernel, target, output(data, 0), size)
+                kernel.stat(target)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                # What is half of it is removed first: then there is room again.
                 with suppress(OSError):
-                    self._kernel.unlink(target)
+                    kernel.unlink(target)
             raise RuntimeError(f"cp: {error.filename}: {error.strerror}") from None
 
 

@@ -6,8 +6,7 @@ sleep. So a run in which nothing happens is one fixed sequence of steps; what ha
 step, is a schedule (`happenings.py`).
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from greenlet import getcurrent, greenlet
@@ -65,6 +64,8 @@ class Process:
     files: dict[int, Open] = field(default_factory=dict)
     alive: bool = True
     paused: bool = False
+    # Whether what it does are no steps: nothing happens at them, nobody is told.
+    unseen: bool = False
     asides: int = 0
     # With the end of this thread the process ends.
     main: "Task | None" = None
@@ -126,8 +127,6 @@ class World:
         self.done = 0
         # Told who leaves by itself.
         self.on_leaving: Callable[[Process], None] = lambda process: None
-        # What has to be let go of while this world is still there.
-        self.at_end: list[Callable[[], object]] = []
         # Who is to run next, whoever's turn it is.
         self.chosen: Task | None = None
         self.over = False
@@ -139,6 +138,9 @@ class World:
         self._late = 0.0
         self._idle = 0
         self._done_before = -1
+        # While what is done is unseen: how it was before.
+        self._taken: float = 0
+        self._remembers = False
 
     # Processes
 
@@ -246,18 +248,27 @@ class World:
             self.kernel.pid = task.process.pid
             if self.disk.remembers:
                 self.kernel.missed = task.process.host.missed
+            if task.process.unseen:
+                self._hide()
             task.go_on()
             if self.over:
                 raise self._reason
+            if task.process.unseen:
+                self._show_again()
 
-    @contextmanager
-    def unseen(self) -> Iterator[None]:
-        """What is done meanwhile are no steps: nothing happens at them, nobody is told."""
-        kernel = self.kernel
-        before = kernel.taken, kernel.stop_at
-        kernel.stop_at = float("inf")
-        yield
-        kernel.taken, kernel.stop_at = before
+    def _hide(self) -> None:
+        """No number of steps makes more of this; and nobody is shown a listing of in between."""
+        self._taken, self.kernel.taken = self.kernel.taken, -NEVER
+        self._remembers, self.disk.remembers = self.disk.remembers, False
+
+    def _show_again(self) -> None:
+        self.kernel.taken, self.disk.remembers = self._taken, self._remembers
+
+    def show(self) -> None:
+        """From here on, what the process does that runs are steps."""
+        if self.process.unseen:
+            self._show_again()
+            self.process.unseen = False
 
     def wake_paused(self) -> bool:
         """Let those go on that stood still; whether there were any."""
@@ -280,8 +291,6 @@ class World:
         for task in (*self.tasks, *self._dead):
             if task.runs_in is not None:
                 task.runs_in.throw(Killed)
-        for let_go in self.at_end:
-            let_go()
 
     def _pick(self) -> Task | None:
         if (chosen := self.chosen) is not None:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from queuedriver.format import names
-from tests.drivers import Ended, Running, Site, until
+from tests.drivers import Ended, Running, Site
 from tests.testbed.fuse_ground import Options
 from tests.testbed.fuse_mount import Faulty
 from tests.testbed.fuse_processors import obey
 from tests.testbed.fuse_rules import Rule
+from tests.waiting import until
 
 TEXT = b"Some Text"
 

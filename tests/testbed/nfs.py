@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.drivers import until
 from tests.testbed import work
 from tests.testbed.guest import LAB, mount, run
 from tests.testbed.lab import Lab
+from tests.waiting import until
 
 EXPORT = "/run/disk/export"
 QUEUES = "/run/queues"

@@ -10,10 +10,10 @@ from collections import Counter
 from typing import Any
 
 from queuedriver.format import names
-from tests.drivers import until
 from tests.testbed import work
 from tests.testbed.lab import PATIENCE, Errand
 from tests.testbed.nfs import EXPORT, QUEUES, Nfs, Witness
+from tests.waiting import until
 
 # Of each client.
 DRIVERS = 4

@@ -80,8 +80,8 @@ PARTS = {
     "queuedriver.driving.wake",
     "queuedriver.disk.mounts",
     "queuedriver.disk.journal",
-    "queuedriver.operating.chronicle",
-    "queuedriver.claims.sweeping",
+    "queuedriver.operating.history",
+    "queuedriver.claims.leftovers",
     "queuedriver.disk.runtime",
     "queuedriver.disk.filesystem",
 }
@@ -164,6 +164,7 @@ def comes_along(module: str) -> set[str]:
     return set(json.loads(ran.stdout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(PURE))
 def test_what_is_pure_brings_along_what_is_pure(module: str) -> None:
     along = comes_along(module)

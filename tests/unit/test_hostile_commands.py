@@ -85,6 +85,7 @@ def drive(place: Path, processor: Processor) -> dict[str, bytes]:
     return {docid: path.read_bytes() for docid, path in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_text", [False, True], ids=["words", "text"])
 def test_command_gets_a_name_as_one_word_and_runs_none(place: Path, as_text: bool) -> None:
     words = [
@@ -105,6 +106,7 @@ def test_command_gets_a_name_as_one_word_and_runs_none(place: Path, as_text: boo
         assert (option, alone, attempt, amid) == (f"--id={docid}", docid, "0", f"x{docid}y")
 
 
+@pytest.mark.slow
 def test_output_path_is_never_an_option(place: Path) -> None:
     script = 'import json, sys; json.dump(sys.argv[1:], open(sys.argv[1], "w"))'
     said = drive(place, CommandProcessor([sys.executable, "-c", script, "{output.txt}"]))
@@ -133,6 +135,7 @@ def test_server_gets_a_name_as_text_and_runs_none(place: Path, as_text: bool) ->
         assert path.startswith(f"{place}/in/{docid}.")
 
 
+@pytest.mark.slow
 def test_hook_gets_each_field_as_part_of_one_word(place: Path) -> None:
     words = [sys.executable, "-c", SAY, "--message={message}", "{event}", "{stage}"]
     for text in NASTY:
@@ -163,6 +166,7 @@ def test_unit_holds_a_path_as_one_word(name: str) -> None:
     ).count("\n")
 
 
+@pytest.mark.slow
 def test_docids_on_stdin_are_docids_and_nothing_else(place: Path) -> None:
     with Queue.open(place / "in", create=True) as queue:
         for docid in NASTY:
@@ -178,6 +182,7 @@ def test_docids_on_stdin_are_docids_and_nothing_else(place: Path) -> None:
     assert os.listdir() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize("program", ["queuedriver", "watchdogd"])
 def test_completion_runs_nothing_of_what_lies_about(place: Path, program: str, shell: str) -> None:

@@ -132,6 +132,7 @@ def _registration() -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: Shell) -> None:
     queue, output = tmp_path / "in", tmp_path / "out"
     fill(queue, output)
@@ -168,7 +169,7 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         call("fuq", "hold", queue, name)
         call("fuq", "submit", queue, "--name", name, "--", "true")
         call("keys", queue / f"foreign {name}")
-    for command in ("pause", "resume", "quit", "resume", "close"):
+    for command in ("pause", "resume", "quit", "resume", "close", "reopen", "close"):
         call(command, queue)
     call("recover", "--lease", "0", queue)
     # What nobody finishes would be waited for.
@@ -224,6 +225,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call("trace", name, "-p", pipeline)
         call("trace", "--json", name, "-p", pipeline)
         call("retry", name, "-p", pipeline)
+        call("discarded", name, "-p", pipeline)
         call("scale", f"{name}=2", "-p", pipeline)
         call("scale", f"parse={name}", "-p", pipeline)
         call("scale", "parse=2", "--host", name, "-p", pipeline)
@@ -238,6 +240,7 @@ def test_every_command_of_watchdogd_shows_names_safely(pipeline: Path, shell: Sh
         call(name)
     for command in ("pause", "resume", "reload", "restart"):
         call(command, "-p", pipeline)
+    call("discarded", "-p", pipeline)
     call("retry", "--yes", "-p", pipeline)
     call("stop", "-p", pipeline)
     assert {name for program, name in shell.called if program == "watchdogd"} >= set(WATCHDOGS)
@@ -257,7 +260,7 @@ def test_on_a_terminal_there_are_no_escapes_but_our_own(tmp_path: Path, command:
     queue = tmp_path / "in"
     fill(queue, tmp_path / "out")
     with on_terminal(command, queue) as (process, terminal):
-        seen = read_until(terminal, r"DOCUMENT(.*\n){30}" if command == "list" else "given up")
+        seen = read_until(terminal, r"DOCUMENT(.*\n){30}" if command == "list" else "left before")
         process.kill()
     # Of what came after, the end of a line may be cut in two.
     seen = seen.removesuffix("\r")

@@ -271,9 +271,13 @@ def test_forged_report_renames_nothing_elsewhere(
     (place / "outside/precious").write_bytes(SECRET)
     discarded = place / "in/discarded"
     discarded.mkdir(parents=True)
+    (place / "in/.queuedriver/attempts").mkdir(parents=True)
     report = json.loads(encode_report(a_report()))
     report["docid"] = "../../outside/precious"
-    (discarded / f".{TOKEN}.report").write_text(json.dumps(report))
+    report["attempts"][0]["token"] = "d-/../../../outside/precious"
+    (discarded / "doc").write_bytes(b"text")
+    for docid, inode in (("doc", (discarded / "doc").stat().st_ino), ("gone", 7)):
+        (place / f"in/.queuedriver/attempts/{docid}.{inode}.1.json").write_text(json.dumps(report))
     drivers = place / "in/.queuedriver/drivers"
     drivers.mkdir(parents=True)
     identity = {"host": "h", "machine": "m", "boot": "b", "namespace": 1, "pid": 1, "ticks": 1}

@@ -11,6 +11,7 @@ COMMANDS = {
     "top": Command("look", "top", "Show how it is going, as it goes."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
+    "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),
     "retry": Command("retry", "retry", "Let discarded documents be tried again."),
     "scale": Command("steer", "scale", "Say how many drivers stages have."),
     "pause": Command("steer", "pause", "Let nothing new be claimed, in a stage or in all."),
@@ -29,6 +30,8 @@ PROGRAM = Program(
     exit_codes="0 done, 1 some documents failed, 2 usage, 3 no watchdog runs, 4 unknown whether "
     "one does, 66 not found, 69 no watchdog obeys or another one runs, 70 bug, 74 file system, "
     "75 later, 77 permission, 78 configuration, 128+n signal n.",
+    other="queuedriver",
+    elsewhere=frozenset({"put", "get", "list", "show", "why", "history", "discard", "close"}),
 )
 main = PROGRAM.main
 run = PROGRAM.run

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple, NoReturn
 
 import msgspec
-import typer
 
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.pipeline import naming, read
 from queuedriver.pipeline.complaints import Wrong
@@ -26,15 +26,13 @@ _ROOT = re.compile(r"""^\s*root\s*=\s*(".*?"|'.*?')""", re.MULTILINE)
 
 PipelineFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--pipeline", "-p", metavar="FILE", help=f"The pipeline's file; else ${VARIABLE}, {USUAL}."
     ),
 ]
 PipelineArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[PIPELINE]", help=f"The pipeline's file; else ${VARIABLE}, or {USUAL} here."
-    ),
+    Argument(metavar="[PIPELINE]", help=f"The pipeline's file; else ${VARIABLE}, or {USUAL} here."),
 ]
 
 

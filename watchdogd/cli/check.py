@@ -6,10 +6,10 @@ import sys
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Column, columns_of, escape, escape_name, table, write, write_json
+from queuedriver.cli.words import Option
 from queuedriver.format.units import format_count
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
 from queuedriver.pipeline.drawing import draw
@@ -30,9 +30,9 @@ _COLUMNS = (
 def check(
     file: PipelineArgument = None,
     host: Annotated[
-        str | None, typer.Option(metavar="NAME", help="This host's name; else what it is called.")
+        str | None, Option(metavar="NAME", help="This host's name; else what it is called.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
 ) -> int:
     """Name every mistake of a pipeline's file at once, and draw its stages when there is none.
 

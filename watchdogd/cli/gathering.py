@@ -11,7 +11,7 @@ from queuedriver.cli.program import say
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue
-from queuedriver.operating.queue_view import Overview, overview
+from queuedriver.operating.queue_view import QueueView, overview
 from watchdogd import control
 from watchdogd.cli.arguments import Chosen
 from watchdogd.cli.seen import Facts, Result
@@ -43,7 +43,7 @@ def gather(chosen: Chosen, observer: Observer | None = None) -> Facts:
     )
 
 
-def _overview(path: str, observer: Observer, now: float) -> Overview | None:
+def _overview(path: str, observer: Observer, now: float) -> QueueView | None:
     """None where nothing has made the queue yet."""
     try:
         with Queue.open(path) as queue:

@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple
 
-import typer
-
 from queuedriver.cli.program import say
 from queuedriver.cli.render import escape, escape_name, write
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control, places
 from watchdogd.cli.arguments import Chosen, PipelineFile, Target, choose, target
@@ -34,19 +33,15 @@ class Place(NamedTuple):
 def logs(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."
-        ),
+        Argument(metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as more is printed; Ctrl-C ends it.")
+        bool, Option("--follow", "-f", help="Go on as more is printed; Ctrl-C ends it.")
     ] = False,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", help="How many lines of each driver.")
+        int, Option("--lines", "-n", metavar="N", help="How many lines of each driver.")
     ] = 20,
-    host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="Only of this host.")
-    ] = None,
+    host: Annotated[str | None, Option("--host", metavar="HOST", help="Only of this host.")] = None,
     pipeline: PipelineFile = None,
 ) -> int:
     """Show what drivers print.

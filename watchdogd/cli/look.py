@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
-import typer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.render import columns_of, paint_for, width, write, write_json
+from queuedriver.cli.words import Option
 from watchdogd.cli.arguments import Chosen, PipelineArgument, PipelineFile, choose, either
 from watchdogd.cli.gathering import gather, impatiently
 from watchdogd.cli.hosts import read_hosts
@@ -34,7 +34,7 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
 def status(
     pipeline: PipelineArgument = None,
     option: PipelineFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
 ) -> int:
     """Say how a pipeline is going: its stages, its drivers, and what somebody must look after.
 

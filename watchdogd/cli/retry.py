@@ -1,13 +1,14 @@
 """`retry`: let what was discarded be tried again, wherever in the pipeline that was."""
 
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.arguments import confirm, opened
-from queuedriver.cli.operate import answer, meant, noting
+from queuedriver.cli.naming import by_glob, is_meant, matching, meant
+from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
@@ -22,14 +23,14 @@ _RANK = ("done", "refused", "nothing to do", "missing")
 def retry(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[STAGE] [DOCID... | -]",
             help="A stage, else all; the documents, else all that were discarded. -: the docids "
             "on stdin, one a line.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what came of each.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print what came of each.")] = False,
     pipeline: PipelineFile = None,
 ) -> int:
     """Let documents be tried again, as if they never had been.
@@ -46,10 +47,10 @@ def retry(
     stages = (stage,) if stage is not None else chosen.pipeline.stages
     docids = words[1:] if stage is not None else words
     if docids:
-        found = _retry(chosen, stages, meant(docids), stage)
+        found = _retry(chosen, stages, meant(docids), stage, yes)
     else:
         found = _retry_all(chosen, stages, stage, yes)
-    code = answer([result for _, result in found])
+    code = report_refusals([result for _, result in found])
     if as_json:
         documents = [{"queue": queue, **result._asdict()} for queue, result in found]
         write_json({"pipeline": chosen.pipeline.name, "documents": documents})
@@ -61,36 +62,47 @@ def _queues(chosen: Chosen, stages: Sequence[Stage]) -> list[str]:
 
 
 def _retry(
-    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None
+    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None, yes: bool
 ) -> list[tuple[str, Result]]:
-    """Those named, in whichever of the queues they are."""
+    """Retry those named, in whichever of the queues they are."""
     best: dict[str, tuple[str, Result]] = {}
-    for path in _queues(chosen, stages):
-        for result in _retry_in(path, docids):
+    named = {path: _named_in(path, docids) for path in _queues(chosen, stages)}
+    every = [docid for there in named.values() for docid in there]
+    if every and by_glob(docids, every):
+        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
+    for path, there in named.items():
+        for result in _retry_in(path, there):
             before = best.get(result.docid)
             if before is None or _RANK.index(result.came) < _RANK.index(before[1].came):
                 best[result.docid] = (path, result)
     where = f"stage {stage.name}" if stage is not None else f"any stage of {chosen.given}"
     for docid in docids:
-        if docid not in best or best[docid][1].came == "missing":
+        if not any(is_meant(docid, one) for one in best):
             words = f"no {docid!r} in {where}"
             if stage is None:
                 words += f"; its stages are: {_stages(chosen, docid)}"
             best[docid] = ("", Result(docid, "missing", words))
-    return [best[docid] for docid in docids]
+    return list(best.values())
 
 
 def _stages(chosen: Chosen, word: str) -> str:
     return ", ".join(nearest_first(word, [one.name for one in chosen.pipeline.stages]))
 
 
-def _retry_in(path: str, docids: list[str]) -> list[Result]:
-    try:
-        with opened(path) as queue, noting(queue) as journal:
-            return operations.retry(queue, docids, journal)
-    except NotFound:
-        # Nothing has made the queue yet.
+def _named_in(path: str, docids: list[str]) -> list[str]:
+    """Return the documents of a queue that were named; none where nothing has made it yet."""
+    if not os.path.exists(path):
         return []
+    with opened(path) as queue:
+        known = dict.fromkeys((*queue.discarded(), *(one.docid for _, one in queue.items())))
+    return [docid for docid in matching(docids, known) if docid in known]
+
+
+def _retry_in(path: str, docids: list[str]) -> list[Result]:
+    if not docids:
+        return []
+    with opened(path) as queue, noting(queue) as journal:
+        return operations.retry(queue, docids, journal)
 
 
 def _retry_all(

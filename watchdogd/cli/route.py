@@ -13,9 +13,8 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.operating.chronicle import read_origins
-from queuedriver.operating.document_view import Dossier, gather
-from queuedriver.operating.history import history
+from queuedriver.operating.document_view import DocumentView, gather, history
+from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import JOURNAL, Queue
 from queuedriver.pipeline.model import Pipeline, Stage
 
@@ -27,7 +26,7 @@ class Stop(NamedTuple):
 
     stage: str
     queue: str
-    dossier: Dossier
+    document: DocumentView
     events: list[Event]
     # When it was published into this queue; 0 when that is not known, or it was submitted here.
     arrived_at: float
@@ -100,11 +99,11 @@ def _stops(
     with opened:
         ahead = list(docids)
         for docid in ahead:
-            dossier = gather(opened, docid, observer)
-            if dossier.unknown or (dossier.foreign and not dossier.journal.events):
+            document = gather(opened, docid, observer)
+            if document.unknown or (document.foreign and not document.journal.events):
                 continue
-            events = [one for one in history(dossier) if one.docid == docid]
-            yield Stop(stage.name, queue, dossier, events, docids.get(docid, 0.0))
+            events = [one for one in history(document) if one.docid == docid]
+            yield Stop(stage.name, queue, document, events, docids.get(docid, 0.0))
             # It goes on under another docid here, because its own was taken.
             ahead += [one.renamed for one in events if one.renamed and one.renamed not in ahead]
 
@@ -113,7 +112,7 @@ def _likely(stops: Iterable[Stop]) -> list[Stop]:
     """Without those of which there is nothing but a file that would be theirs, as any name leads to
     that with which they share a stem; unless there is nothing better."""
     found = list(stops)
-    sure = [one for one in found if one.dossier.places or one.dossier.attempts or one.events]
+    sure = [one for one in found if one.document.places or one.document.attempts or one.events]
     return sure or found
 
 
@@ -122,7 +121,7 @@ def _published(stop: Stop) -> Iterator[tuple[str, float]]:
     for event in stop.events:
         for name in event.outputs or ():
             yield name.removesuffix(_READY), event.at
-    for path in stop.dossier.found:
+    for path in stop.document.found:
         yield os.path.basename(path).removesuffix(_READY), 0.0
 
 

@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.program import explain, say
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import check_path
@@ -51,16 +50,14 @@ _LOUD = {
 
 
 def run(
-    file: Annotated[
-        str | None, typer.Argument(metavar="PIPELINE", help="The pipeline's file.")
-    ] = None,
+    file: Annotated[str | None, Argument(metavar="PIPELINE", help="The pipeline's file.")] = None,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Close the first queues; end when all is through.")
+        bool, Option("--drain", help="End when all is through; the queues stay open.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option(metavar="NAME", help="This host's name; else what it is called.")
+        str | None, Option(metavar="NAME", help="This host's name; else what it is called.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> int:
     """Keep the drivers of a pipeline alive on this host, until told to leave.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from queuedriver.operating.queue_view import Overview
+from queuedriver.operating.queue_view import QueueView
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.hosts import Hosts
 from watchdogd.report import DriverReport, Move, Standing
@@ -101,7 +101,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     hosts: Hosts
     controls: Controls
-    queues: Mapping[str, Overview]
+    queues: Mapping[str, QueueView]
     results: tuple[Result, ...]
     now: float
     file_error: str = ""

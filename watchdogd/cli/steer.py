@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.program import say
+from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, ConfigError, NotFound
 from queuedriver.format.units import format_count
 from watchdogd import control
@@ -36,17 +35,17 @@ _LOOK_EVERY = 0.2
 _NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
 _Stages = Annotated[
-    list[str] | None, typer.Argument(metavar="[STAGE]...", help="Only these; else the pipeline.")
+    list[str] | None, Argument(metavar="[STAGE]...", help="Only these; else the pipeline.")
 ]
 _Host = Annotated[
-    str | None, typer.Option("--host", metavar="HOST", help="Only on this host; else on each.")
+    str | None, Option("--host", metavar="HOST", help="Only on this host; else on each.")
 ]
 
 
 def scale(
     numbers: Annotated[
         list[str],
-        typer.Argument(metavar="STAGE=N...", help="How many drivers; auto: as the file says."),
+        Argument(metavar="STAGE=N...", help="How many drivers; auto: as the file says."),
     ],
     host: _Host = None,
     pipeline: PipelineFile = None,
@@ -103,9 +102,7 @@ def resume(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
 def restart(
     what: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."
-        ),
+        Argument(metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."),
     ] = None,
     host: _Host = None,
     pipeline: PipelineFile = None,
@@ -131,7 +128,7 @@ def restart(
 
 def reload(
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until all have; exit code 78: one refused.")
+        bool, Option("--wait", help="Until all have; exit code 78: one refused.")
     ] = False,
     pipeline: PipelineFile = None,
 ) -> int:
@@ -161,9 +158,9 @@ def reload(
 
 def stop(
     now: Annotated[
-        bool, typer.Option("--now", help="Give the documents at hand back, uncounted.")
+        bool, Option("--now", help="Give the documents at hand back, uncounted.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until they have left.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Until they have left.")] = False,
     pipeline: PipelineFile = None,
 ) -> int:
     """Let the watchdogs of all hosts leave, with their drivers.

@@ -2,19 +2,22 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
-import typer
 
+from queuedriver.cli.naming import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
-from queuedriver.errors import NotFound
+from queuedriver.cli.showing import place_as_json
+from queuedriver.cli.words import Argument, Option
+from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
-from queuedriver.operating import why as whys
-from queuedriver.operating.document_view import docid_of
-from queuedriver.operating.reasons import facts
+from queuedriver.operating.document_view import docid_of, explain
+from queuedriver.operating.queue import Queue
+from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.arguments import Chosen, PipelineFile, choose
 from watchdogd.cli.gathering import read_controls
 from watchdogd.cli.route import End, Route, Stop, route
@@ -25,9 +28,9 @@ _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
 
 def trace(
     docid: Annotated[
-        str, typer.Argument(metavar="DOCID", help="The document; the name of its file will do.")
+        str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print for programs.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
     pipeline: PipelineFile = None,
 ) -> None:
     """Tell of one document through all stages: when it came, who took it, what came of it.
@@ -36,6 +39,8 @@ def trace(
     """
     chosen = choose(pipeline)
     found = route(chosen.pipeline, docid_of(docid))
+    if not (found.stops or found.ends) and (longer := _extended(chosen.pipeline, found.docid)):
+        found = route(chosen.pipeline, longer)
     if not found.stops and not found.ends:
         raise NotFound(f"no document {found.docid!r} is or was in any queue of {chosen.given}")
     paused = read_controls(chosen.pipeline.root).paused
@@ -48,6 +53,15 @@ def trace(
             write(line)
         write(escape_name(last))
     _confess(found)
+
+
+def _extended(pipeline: Pipeline, docid: str) -> str:
+    """Return the docid that is this one with an extension, in the first queue that knows of one."""
+    for name in pipeline.queues:
+        with suppress(NotFound, CannotUse), Queue.open(pipeline.path(name)) as queue:
+            if longer := extended(queue, docid):
+                return longer
+    return ""
 
 
 def _lines(found: Route, paint: Paint) -> Iterator[str]:
@@ -78,19 +92,16 @@ def with_waits(stop: Stop) -> Iterator[tuple[Event, float]]:
 
 def reason_of(stop: Stop, chosen: Chosen, paused: bool) -> str:
     """Why it is where it is: the queue's own words, but for what a watchdog is asked about."""
-    known = facts(stop.dossier)
-    waiting = known.state in ("ready", "failed") or (
-        known.state == "later" and known.due <= known.now
-    )
-    if not waiting:
-        return whys.explain(known)
-    if paused or known.paused:
+    seen = stop.document
+    if not seen.waits:
+        return explain(seen)
+    if paused or seen.around.paused:
         return f"paused: nothing is claimed before {_resume(stop, chosen, paused)}"
-    if not known.quit and not any(one.verdict == "alive" for one in known.drivers):
+    if not seen.around.quit and not seen.around.living:
         if chosen.hosts.alive:
             return "no driver of its stage is alive; see " + chosen.command("status")
         return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return whys.explain(known)
+    return explain(seen)
 
 
 def _resume(stop: Stop, chosen: Chosen, paused: bool) -> str:
@@ -102,7 +113,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
     places = [
         f"in stage {stop.stage}{_called(stop, found)}: {reason}"
         for stop, reason in zip(found.stops, reasons, strict=True)
-        if stop.dossier.places
+        if stop.document.places
     ]
     places += [f"through, in {end.queue}: {_ending(end)}" for end in found.ends]
     if not places:
@@ -112,7 +123,7 @@ def conclusion(found: Route, reasons: list[str]) -> str:
 
 
 def _called(stop: Stop, found: Route) -> str:
-    return "" if stop.dossier.docid == found.docid else f" as {stop.dossier.docid}"
+    return "" if stop.document.docid == found.docid else f" as {stop.document.docid}"
 
 
 def _ending(end: End) -> str:
@@ -128,9 +139,9 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
             {
                 "stage": stop.stage,
                 "queue": stop.queue,
-                "docid": stop.dossier.docid,
+                "docid": stop.document.docid,
                 "arrived_at": stop.arrived_at or None,
-                "places": msgspec.to_builtins(stop.dossier.places),
+                "places": [place_as_json(place) for place in stop.document.places],
                 "events": msgspec.to_builtins(stop.events),
                 "why": reason,
             }
@@ -143,7 +154,7 @@ def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
 
 def _confess(found: Route) -> None:
     """What of the journals could not be read, so that nobody takes silence for a fact."""
-    for path in sorted({path for stop in found.stops for path in stop.dossier.journal.unreadable}):
+    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
         say(f"{path} could not be read")
-    if skipped := max((stop.dossier.journal.skipped for stop in found.stops), default=0):
+    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
         say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")

@@ -7,9 +7,8 @@ import shutil
 import sys
 from typing import Annotated
 
-import typer
-
 from queuedriver.cli.render import write
+from queuedriver.cli.words import Option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
@@ -57,10 +56,10 @@ def unit(
     pipeline: PipelineArgument = None,
     option: PipelineFile = None,
     user: Annotated[
-        str | None, typer.Option("--user", metavar="USER", help="Who runs it; else you.")
+        str | None, Option("--user", metavar="USER", help="Who runs it; else you.")
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="As for watchdogd run.")
+        str | None, Option("--host", metavar="NAME", help="As for watchdogd run.")
     ] = None,
 ) -> None:
     """Print a systemd unit that keeps a pipeline running.

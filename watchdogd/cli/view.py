@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from queuedriver.operating.queue_view import Counts, DriverView, Overview
+from queuedriver.claims.picking import Counts
+from queuedriver.operating.queue_view import DriverView, QueueView
 from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost
 from watchdogd.cli.seen import Facts, SeenDriver, SeenStage, SeenWatchdog, View
@@ -95,7 +96,7 @@ def _drivers(facts: Facts) -> Iterable[SeenDriver]:
             yield _registered(view, stage, name, host_name, kept=False)
 
 
-def _views(stage: Stage, queues: Mapping[str, Overview]) -> Iterable[DriverView]:
+def _views(stage: Stage, queues: Mapping[str, QueueView]) -> Iterable[DriverView]:
     for queue in stage.inputs:
         if queue in queues:
             yield from queues[queue].drivers
@@ -134,7 +135,7 @@ def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: boo
         pid=view.pid if view.alive else 0,
         document=view.at_hand[0].docid if view.at_hand else "",
         since=since,
-        started_at=view.started_at,
+        started_at=view.registration.started_at if view.registration is not None else 0.0,
         documents=counters.documents,
         failed=counters.failed,
         discarded=counters.discarded,
@@ -151,7 +152,7 @@ def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: boo
 
 def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenStage:
     queues = [facts.queues[queue] for queue in stage.inputs if queue in facts.queues]
-    counts = _sum([queue.counts for queue in queues])
+    counts = sum((queue.counts for queue in queues), Counts())
     own = [one for one in drivers if one.stage == stage.name]
     reports = [
         one for host in facts.hosts.alive for one in host.report.stages if one.name == stage.name
@@ -171,7 +172,7 @@ def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenSta
         failed=counts.failed,
         later=counts.later,
         discarded=counts.discarded,
-        next_due=min((one.next_due for one in queues if one.next_due), default=0),
+        next_due=counts.next_due,
         done=done,
         drivers=sum(1 for one in own if one.pid),
         wanted=sum(one.wanted for one in reports),
@@ -188,12 +189,6 @@ def _stage(stage: Stage, facts: Facts, drivers: Sequence[SeenDriver]) -> SeenSta
     )
 
 
-def _sum(counts: Sequence[Counts]) -> Counts:
-    return Counts(
-        **{name: sum(getattr(one, name) for one in counts) for name in Counts.__struct_fields__}
-    )
-
-
 def _unfinished(counts: Counts) -> int:
     return counts.waiting + counts.later + counts.working + counts.written + counts.writing
 
@@ -201,7 +196,7 @@ def _unfinished(counts: Counts) -> int:
 def _state(
     stage: Stage,
     facts: Facts,
-    queues: Sequence[Overview],
+    queues: Sequence[QueueView],
     reports: Sequence[StageReport],
     finished: bool,
 ) -> tuple[str, str]:
@@ -220,7 +215,7 @@ def _state(
 
 
 def _unkept_rate(
-    stage: Stage, queues: Mapping[str, Overview], drivers: Sequence[SeenDriver]
+    stage: Stage, queues: Mapping[str, QueueView], drivers: Sequence[SeenDriver]
 ) -> float:
     """Of the drivers that no watchdog counts. One may drive several queues of its stage."""
     unkept = {one.id for one in drivers if not one.kept}

@@ -9,15 +9,16 @@ import msgspec
 import pytest
 
 from queuedriver.claims import handoff
-from queuedriver.claims.handoff import Claim, discard, finish_written, hand_over, settle_report
+from queuedriver.claims.attempts import attempts_of
+from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Answer, Output
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, Status
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Plan, Report
+from queuedriver.format.records import Plan
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 durably = pytest.mark.parametrize("durable", [False, True], ids=["fast", "durable"])
 NOW = 1_700_000_060.0
 BAD = Failure(cause="exception", message="bad")
+NEVER = Failure(cause="permanent", message="never", permanent=True)
 
 
 def write(claim: Claim, answer: Answer = b"result") -> Claim:
@@ -48,32 +50,10 @@ def serial(claim: Claim) -> str:
     return claim.token.rpartition("-")[2]
 
 
-def record(claim: Claim, message: str = "bad", inode: int = 0) -> Attempt:
-    return Attempt(
-        docid=claim.docid,
-        token=claim.token,
-        attempt=claim.attempt,
-        driver="d",
-        host="alpha",
-        claimed_at=names.parse_token(claim.token).claimed_at,
-        ended_at=NOW,
-        counted=True,
-        failure=Failure(cause="exception", message=message),
-        inode=inode,
-    )
-
-
-def report(claim: Claim, message: str = "bad") -> Report:
-    attempt = record(claim, message)
-    return Report(
-        docid=claim.docid,
-        queue="in",
-        discarded_at=NOW,
-        driver="d",
-        host="alpha",
-        failure=attempt.failure,
-        attempts=(attempt,),
-    )
+def messages(queue: InputQueue, docid: str = "doc") -> list[str]:
+    """What is remembered of the attempts at a document."""
+    found = attempts_of(queue.attempts.directory, docid)
+    return [one.failure.message for one in found]
 
 
 def item_of(claim: Claim) -> names.Item:
@@ -339,9 +319,9 @@ def test_a_newer_output_replaces_an_older_where_that_was_chosen(bench: "Bench") 
 @pytest.mark.parametrize(
     ("publish", "final", "second"),
     [
-        ("{docid}.xml.ready", "doc.xml.ready", "doc.xml~{}.ready"),
-        ("{docid}.xml", "doc.xml", "doc.xml~{}"),
-        ("{stem}.txt", "doc.txt", "doc.txt~{}"),
+        ("{docid}.xml.ready", "doc.xml.ready", "doc~{}.xml.ready"),
+        ("{docid}.xml", "doc.xml", "doc~{}.xml"),
+        ("{stem}.txt", "doc.txt", "doc~{}.txt"),
     ],
 )
 def test_outputs_are_published_as_the_template_says(
@@ -553,8 +533,7 @@ def test_a_failure_counts_and_is_recorded(bench: "Bench", durable: bool) -> None
         failure = Failure(cause="exception", message=f"bad {attempt}")
         assert queue.charge(claim, failure, NOW) == "failed"
         assert bench.ls() == [name]
-        noted = queue.attempts.listed("doc")
-        assert [one.failure.message for one in noted] == [f"bad {n}" for n in range(attempt + 1)]
+        assert messages(queue) == [f"bad {number}" for number in range(attempt + 1)]
 
 
 def test_who_fails_a_claim_second_changes_nothing_of_what_the_first_noted(
@@ -562,15 +541,15 @@ def test_who_fails_a_claim_second_changes_nothing_of_what_the_first_noted(
 ) -> None:
     queue = bench.open()
     claim = bench.claim(queue)
-    again, inode = queue.claim_of(item_of(claim), claim.name), queue.inode(claim)
+    again = queue.claim_of(item_of(claim), claim.name)
     for one, message, fate in ((claim, "first", "failed"), (again, "second", "revoked")):
         assert queue.charge(one, Failure(cause="exception", message=message), NOW) == fate
-    assert [one.failure.message for one in queue.attempts.of("doc", inode, 1)] == ["first"]
+    assert messages(queue) == ["first"]
     assert bench.ls() == ["doc.failed"]
 
 
 @pytest.mark.parametrize("step", ["release", "postpone", "fail", "strike"])
-def test_a_name_that_is_taken_keeps_both_and_the_record_follows_its_document(
+def test_a_name_that_is_taken_keeps_both_and_what_is_remembered_follows_its_document(
     bench: "Bench", step: str
 ) -> None:
     queue = bench.open()
@@ -594,85 +573,59 @@ def test_a_name_that_is_taken_keeps_both_and_the_record_follows_its_document(
     assert bench.read(f"in/{name}") == b"content of doc"
     assert len(bench.ls()) == 4
     if step in ("fail", "strike"):
-        assert len(queue.attempts.listed(docid)) == 1
-        assert queue.attempts.listed("doc") == []
+        assert messages(queue, docid) == ["bad"]
+        assert messages(queue) == []
 
 
-# Give up
+# Discard
 
 
 def test_a_discarded_document_is_untouched_and_has_its_report_beside_it(bench: "Bench") -> None:
     queue = bench.open()
     claim = bench.claim(queue, attempt=1)
-    queue.attempts.write(record(claim, inode=queue.inode(claim)), durable=False)
-    assert discard(queue, claim, report(claim)) == "doc"
+    assert queue.charge(claim, NEVER, NOW) == "discarded"
     assert bench.ls() == attempts(bench) == []
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
     assert bench.read("in/discarded/doc") == b"content of doc"
-    assert bench.queue().report("doc") == report(claim)
-
-
-def test_a_second_document_of_the_name_is_discarded_beside_the_first(bench: "Bench") -> None:
-    queue = bench.open()
-    first, second = bench.claim(queue), bench.claim(queue)
-    assert discard(queue, first, report(first, "1")) == "doc"
-    assert discard(queue, second, report(second, "2")) == f"doc~{serial(second)}"
-    whole = bench.queue()
-    assert whole.discarded() == ["doc", f"doc~{serial(second)}"]
-    reports = [whole.report(docid) for docid in whole.discarded()]
-    assert [one.failure.message for one in reports if one is not None] == ["1", "2"]
+    report = bench.queue().report("doc")
+    assert report is not None
+    assert [one.token for one in report.attempts] == [claim.token]
 
 
 def test_a_claim_that_was_taken_back_is_not_discarded(bench: "Bench") -> None:
     queue = bench.open()
     claim = bench.claim(queue)
+    again = queue.claim_of(item_of(claim), claim.name)
     handoff.give_back(queue, claim, 0)
-    assert discard(queue, claim, report(claim)) is None
+    assert queue.charge(again, NEVER, NOW) == "revoked"
     assert bench.ls() == ["doc.ready"]
-    # Nobody is told of it. It goes with the sweep: not to see a document there proves nothing.
-    assert os.listdir(bench.root / "in/discarded") == [f".{claim.token}.report"]
+    assert os.listdir(bench.root / "in/discarded") == []
 
 
-def test_of_many_who_discard_a_claim_at_once_none_leaves_it_without_a_report(
-    bench: "Bench",
-) -> None:
+def test_a_discard_whose_reply_was_lost_counts(bench: "Bench") -> None:
+    class Deafened(Directory):
+        """The rename is done, and its reply is lost."""
+
+        __slots__ = ()
+
+        def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
+            super().rename_new(old, new, to)
+            raise FileNotFoundError(old)
+
     queue = bench.open()
-    discarded = queue.discarded
     claim = bench.claim(queue)
-    # One has written its report, and moved the document; then it is slow.
-    hidden = f".{claim.token}.report"
-    discarded.write_new(hidden, msgspec.json.encode(report(claim, "first")))
-    queue.directory.rename_new(claim.name, "doc", discarded)
-    # Another comes, and finds the claim gone.
-    assert discard(queue, claim, report(claim, "second")) is None
-    found = bench.queue().report("doc")
-    assert found is not None
-    assert found.failure.message == "first"
-    # The first goes on; and a third comes too late for everything.
-    handoff._show_report(queue, hidden, "doc")
-    assert discard(queue, claim, report(claim, "third")) is None
+    queue.directory.__class__ = Deafened
+    assert queue.charge(claim, NEVER, NOW) == "discarded"
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
-    assert bench.queue().report("doc") == found
-
-
-def test_a_discard_whose_reply_was_lost_is_explained_all_the_same(bench: "Bench") -> None:
-    queue = bench.open()
-    bench.put("in/discarded/doc", b"an earlier one")
-    bench.put("in/discarded/doc.report.json", b"its reason")
-    claim = bench.claim(queue)
-    second = f"doc~{serial(claim)}"
-    queue.directory.rename_new(claim.name, second, queue.discarded)
-    # By us, and so it counts.
-    assert discard(queue, claim, report(claim)) == second
-    assert bench.queue().report(second) == report(claim)
-    assert bench.read("in/discarded/doc.report.json") == b"its reason"
 
 
 class Unseen(Directory):
     """What is called `doc` is neither found by its name nor listed."""
 
-    def present(self, name: str) -> bool:
-        return name != "doc" and super().present(name)
+    def status(self, name: str = ".") -> Status:
+        if name == "doc":
+            raise FileNotFoundError(2, "remembered as missing", name)
+        return super().status(name)
 
     def names(self) -> Iterator[str]:
         return (name for name in super().names() if name != "doc")
@@ -684,14 +637,15 @@ def test_a_report_is_kept_for_a_document_that_is_discarded_and_not_seen_yet(
     """The reply to the rename is lost, the name is remembered as missing, the listing is old."""
     queue = bench.open()
     claim = bench.claim(queue)
+    attempt = queue._attempt(claim, NEVER, NOW, None, counted=True)
+    queue.attempts.note("doc", queue.inode(claim), attempt, discarded_from="in")
     queue.directory.rename_new(claim.name, "doc", queue.discarded)
-    queue.discarded.close()
-    queue.discarded = Unseen.open(bench.root / "in/discarded")
-    assert discard(queue, claim, report(claim)) is None
-    assert bench.queue().report("doc") is None
+    queue.attempts.discarded = unseen = Unseen.open(bench.root / "in/discarded")
+    queue.attempts.settle()
+    unseen.close()
+    assert os.listdir(bench.root / "in/discarded") == ["doc"]
     # Whoever comes later, and sees it.
-    settle_report(bench.open(), "doc", claim.token)
-    assert bench.queue().report("doc") == report(claim)
+    bench.open().attempts.settle()
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
 
 
@@ -699,11 +653,9 @@ def test_a_removed_directory_of_the_discarded_is_no_lost_race(bench: "Bench") ->
     queue = bench.open()
     claim = bench.claim(queue)
     os.rmdir(bench.root / "in/discarded")
-    with pytest.raises(FileNotFoundError):
-        discard(queue, claim, report(claim))
+    with pytest.raises(FileSystemTrouble, match="discarded"):
+        queue.charge(claim, NEVER, NOW)
     assert bench.ls() == [claim.name]
-    queue.discarded.reopen(create=True)
-    assert discard(queue, claim, report(claim)) == "doc"
 
 
 # Without RENAME_NOREPLACE
@@ -721,7 +673,8 @@ def test_where_the_file_system_cannot_refuse_to_replace_nothing_is_replaced_eith
     assert complete(claim)[1] == (f"doc~{serial(claim)}.ready",)
     bench.put("in/discarded/doc", b"earlier")
     claim = bench.claim(queue)
-    assert discard(queue, claim, report(claim)) == f"doc~{serial(claim)}"
+    queue.charge(claim, NEVER, NOW)
+    assert bench.queue().discarded() == ["doc", f"doc~{serial(claim)}"]
     claim = bench.claim(queue)
     bench.put("in/doc.ready", b"again")
     assert handoff.give_back(queue, claim, 0) == f"doc~{serial(claim)}"
@@ -740,7 +693,7 @@ def test_nothing_is_done_to_names_that_are_others(bench: "Bench", tmp_path: Path
         if step == 0:
             complete(claim)
         elif step == 1:
-            discard(queue, claim, report(claim))
+            queue.charge(claim, NEVER, NOW)
         elif step == 2:
             queue.charge(claim, BAD, NOW)
         else:

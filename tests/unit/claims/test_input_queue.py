@@ -275,3 +275,10 @@ def test_what_stops_the_hand_over_is_sorted_out_by_the_general_path(
     assert not hand_over(claim)
     assert pair.end(claim, DONE) == ("revoked" if where == "working" and not taken else "published")
     assert pair.states() == ({"doc": "ready"} if claim.fate == "revoked" else {})
+
+
+def test_memory_that_the_driver_took_for_others_is_not_told_of_a_document(pair: Pair) -> None:
+    pair.end(pair.claim(), from_exception(PermanentError("never")))
+    report = pair.bench.queue().report("doc")
+    assert report is not None
+    assert report.failure.peak_memory is None

@@ -6,41 +6,49 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.heartbeat import FENCE, Beats
+from queuedriver.claims.heartbeat import FENCE, Heartbeat
 from queuedriver.claims.liveness import (
     CRASHED,
+    EXPIRY,
     HIDDEN,
     LEASE,
+    NETWORK_BEAT,
+    REBOOTED_AFTER,
     Counters,
     Identity,
     Observer,
+    Owner,
     Registration,
+    Roster,
     Verdict,
     draw_salt,
     host_id,
     identify,
     judge,
+    owner_of,
     process_ticks,
     read_registration,
     read_registrations,
-    whose,
 )
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
 
 ME = Identity("alpha", "machine-a", "boot-1", 4026531836, 100, 5000)
 THEM = msgspec.structs.replace(ME, pid=200, ticks=7000)
+BEFORE = msgspec.structs.replace(THEM, boot="boot-0")
 OTHER_HOST = Identity("beta", "machine-b", "boot-9", 4026531836, 200, 7000)
 
 
@@ -71,8 +79,11 @@ def registered(identity: Identity = THEM, **more: Any) -> Registration:
         (registered(OTHER_HOST, lease=10.0), None, 11.0, "lost"),
         (registered(msgspec.structs.replace(THEM, namespace=1)), None, 0.0, "alive"),
         (registered(msgspec.structs.replace(THEM, namespace=1)), None, LEASE, "lost"),
-        # This host, before it went down.
-        (registered(msgspec.structs.replace(THEM, boot="boot-0")), 7000, 0.0, "rebooted"),
+        # This host, before it went down; or a clone of it, whose beats go on.
+        (registered(BEFORE), 7000, REBOOTED_AFTER - 1, "alive"),
+        (registered(BEFORE), 7000, REBOOTED_AFTER, "rebooted"),
+        # An operator says that all are gone.
+        (registered(BEFORE, lease=0.0), 7000, 0.0, "rebooted"),
         # A clone of its image, by another name; or no machine id at all.
         (registered(msgspec.structs.replace(THEM, boot="b", host="beta")), None, 0.0, "alive"),
         (registered(msgspec.structs.replace(THEM, boot="b", machine="m")), None, 0.0, "alive"),
@@ -226,18 +237,151 @@ def test_salts_are_four_digits_and_differ() -> None:
 
 def test_a_claim_is_its_drivers_or_of_a_life_before_or_nobodys() -> None:
     them = registered(past=("0001", "0002"))
-    known: dict[str, tuple[Registration, Verdict]] = {"d": (them, "alive")}
+    known = {"d": Owner(id="d", registration=them, verdict="alive", here=True)}
 
-    def verdict(driver: str, salt: str) -> tuple[Registration | None, Verdict | None]:
-        return whose(names.Token(driver, 1, salt), known)
+    def owner(driver: str, salt: str) -> Owner:
+        return owner_of(names.Token(driver, 1, salt), known)
 
-    assert verdict("d", "5a17") == (them, "alive")
-    assert verdict("d", "0002") == (them, "lost")
+    assert owner("d", "5a17") == known["d"]
+    before = owner("d", "0002")
+    assert (before.registration, before.verdict, before.alive) == (them, "lost", False)
     # A later life than the one we read of.
-    assert verdict("d", "ffff") == (None, None)
-    assert verdict("e", "5a17") == (None, None)
+    assert owner("d", "ffff") == Owner(id="d")
+    assert owner("e", "5a17") == Owner(id="e")
     # A bare number is nobody's, though a driver has it for its id.
-    assert whose(names.Token("d", 0, ""), known) == (None, None)
+    assert owner_of(names.Token("d", 0, ""), known) == Owner(id="d")
+    assert Owner(id="d").verdict == "unknown"
+
+
+# The drivers of a queue
+
+
+class Counting(Directory):
+    """Counts the files that are read from it."""
+
+    reads: ClassVar[int] = 0
+
+    def read(self, name: str, limit: int = 16 << 20) -> bytes:
+        Counting.reads += 1
+        return super().read(name, limit)
+
+
+class Site:
+    """Drivers that registered, and who looks at them by a clock of its own."""
+
+    def __init__(self, drivers: Directory) -> None:
+        self.drivers = drivers
+        self.clock = Clock()
+        self.observer = Observer(self.clock)
+        self.roster = Roster(drivers, self.observer)
+        Counting.reads = 0
+
+    def register(self, driver: str = "d", identity: Identity = OTHER_HOST, **more: Any) -> None:
+        said = {"beat_at": time.time(), **more}
+        one = registered(identity, **said)
+        one.id = driver
+        self.drivers.write_aside(f"{driver}.json", msgspec.json.encode(one))
+
+    def verdict(self, driver: str = "d") -> str:
+        self.roster.refresh()
+        return self.roster.owners[driver].verdict
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    drivers = Counting.open(tmp_path)
+    yield Site(drivers)
+    drivers.close()
+
+
+def clone_of(me: Identity) -> Identity:
+    """A process of another host, made from the same image."""
+    return msgspec.structs.replace(me, boot="another", pid=1, ticks=1)
+
+
+def test_clone_of_this_host_is_not_taken_for_it_rebooted_while_its_beats_go_on(site: Site) -> None:
+    for beat in range(20):
+        site.register(identity=clone_of(site.observer.me), beat=beat, network=True)
+        assert site.verdict() == "alive"
+        site.clock.now += NETWORK_BEAT
+        assert site.verdict() == "alive"
+
+
+def test_host_that_was_rebooted_is_known_by_a_beat_that_stands_still(site: Site) -> None:
+    site.register(identity=clone_of(site.observer.me), beat=1, network=True)
+    assert site.verdict() == "alive"
+    site.clock.now = 2 * NETWORK_BEAT - 1
+    assert site.verdict() == "alive"
+    site.clock.now += 1
+    assert site.verdict() == "rebooted"
+
+
+def test_where_no_other_host_can_be_a_reboot_is_known_at_once() -> None:
+    assert judge(registered(BEFORE), ME, 7000, 0.0, shared=False) == "rebooted"
+
+
+def test_drivers_together_read_no_more_registrations_however_many_they_are(site: Site) -> None:
+    def reads_in_a_minute(drivers: int) -> float:
+        """Of all of them, each of which asks every other second."""
+        for number in range(drivers):
+            site.register(f"d-{number}")
+        site.roster = Roster(site.drivers, site.observer)
+        Counting.reads = 0
+        until = site.clock.now + 60
+        while site.clock.now < until:
+            site.clock.now += 2.0
+            site.roster.refresh()
+        return drivers * Counting.reads
+
+    few = reads_in_a_minute(8)
+    many = reads_in_a_minute(80)
+    # Not a hundred times as many: each driver reads about as many a second.
+    assert many <= 15 * few
+    assert len(site.roster.alive) == 80
+
+
+def test_few_drivers_are_read_whenever_somebody_asks(site: Site) -> None:
+    me = identify(os.getpid())
+    site.register(identity=me)
+    assert site.verdict() == "alive"
+    site.register(identity=msgspec.structs.replace(me, ticks=0))
+    assert site.verdict() == "dead"
+
+
+def test_nobody_is_given_up_by_an_old_look(site: Site) -> None:
+    for number in range(40):
+        site.register(f"d-{number}", beat=1)
+    site.roster.refresh()
+    site.clock.now = LEASE
+    for number in range(40):
+        site.register(f"d-{number}", beat=1 if number == 7 else 2)
+    site.roster.refresh()
+    token = names.parse_token(names.Mint("d-7", "5a17").next(1))
+    assert site.roster.owner(token).verdict == "lost"
+    # It beats again, and nobody has read all of them since.
+    site.register("d-7", beat=2)
+    reads = Counting.reads
+    site.roster.refresh()
+    assert Counting.reads == reads
+    assert site.roster.owner(token).verdict == "alive"
+    assert Counting.reads == reads + 1
+    # Nor is one unknown that has come since.
+    site.register("new", identity=identify(os.getpid()))
+    new = names.parse_token(names.Mint("new", "5a17").next(1))
+    assert site.roster.owner(new).verdict == "alive"
+    assert Counting.reads == reads + 2
+
+
+def test_driver_of_another_host_that_was_silent_for_days_need_not_be_watched_for_its_lease(
+    site: Site,
+) -> None:
+    site.register("old", beat_at=time.time() - 2 * EXPIRY)
+    site.register("wrong-clock", beat_at=time.time() - 2 * EXPIRY)
+    old = site.drivers.status("old.json").mtime_ns / 1e9 - 2 * EXPIRY
+    os.utime("old.json", (old, old), dir_fd=site.drivers.fd)
+    assert (site.verdict("old"), site.verdict("wrong-clock")) == ("lost", "alive")
+    # By the clocks it is silent, and no more can be said.
+    assert site.roster.owners["wrong-clock"].silent
 
 
 # Registrations
@@ -256,7 +400,7 @@ def test_registrations_that_cannot_be_read_are_left_out(bench: "Bench") -> None:
     ]:
         bench.put(f"drivers/{name}", data)
     (bench.root / "drivers/link.json").symlink_to("nowhere")
-    assert read_registrations(drivers) == [good]
+    assert list(read_registrations(drivers)) == [good]
     assert read_registration(drivers, "d") == good
     assert read_registration(drivers, "nobody") is None
 
@@ -268,7 +412,7 @@ def test_a_registration_of_a_later_version_is_understood(bench: "Bench") -> None
     assert read_registration(drivers, "d") == registered()
 
 
-# Beats
+# Heartbeat
 
 
 class Report:
@@ -282,9 +426,9 @@ class Report:
         return f"state-{self.turn}", f"why-{self.turn}", Counters(documents=self.turn)
 
 
-def beats_in(*directories: Directory, interval: float = 600.0, **more: Any) -> Beats:
+def beats_in(*directories: Directory, interval: float = 600.0, **more: Any) -> Heartbeat:
     registration = registered(identify(os.getpid()), **more)
-    return Beats(registration, list(directories), Report(), interval)
+    return Heartbeat(registration, list(directories), Report(), interval=interval)
 
 
 def test_a_beat_is_never_read_in_part_or_from_the_middle_of_a_turn(bench: "Bench") -> None:
@@ -303,6 +447,42 @@ def test_a_beat_is_never_read_in_part_or_from_the_middle_of_a_turn(bench: "Bench
     finally:
         beats.stop()
     assert bench.ls("one") == bench.ls("two") == ["d.json"]
+
+
+class Present:
+    """What a driver has done so far."""
+
+    def __init__(self) -> None:
+        self.state, self.counters = "starting", Counters()
+
+    def __call__(self) -> tuple[str, str, Counters]:
+        return self.state, "", self.counters
+
+
+def test_news_is_told_at_once_and_no_news_only_at_the_next_beat(bench: "Bench") -> None:
+    drivers, present = bench.directory("drivers"), Present()
+    registration = registered(identify(os.getpid()))
+    beats = Heartbeat(registration, [drivers], present, interval=600.0, news=0.01)
+
+    def told() -> Registration:
+        read = read_registration(drivers, "d")
+        assert read is not None
+        return read
+
+    beats.start()
+    try:
+        present.state, present.counters = "busy", Counters(documents=3)
+        until(lambda: (told().state, told().counters.documents) == ("busy", 3), "it is told")
+        first = told().beat
+        # Time passes, and is no news.
+        for milliseconds in range(50):
+            present.counters = Counters(documents=3, wait=milliseconds)
+            time.sleep(0.001)
+        assert told().beat == first
+        present.counters = Counters(documents=3, discarded=1)
+        until(lambda: told().counters.discarded == 1, "it is told")
+    finally:
+        beats.stop()
 
 
 def test_the_first_beat_is_there_before_anything_is_claimed(bench: "Bench") -> None:
@@ -366,7 +546,7 @@ def test_who_has_shown_no_life_for_long_does_before_it_commits(bench: "Bench") -
 def test_what_is_not_utf8_does_not_stop_the_beats(bench: "Bench") -> None:
     drivers = bench.directory("drivers")
     registration = registered(identify(os.getpid()), processor="convert caf\udce9")
-    beats = Beats(registration, [drivers], lambda: ("ready", "caf\udce9", Counters()), 600.0)
+    beats = Heartbeat(registration, [drivers], lambda: ("ready", "caf\udce9", Counters()))
     beats.start()
     beats.leave("failed", "no file caf\udce9")
     read = read_registration(drivers, "d")

@@ -24,13 +24,6 @@ TOKEN = "d-0605d3a1f2b0c05a17"
 
 
 @pytest.fixture
-def limits() -> Iterator[Limits]:
-    limits = Limits()
-    yield limits
-    limits.close()
-
-
-@pytest.fixture
 def outputs(bench: "Bench") -> Outputs:
     """Of a claim to `doc`, with two output queues."""
     return Outputs("doc", TOKEN, (bench.target("out"), bench.target("side")))

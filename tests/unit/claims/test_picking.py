@@ -1,18 +1,25 @@
 """In which order a driver tries what waits: nothing starves, and what is foreign is left alone."""
 
 import errno
+import multiprocessing
 import os
+import sys
+import time
 import tracemalloc
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.picking import Candidate, Listing, Order, Picker, Share, look
+from queuedriver.claims import picking
+from queuedriver.claims.picking import BLOCK, Counts, Order, Picker, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
 
@@ -20,24 +27,75 @@ if TYPE_CHECKING:
     from tests.conftest import Bench
 
 TOKEN = "d-0605d3a1f2b0c05a17"
+FUTURE = "ffffffffff"
+# Later than any block is kept.
+LONG = 3600.0
 
 
-def a_pass(picker: Picker, take: Callable[[Candidate], None] | None = None) -> list[str]:
-    """The names that one pass offers; `take` is what the driver does with each."""
+class Entry:
+    """A line of a listing."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+
+    def inode(self) -> int:
+        return self.number
+
+
+class Shown:
+    """A directory that shows whatever names it is told, and counts who looks at them."""
+
+    def __init__(
+        self,
+        found: Callable[[], Iterable[str]],
+        number: Callable[[int, str], int] = lambda place, name: place,
+    ) -> None:
+        self.found = found
+        self.number = number
+        self.looked_at = 0
+
+    def scan(self) -> AbstractContextManager[Iterator[Entry]]:
+        return nullcontext(self._entries())
+
+    def _entries(self) -> Iterator[Entry]:
+        for place, name in enumerate(self.found()):
+            self.looked_at += 1
+            yield Entry(name, self.number(place, name))
+
+    def picker(self, me: str = "me", others: Iterable[str] = ()) -> Picker:
+        return picker_of(cast(Directory, self), me, others)
+
+
+def picker_of(directory: Directory, me: str = "me", others: Iterable[str] = ()) -> Picker:
+    alive = (*others, me)
+    return Picker(directory, "fair", me, lambda anew: alive)
+
+
+def a_pass(
+    picker: Picker, take: Callable[[str], object] = str, now: float = 0.0, lasts: float = 0.0
+) -> list[str]:
+    """The names that one pass offers; `take` is what the driver does with each, and `lasts` how
+    long that takes."""
     offered = []
-    while (candidate := picker.next()) is not None:
-        offered.append(candidate.name)
-        if take is not None:
-            take(candidate)
+    while found := picker.names(1, now):
+        assert len(found) == 1
+        now += lasts
+        if names.parse(found[0]) is None:
+            picker.foreign(found[0])
+        else:
+            offered += found
+            take(found[0])
     return offered
 
 
-def taking(directory: Directory) -> Callable[[Candidate], None]:
-    return lambda candidate: directory.unlink(candidate.name)
+def many(number: int) -> Iterator[str]:
+    return (f"{one:08}.ready" for one in range(number))
 
 
-def part(docid: str, of: int) -> int:
-    return zlib.crc32(docid.encode()) % of
+def number_in_name(place: int, name: str) -> int:
+    """A number that stays the same whatever else is listed."""
+    return int(name.partition(".")[0])
 
 
 # What is seen
@@ -47,7 +105,7 @@ def test_each_state_is_counted_and_only_what_waits_is_offered(bench: "Bench") ->
     there = {
         "ready": ["a.ready", "b c.ready"],
         "failed": ["d.failed", "e.failed2"],
-        "later": ["f.ff.later", "g.failed.ffffffffff.later"],
+        "later": ["f.ff.later", f"g.failed.{FUTURE}.later"],
         "working": [f"h.{TOKEN}.working", "i.7.working"],
         "written": [f"j.failed.{TOKEN}.written"],
         "writing": [f"k.{TOKEN}.writing", f"l.{TOKEN}.writing.xml"],
@@ -59,41 +117,29 @@ def test_each_state_is_counted_and_only_what_waits_is_offered(bench: "Bench") ->
         for name in listed:
             bench.put(f"in/{name}")
     (bench.root / "in/discarded").mkdir()
-    picker = Picker(queue, clock=lambda: 256.0)
+    picker = picker_of(queue)
     offered = a_pass(picker)
     assert sorted(offered) == ["a.ready", "b c.ready", "d.failed", "e.failed2", "f.ff.later"]
-    for listing in (picker.listing, look(queue, 256.0)):
-        assert {state: getattr(listing, state) for state in there} == {
+    for seen in (picker.counts, count(queue, 256.0)):
+        assert {state: getattr(seen, state) for state in there} == {
             state: len(listed) for state, listed in there.items()
         }
-        assert listing.next_due == 0xFFFFFFFFFF
-        assert sorted(listing.foreign_names) == sorted(there["foreign"])
-        assert {name for name, _ in listing.claimed} == {*there["working"], *there["written"]}
-        assert listing.unfinished == 11
+        assert (seen.next_due, seen.due, seen.claimed) == (0xFFFFFFFFFF, 1, 3)
+        assert seen.unfinished == 11
+    assert {name for name, _ in picker.counts.claims} == {*there["working"], *there["written"]}
 
 
-@given(
-    st.lists(
-        st.sampled_from(["scan.pdf", "a.ready.ready", "a.failed1", ".a.ready", "done", "b.working"])
-        | st.text(alphabet=st.characters(codec="utf-8"), max_size=30)
-    )
-)
-def test_foreign_names_are_never_offered(listed: list[str]) -> None:
-    listing = Listing()
-    offered = [name for name in listed if listing.see(name or ".", 1e12) is not None]
-    for name in offered:
-        item = names.parse(name)
-        assert item is not None
-        assert item.state in ("ready", "failed", "later")
-
-
-def test_names_that_are_not_utf8_are_foreign(bench: "Bench") -> None:
+def test_a_queue_with_names_that_only_look_like_items_is_seen_to_be_empty(bench: "Bench") -> None:
     queue = bench.directory("in")
     with open(os.path.join(os.fsencode(queue.path), b"caf\xe9.ready"), "wb"):
         pass
-    picker = Picker(queue)
-    assert a_pass(picker) == []
-    assert picker.listing.foreign == 1
+    for number in range(20):
+        bench.put(f"in/{number}.ready.ready")
+        bench.put(f"in/.{number}.ready")
+    # Most of them are in the shares of others, who may never come.
+    picker = picker_of(queue, "me", map(str, range(7)))
+    assert a_pass(picker) == a_pass(picker) == []
+    assert (picker.counts.unfinished, picker.counts.foreign) == (0, 21)
 
 
 @pytest.mark.parametrize(
@@ -113,20 +159,24 @@ def test_names_that_are_not_utf8_are_foreign(bench: "Bench") -> None:
     ],
 )
 def test_only_later_says_that_nothing_can_be_done_yet(listed: list[str], only_later: bool) -> None:
-    listing = Listing()
+    counts = Counts()
     for name in listed:
-        listing.see(name, 256.0)
-    assert listing.only_later is only_later
+        counts.see(name, names.parse(name), 256.0)
+    assert counts.only_later is only_later
 
 
-def test_a_queue_of_millions_keeps_few_claims_and_foreign_names() -> None:
-    listing = Listing()
-    for number in range(20_000):
-        listing.see(f"{number}.{TOKEN}.working", 0.0)
-        listing.see(f"{number}.pdf", 0.0)
-    assert (listing.working, listing.foreign) == (20_000, 20_000)
-    assert len(listing.claimed) == 10_000
-    assert len(listing.foreign_names) == 10
+def test_counts_of_several_queues_add_up() -> None:
+    one, two = Counts(ready=1, later=1, next_due=9), Counts(ready=2, due=1)
+    three = Counts(later=2, next_due=7)
+    assert sum((one, two, three), Counts()) == Counts(ready=3, later=3, due=1, next_due=7)
+
+
+def test_a_queue_of_many_claims_remembers_some() -> None:
+    shown = Shown(lambda: (f"{number}.{TOKEN}.working" for number in range(20_000)))
+    picker = shown.picker()
+    assert a_pass(picker) == []
+    assert picker.counts.working == 20_000
+    assert len(picker.counts.claims) == 10_000
 
 
 # Fair
@@ -137,13 +187,22 @@ def test_a_pass_offers_everything_once_and_what_failed_at_its_end(bench: "Bench"
     for number in range(50):
         bench.put(f"in/{number}.ready")
         bench.put(f"in/{number}.failed{number % 3 + 2}")
-    picker = Picker(queue)
-    offered = a_pass(picker, taking(queue))
+    picker = picker_of(queue)
+    offered = a_pass(picker, queue.unlink)
     assert len(offered) == len(set(offered)) == 100
     assert all(name.endswith(".ready") for name in offered[:50])
     assert not any(name.endswith(".ready") for name in offered[50:])
     assert a_pass(picker) == []
-    assert picker.listing.unfinished == 0
+    assert picker.counts.unfinished == 0
+
+
+def test_a_batch_gets_several_and_what_failed_before_comes_alone(bench: "Bench") -> None:
+    for number in range(10):
+        bench.put(f"in/{number}.ready")
+        bench.put(f"in/{number}.failed")
+    picker = picker_of(bench.directory("in"))
+    sizes = [len(picker.names(4, 0.0)) for _ in range(14)]
+    assert sizes == [4, 4, 2, *[1] * 10, 0]
 
 
 def test_what_fails_during_a_pass_is_tried_at_its_end_or_in_the_next(bench: "Bench") -> None:
@@ -151,13 +210,13 @@ def test_what_fails_during_a_pass_is_tried_at_its_end_or_in_the_next(bench: "Ben
     for docid in ("a", "b", "c"):
         bench.put(f"in/{docid}.ready")
     bench.put("in/old.failed")
-    picker = Picker(queue)
+    picker = picker_of(queue)
 
-    def fail(candidate: Candidate) -> None:
-        if not candidate.attempt:
-            queue.rename(candidate.name, f"{candidate.docid}.failed")
+    def fail(name: str) -> None:
+        if name.endswith(".ready"):
+            queue.rename(name, name.replace(".ready", ".failed"))
         else:
-            queue.unlink(candidate.name)
+            queue.unlink(name)
 
     offered = a_pass(picker, fail) + a_pass(picker, fail)
     assert sorted(offered[:3]) == ["a.ready", "b.ready", "c.ready"]
@@ -170,14 +229,14 @@ def test_new_arrivals_do_not_keep_an_old_item_from_its_turn(bench: "Bench") -> N
     failed = {f"old-{number}.failed" for number in range(20, 40)}
     for name in old | failed:
         bench.put(f"in/{name}")
-    picker = Picker(queue)
+    picker = picker_of(queue)
     arrived = 0
     offered: list[str] = []
 
-    def take(candidate: Candidate) -> None:
+    def take(name: str) -> None:
         # For each that is done two others come.
         nonlocal arrived
-        queue.unlink(candidate.name)
+        queue.unlink(name)
         for _ in range(2 if arrived < 2000 else 0):
             arrived += 1
             bench.put(f"in/new-{arrived}.ready")
@@ -189,36 +248,68 @@ def test_new_arrivals_do_not_keep_an_old_item_from_its_turn(bench: "Bench") -> N
     assert (old | failed) <= set(offered)
 
 
-def test_what_is_postponed_is_offered_when_it_is_due_and_counted_until_then(
-    bench: "Bench",
-) -> None:
-    queue = bench.directory("in")
-    bench.put("in/a.64.later")
-    bench.put("in/b.failed.c8.later")
-    now = 99.0
-    picker = Picker(queue, clock=lambda: now)
-    assert a_pass(picker) == []
-    assert (picker.listing.later, picker.listing.next_due) == (2, 0x64)
-    now = 100.0
-    assert a_pass(picker) == ["a.64.later"]
-    now = 200.0
+def test_each_item_has_its_turn_though_each_takes_long_and_new_ones_are_listed_first() -> None:
+    waiting = [f"old-{number}.ready" for number in range(60)]
+    waiting += [f"bad-{number}.failed" for number in range(5)]
+    waiting += [f"due-{number}.ff.later" for number in range(5)]
+    old = set(waiting)
+    picker = Shown(lambda: list(waiting)).picker()
+    offered: set[str] = set()
+
+    def take(name: str) -> None:
+        waiting.remove(name)
+        waiting.insert(0, f"new-{len(offered)}.ready")
+        offered.add(name)
+
+    for number in range(300):
+        passed = a_pass(picker, take, now=number * LONG, lasts=LONG)
+        # A block that is old is dropped, and the pass goes on to its end.
+        assert len(passed) <= 2
+    assert old <= offered
+
+
+def test_a_pass_over_many_ends_though_each_takes_longer_than_a_block_is_kept() -> None:
+    waiting = [f"{number}.ready" for number in range(5 * BLOCK)]
+    waiting[BLOCK] = "bad.failed"
+    waiting[2 * BLOCK] = "due.ff.later"
+    picker = Shown(lambda: list(waiting)).picker()
+    offered = [a_pass(picker, now=number * 10 * LONG, lasts=LONG) for number in range(3)]
+    assert [len(one) for one in offered] == [6, 6, 6]
+    assert all(one[-1] == "bad.failed" for one in offered)
+    assert len({name for one in offered for name in one}) == 16
+
+
+def test_what_is_postponed_is_offered_with_the_new_when_it_is_due() -> None:
+    listed = ["a.64.later", "b.failed.c8.later", f"c.{FUTURE}.later", "d.ready"]
+    picker = Shown(lambda: listed).picker()
     # The one that failed before comes last.
-    assert a_pass(picker) == ["a.64.later", "b.failed.c8.later"]
+    assert a_pass(picker) == ["d.ready", "a.64.later", "b.failed.c8.later"]
+    assert (picker.counts.later, picker.counts.due) == (3, 2)
+    assert picker.counts.next_due == int(FUTURE, 16)
 
 
-def test_memory_does_not_depend_on_how_much_waits(bench: "Bench") -> None:
+@pytest.mark.slow
+def test_memory_does_not_depend_on_how_much_waits() -> None:
     peaks = []
-    for number in (500, 4000):
-        queue = bench.directory(str(number))
-        for one in range(number):
-            queue.write_new(f"{one:08}.ready", b"")
-        picker = Picker(queue)
+    for number in (2 * BLOCK, 20 * BLOCK):
+        picker = Shown(partial(many, number)).picker()
         tracemalloc.start()
-        while picker.next() is not None:
+        while picker.names(1, 0.0):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < peaks[0] + 30_000
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_a_claim_costs_no_more_where_a_million_wait() -> None:
+    looked_at = []
+    for number in (10_000, 1_000_000):
+        shown = Shown(partial(many, number))
+        picker = shown.picker()
+        for _ in range(1000):
+            assert picker.names(1, 0.0)
+        looked_at.append(shown.looked_at)
+    assert looked_at == [BLOCK, BLOCK]
 
 
 class Ailing(Directory):
@@ -226,11 +317,15 @@ class Ailing(Directory):
 
     well = True
 
-    def names(self) -> Iterator[str]:
-        for number, name in enumerate(super().names()):
-            if number == 2 and not self.well:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            yield name
+    def scan(self) -> AbstractContextManager[Iterator["os.DirEntry[str]"]]:
+        return nullcontext(self._entries())
+
+    def _entries(self) -> Iterator["os.DirEntry[str]"]:
+        with super().scan() as entries:
+            for number, entry in enumerate(entries):
+                if number == 2 and not self.well:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                yield entry
 
 
 @pytest.mark.parametrize("order", ["fair", "age", "name"])
@@ -253,8 +348,8 @@ def test_a_pass_begun_anew_sees_what_is_there_now(bench: "Bench") -> None:
     queue = bench.directory("in")
     for docid in ("a", "b", "c"):
         bench.put(f"in/{docid}.ready")
-    picker = Picker(queue)
-    assert picker.next() is not None
+    picker = picker_of(queue)
+    assert picker.names(1, 0.0)
     for name in bench.ls():
         queue.unlink(name)
     bench.put("in/d.ready")
@@ -265,30 +360,62 @@ def test_a_pass_begun_anew_sees_what_is_there_now(bench: "Bench") -> None:
 # Shares
 
 
+def shares(shown: Shown, drivers: int) -> list[list[str]]:
+    """What each of so many drivers tries first."""
+    ids = [f"host-{number}" for number in range(drivers)]
+    return [a_pass(shown.picker(me, ids)) for me in ids]
+
+
 @given(st.sets(st.text("abcé~1", min_size=1, max_size=6), max_size=60), st.integers(1, 9))
 def test_the_shares_of_the_drivers_are_apart_and_are_everything(
     docids: set[str], drivers: int
 ) -> None:
-    shares = [{docid for docid in docids if part(docid, drivers) == me} for me in range(drivers)]
-    assert set().union(*shares) == docids
-    assert sum(map(len, shares)) == len(docids)
+    # Whether inode numbers tell them apart, or are all the same.
+    listed = [f"{docid}.ready" for docid in docids]
+    for shown in (Shown(lambda: listed), Shown(lambda: listed, lambda place, name: 7)):
+        found = shares(shown, drivers)
+        everything = sorted(name for share in found for name in share)
+        assert everything == sorted(f"{docid}.ready" for docid in docids)
 
 
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 8, 100])
 @pytest.mark.parametrize("drivers", [2, 3, 8])
-def test_drivers_start_with_their_own_share_and_do_not_meet(bench: "Bench", drivers: int) -> None:
-    queue = bench.directory("in")
-    docids = [f"doc {number}" for number in range(200)]
-    for docid in docids:
-        bench.put(f"in/{docid}.ready")
-    everything: list[str] = []
-    for me in range(drivers):
-        picker = Picker(queue, share=lambda me=me: Share(me, drivers))  # type: ignore[misc]
-        offered = a_pass(picker)
-        assert offered == [name for name in offered if part(name[:-6], drivers) == me]
-        assert picker.listing.left == 200 - len(offered)
-        assert picker.listing.ready == 200
-        everything += offered
-    assert sorted(everything) == sorted(f"{docid}.ready" for docid in docids)
+def test_shares_of_files_made_one_after_the_other_are_even(drivers: int, stride: int) -> None:
+    listed = [f"{number}.ready" for number in range(1000)]
+    spaced = Shown(lambda: (name for one in listed for name in [one, *[".x"] * (stride - 1)]))
+    sizes = [len(share) for share in shares(spaced, drivers)]
+    assert sum(sizes) == len(listed)
+    assert max(sizes) - min(sizes) <= 8
+
+
+def test_without_inode_numbers_shares_go_by_name() -> None:
+    shown = Shown(lambda: [f"{one}.ready" for one in range(1000)], lambda place, name: 0)
+    sizes = [len(share) for share in shares(shown, 4)]
+    assert min(sizes) > 200
+
+
+def test_what_becomes_due_is_shared_too() -> None:
+    shown = Shown(lambda: [f"{number}.ff.later" for number in range(400)])
+    sizes = [len(share) for share in shares(shown, 4)]
+    assert sum(sizes) == 400
+    assert max(sizes) - min(sizes) <= 8
+
+
+def test_what_failed_belongs_to_everybody() -> None:
+    shown = Shown(lambda: [f"{number}.failed" for number in range(20)])
+    assert [len(share) for share in shares(shown, 3)] == [20, 20, 20]
+
+
+def test_who_is_seen_to_have_a_claim_shares_the_queue_until_it_is_long_gone() -> None:
+    ready = [f"{number}.ready" for number in range(100)]
+    claim = [f"x.{TOKEN}.working"]
+    listed = ready + claim
+    picker = Shown(lambda: listed).picker()
+    a_pass(picker, now=0.0)
+    assert 40 <= len(a_pass(picker, now=1.0)) <= 60
+    listed = ready
+    assert 40 <= len(a_pass(picker, now=20.0)) <= 60
+    assert len(a_pass(picker, now=40.0)) == 100
 
 
 def test_who_has_nothing_of_its_own_left_helps_until_nothing_is_left(bench: "Bench") -> None:
@@ -296,66 +423,148 @@ def test_who_has_nothing_of_its_own_left_helps_until_nothing_is_left(bench: "Ben
     for number in range(100):
         bench.put(f"in/{number}.ready")
     # The others are alive, and busy with something long.
-    picker = Picker(queue, share=lambda: Share(0, 3))
-    offered: list[str] = []
-    for _ in range(200):
-        offered += a_pass(picker, taking(queue))
+    picker = picker_of(queue, "me", ["a", "z"])
+    own = a_pass(picker, queue.unlink)
+    assert picker.counts.left == 100 - len(own)
+    # The owner has its head start: a pass without anything.
+    assert a_pass(picker, queue.unlink) == []
+    offered = own + a_pass(picker, queue.unlink)
     assert sorted(offered) == sorted(f"{number}.ready" for number in range(100))
-    assert len(set(offered)) == 100
 
 
-def test_helping_stops_at_the_first_race_that_is_lost(bench: "Bench") -> None:
-    queue = bench.directory("in")
-    others = [f"{number}" for number in range(100) if part(f"{number}", 2) == 1]
-    for docid in others:
-        bench.put(f"in/{docid}.ready")
-    picker = Picker(queue, share=lambda: Share(0, 2))
-    helped = 0
-    for _ in range(3):
-        while picker.next() is not None:
-            helped += 1
-            picker.lost()
-    assert helped <= 3
+def test_who_loses_races_to_somebody_new_leaves_the_rest_of_his_share_to_him() -> None:
+    listed = [f"{number}.ready" for number in range(1000)]
+    shown = Shown(lambda: listed, number_in_name)
+    came: list[str] = []
+    directory = cast(Directory, shown)
+    picker = Picker(directory, "fair", "me", lambda anew: ["me", *(came if anew else [])])
+    tried = [*picker.names(1, 0.0), *picker.names(1, 0.0)]
+    came.append("a")
+    picker.lost()
+    picker.lost()
+    own = a_pass(picker)
+    assert 480 <= len(own) <= 520
+    assert not set(own) & set(tried)
+    # Without another listing.
+    assert shown.looked_at == len(listed)
+    assert len(own) + picker.counts.left == len(listed) - len(tried)
+    assert set(a_pass(shown.picker("a", ["me"]))) | set(tried) >= set(listed) - set(own)
 
 
-def test_what_a_busy_driver_leaves_does_not_wait_for_ever_though_more_comes(
-    bench: "Bench",
-) -> None:
-    queue = bench.directory("in")
-    ours = [f"new-{number}" for number in range(3000) if part(f"new-{number}", 2) == 0]
-    left = {f"old-{number}.ready" for number in range(40) if part(f"old-{number}", 2) == 1}
-    for name in left:
-        bench.put(f"in/{name}")
-    # The other driver is alive, and has been at one document for hours. We get more than we can do.
-    picker = Picker(queue, share=lambda: Share(0, 2))
+def test_helping_stops_when_the_races_are_lost() -> None:
+    listed = [f"{number}.ready" for number in range(100)]
+    shown = Shown(lambda: listed, number_in_name)
+    picker = shown.picker("me", ["a"])
+    mine = a_pass(picker)
+    listed = [name for name in listed if name not in mine]
+    assert a_pass(picker) == []
+    helped = a_pass(picker, lambda name: picker.lost())
+    assert len(helped) <= 4
+
+
+def test_what_a_busy_driver_leaves_does_not_wait_for_ever_though_more_comes() -> None:
+    old = [f"old-{number}.ready" for number in range(40)]
+    waiting = list(old)
+    picker = Shown(lambda: list(waiting)).picker("me", ["a"])
     offered: set[str] = set()
-    for docid in ours:
-        bench.put(f"in/{docid}.ready")
-        offered.update(a_pass(picker, taking(queue)))
-        if left <= offered:
-            break
-    assert left <= offered
+    for number in range(200):
+        # The other driver is alive, and has been at one document for hours. We never run dry.
+        waiting += [f"new-{number}-{one}.ready" for one in range(10)]
+        for name in a_pass(picker, now=number / 10):
+            waiting.remove(name)
+            offered.add(name)
+    assert set(old) <= offered
 
 
-def test_what_failed_belongs_to_everybody(bench: "Bench") -> None:
-    queue = bench.directory("in")
-    for number in range(20):
-        bench.put(f"in/{number}.failed")
-    for me in range(3):
-        picker = Picker(queue, share=lambda me=me: Share(me, 3))  # type: ignore[misc]
-        assert len(a_pass(picker)) == 20
+def test_a_driver_that_waits_for_others_names_is_not_kept_by_one_it_may_not_have() -> None:
+    listed = [f"{number}.ready" for number in range(100)]
+    shown = Shown(lambda: listed, number_in_name)
+    picker = shown.picker("me", ["a"])
+    mine = a_pass(picker)
+    listed = [name for name in listed if name == mine[0] or name not in mine]
+    assert a_pass(picker, lambda name: picker.refused()) == mine[:1]
+    assert picker.counts.refused == 1
+    assert len(a_pass(picker)) == len(listed)
+
+
+def race(path: str, me: str, ids: list[str], begin: Any, told: Any) -> None:
+    """One driver of several: takes what it can get, and tells how much that was."""
+    queue = Directory.open(path)
+    picker = picker_of(queue, me, ids)
+    got = lost = empty = 0
+    begin.wait()
+    while empty < 3:
+        found = picker.names(1, time.monotonic())
+        empty = 0 if found else empty + 1
+        for name in found:
+            working = name.replace(".ready", f".{me}-0605d3a1f2b0c05a17.working")
+            try:
+                queue.rename(name, working)
+            except FileNotFoundError:
+                lost += 1
+                picker.lost()
+                continue
+            got += 1
+            queue.unlink(working)
+    told.put((got, lost))
+    queue.close()
+
+
+@pytest.mark.parametrize("acquainted", [True, False])
+def test_drivers_at_one_queue_lose_few_races(tmp_path: Path, acquainted: bool) -> None:
+    documents, drivers = 6000, 4
+    for number in range(documents):
+        (tmp_path / f"doc{number:05}.ready").touch()
+    fork = multiprocessing.get_context("fork")
+    begin, told = fork.Barrier(drivers), fork.Queue()
+    ids = [f"host-{number}" for number in range(drivers)]
+    racers = [
+        fork.Process(target=race, args=(str(tmp_path), me, ids if acquainted else [], begin, told))
+        for me in ids
+    ]
+    for one in racers:
+        one.start()
+    ends = [told.get(timeout=60) for _ in racers]
+    for one in racers:
+        one.join()
+    assert sum(got for got, _ in ends) == documents
+    assert sum(lost for _, lost in ends) <= documents * 0.05
+
+
+def test_the_names_of_others_cost_a_handful_of_bytecodes_each() -> None:
+    shown = Shown(partial(many, BLOCK))
+    picker = shown.picker("host-3", [f"host-{number}" for number in range(8)])
+    spent: Counter[str] = Counter()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != picking.__file__:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        spent[event] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        own = 0
+        while picker.names(1, 0.0):
+            own += 1
+    finally:
+        sys.settrace(before)
+    assert 8 * own == pytest.approx(BLOCK, abs=64)
+    assert spent["opcode"] / own < 260
+    assert spent["call"] / own < 1.5
 
 
 # By age, by name
 
 
-@contextmanager
-def aged(bench: "Bench", ages: dict[str, int]) -> Iterator[Directory]:
+def aged(bench: "Bench", ages: dict[str, int]) -> Directory:
     queue = bench.directory("in")
     for name, age in ages.items():
         path = bench.put(f"in/{name}")
         os.utime(path, ns=(age, age))
-    yield queue
+    return queue
 
 
 @pytest.mark.parametrize(
@@ -377,16 +586,20 @@ def test_an_order_is_exact_and_what_failed_comes_after(
         "a.failed2": 1,
         "scan.pdf": 0,
     }
-    with aged(bench, ages) as queue:
-        picker = Picker(queue, order)
-        assert a_pass(picker) == expected
-        assert picker.listing.ready == 4
-        assert picker.listing.foreign == 1
+    picker = Picker(aged(bench, ages), order)
+    assert a_pass(picker) == expected
+    assert (picker.counts.ready, picker.counts.foreign) == (4, 1)
 
 
 def test_of_the_same_age_the_name_decides(bench: "Bench") -> None:
-    with aged(bench, {f"{number:03}.ready": 7 for number in range(30)}) as queue:
-        assert a_pass(Picker(queue, "age")) == [f"{number:03}.ready" for number in range(30)]
+    queue = aged(bench, {f"{number:03}.ready": 7 for number in range(30)})
+    assert a_pass(Picker(queue, "age")) == [f"{number:03}.ready" for number in range(30)]
+
+
+@pytest.mark.parametrize("order", ["age", "name"])
+def test_a_batch_is_in_order(bench: "Bench", order: Order) -> None:
+    queue = aged(bench, {f"{number}.ready": number for number in range(10)})
+    assert Picker(queue, order).names(4, 0.0) == [f"{number}.ready" for number in range(4)]
 
 
 @pytest.mark.parametrize("order", ["age", "name"])
@@ -394,16 +607,12 @@ def test_an_order_is_kept_over_what_comes_in_while_it_lasts(bench: "Bench", orde
     queue = bench.directory("in")
     for number in range(10, 20):
         bench.put(f"in/{number}.ready")
-    now = 0.0
-    picker = Picker(queue, order, monotonic=lambda: now)
-    assert picker.next() is not None
+    picker = Picker(queue, order)
+    assert picker.names(1, 0.0) == ["10.ready"]
     path = bench.put("in/00.ready")
     os.utime(path, ns=(0, 0))
-    # A choice made long ago is no choice: the listing is begun anew.
-    now = 60.0
-    offered = a_pass(picker) + a_pass(picker)[:1]
-    assert offered[-1] == "00.ready"
-    assert len(offered) <= 3
+    # A choice made long ago is no choice: the queue is listed anew.
+    assert picker.names(1, LONG) == ["00.ready"]
 
 
 @pytest.mark.parametrize("order", ["fair", "age", "name"])
@@ -413,12 +622,12 @@ def test_items_that_vanish_are_no_trouble(bench: "Bench", order: Order) -> None:
         bench.put(f"in/{number}.ready")
         bench.put(f"in/{number}.failed")
     picker = Picker(queue, order)
-    assert picker.next() is not None
+    assert picker.names(1, 0.0)
     for name in bench.ls():
         queue.unlink(name)
     a_pass(picker)
     assert a_pass(picker) == []
-    assert picker.listing.unfinished == 0
+    assert picker.counts.unfinished == 0
 
 
 @pytest.mark.parametrize("order", ["age", "name"])
@@ -426,21 +635,16 @@ def test_in_an_exact_order_what_failed_has_its_turn_though_more_comes_all_the_ti
     bench: "Bench", order: Order
 ) -> None:
     waiting = {f"new-{number:04}.ready": number + 2 for number in range(600)}
-    with aged(bench, {"bad-1.failed": 1, "bad-2.failed2": 0, **waiting}) as queue:
-        picker = Picker(queue, order)
-        offered: list[str] = []
-
-        def take(candidate: Candidate) -> None:
+    queue = aged(bench, {"bad-1.failed": 1, "bad-2.failed2": 0, **waiting})
+    picker = Picker(queue, order)
+    offered: list[str] = []
+    while len(offered) < 700 and (len(offered) < 10 or "bad-2.failed2" not in offered):
+        for name in picker.names(1, 0.0):
+            offered.append(name)
             # For each that is done another comes, and it comes first.
-            queue.unlink(candidate.name)
+            queue.unlink(name)
             path = bench.put(f"in/before-{9999 - len(offered):04}.ready")
             os.utime(path, ns=(0, 0))
-
-        while len(offered) < 700 and (len(offered) < 10 or "bad-2.failed2" not in offered):
-            candidate = picker.next()
-            if candidate is not None:
-                offered.append(candidate.name)
-                take(candidate)
     # After as many as waited when it began.
     assert offered[600:602] == ["bad-1.failed", "bad-2.failed2"]
 
@@ -450,18 +654,26 @@ def test_in_an_exact_order_what_fails_all_the_time_leaves_a_turn_to_what_is_new(
     bench: "Bench", order: Order
 ) -> None:
     failed = {f"bad-{number:03}.failed": number for number in range(300)}
-    with aged(bench, {"new-1.ready": 1, "new-2.ready": 2, **failed}) as queue:
-        picker = Picker(queue, order)
-        offered: list[str] = []
-        while len(offered) < 604:
-            candidate = picker.next()
-            if candidate is None:
-                continue
-            offered.append(candidate.name)
-            if candidate.attempt:
-                queue.rename(candidate.name, names.waiting_name(candidate.docid, 1))
+    queue = aged(bench, {"new-1.ready": 1, "new-2.ready": 2, **failed})
+    picker = Picker(queue, order)
+    offered: list[str] = []
+    while len(offered) < 604:
+        for name in picker.names(1, 0.0):
+            offered.append(name)
+            if name.endswith(".failed"):
+                queue.rename(name, name)
             else:
-                queue.unlink(candidate.name)
-                bench.put(f"in/{candidate.docid}x.ready")
+                queue.unlink(name)
+                bench.put(f"in/{name.replace('.ready', 'x.ready')}")
     turns = [name.partition("-")[0] for name in offered]
     assert turns == [*["new"] * 2, *["bad"] * 300] * 2
+
+
+@pytest.mark.parametrize("order", ["age", "name"])
+def test_in_an_exact_order_a_long_document_costs_the_new_none_of_their_turn(
+    bench: "Bench", order: Order
+) -> None:
+    waiting = {f"new-{number}.ready": number for number in range(9)}
+    queue = aged(bench, {"bad.failed": 0, **waiting})
+    offered = a_pass(Picker(queue, order), queue.unlink, lasts=LONG)
+    assert offered == [*waiting, "bad.failed"]

@@ -14,15 +14,18 @@ import msgspec
 import pytest
 
 from queuedriver.claims import handoff
+from queuedriver.claims.attempts import attempts_of
+from queuedriver.claims.leftovers import SWEEP_EVERY
 from queuedriver.claims.liveness import (
     CRASHED,
+    EXPIRY,
     LEASE,
     Identity,
     Observer,
     Registration,
     identify,
 )
-from queuedriver.claims.recovery import KEEP, Recoverer
+from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.processes import MARKER
@@ -32,7 +35,7 @@ from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
 from queuedriver.format.records import Attempt, Plan
 from queuedriver.format.settings import Settings
-from queuedriver.operating.chronicle import read_events
+from queuedriver.operating.history import read_events
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -105,7 +108,7 @@ class Site:
         return token_
 
     def attempts(self, docid: str = "doc") -> list[Attempt]:
-        return self.queue.attempts.listed(docid)
+        return list(attempts_of(self.queue.attempts.directory, docid))
 
     def events(self) -> list[Event]:
         self.journal.flush()
@@ -227,11 +230,50 @@ def test_a_host_that_went_down_is_not_the_documents_fault_twice(
     assert bench.ls() == ["doc.failed"]
 
 
+@pytest.mark.parametrize("state", ["working", "written"])
+def test_of_a_driver_that_processed_one_at_a_time_only_the_newest_claim_is_charged(
+    bench: "Bench", nobody: Identity, state: str
+) -> None:
+    """The others it had finished and not synced, or could not give back."""
+    site = Site(bench)
+    site.register(nobody)
+    site.claimed("innocent-1")
+    site.claimed("innocent-2", attempt=1)
+    site.claimed("newest") if state == "working" else site.committed("newest")
+    site.recoverer.recover()
+    newest = ["newest.failed"] if state == "working" else []
+    assert bench.ls() == ["innocent-1.ready", "innocent-2.failed", *newest]
+    assert site.attempts("innocent-1") == site.attempts("innocent-2") == []
+
+
+def test_of_a_host_that_went_down_only_the_newest_claim_is_struck(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    site.register(msgspec.structs.replace(nobody, boot="an earlier one"))
+    for docid in ("innocent", "newest"):
+        site.claimed(docid)
+    site.recoverer.recover()
+    assert bench.ls() == ["innocent.ready", "newest.ready"]
+    assert [len(site.attempts(docid)) for docid in ("innocent", "newest")] == [0, 1]
+
+
+def test_of_a_batch_any_may_have_ended_the_driver_and_all_are_charged(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    site.register(nobody, batch=8)
+    for docid in ("a", "b"):
+        site.claimed(docid)
+    site.recoverer.recover()
+    assert bench.ls() == ["a.failed", "b.failed"]
+
+
 def test_a_driver_of_another_host_is_lost_after_its_lease_and_not_before(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    them = site.register(elsewhere(nobody))
+    them = site.register(elsewhere(nobody), batch=8)
     site.claimed()
     site.committed("ended")
     before = bench.ls(), bench.ls("out")
@@ -241,7 +283,7 @@ def test_a_driver_of_another_host_is_lost_after_its_lease_and_not_before(
         assert site.recoverer.recover() == 0
         assert (bench.ls(), bench.ls("out")) == before
     # Another beat, and its lease begins anew.
-    site.register(elsewhere(nobody), beat=2)
+    site.register(elsewhere(nobody), beat=2, batch=8)
     assert site.recoverer.recover() == 0
     site.clock.now += LEASE - 1
     assert site.recoverer.recover() == 0
@@ -327,7 +369,7 @@ def test_what_was_committed_is_not_held_up_by_what_was_not(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     for number in range(20):
         site.claimed(f"a{number}")
         site.committed(f"b{number}")
@@ -506,7 +548,7 @@ def test_records_of_a_document_that_a_listing_missed_are_kept(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     site.claimed("here")
     site.claimed("gone")
     site.recoverer.recover()
@@ -552,14 +594,32 @@ def test_a_driver_that_was_given_up_wrongly_and_dies_later_is_swept_again(
     assert bench.ls("out") == []
 
 
-@pytest.mark.parametrize(("age", "kept"), [(KEEP - 60, True), (KEEP + 60, False)])
-def test_a_dead_registration_is_kept_for_a_week(
+@pytest.mark.parametrize(("age", "kept"), [(EXPIRY - 60, True), (EXPIRY + 60, False)])
+def test_a_dead_registration_is_kept_for_a_day(
     bench: "Bench", nobody: Identity, age: float, kept: bool
 ) -> None:
     site = Site(bench)
     site.register(nobody, beat_at=NOW - age)
     site.recoverer.recover()
     assert (bench.root / "in/.queuedriver/drivers/gone.json").exists() is kept
+
+
+def test_registrations_of_hosts_that_vanished_are_removed_by_the_first_who_starts(
+    bench: "Bench", nobody: Identity
+) -> None:
+    site = Site(bench)
+    drivers = bench.root / "in/.queuedriver/drivers"
+    for number in range(20):
+        site.register(elsewhere(nobody), f"gone-{number}", beat_at=NOW - 2 * EXPIRY)
+        os.utime(drivers / f"gone-{number}.json", (NOW - 2 * EXPIRY,) * 2)
+    bench.put(f"out/doc.{token('gone-3')}.writing")
+    # The one that starts says that it is there; it does not wait for the lease of the others.
+    site.register(identify(os.getpid()), "d", salt="5a17")
+    os.utime(drivers, (NOW, NOW))
+    site.recoverer.recover()
+    # What was still of one of them is looked after first, and its registration remains for that.
+    assert bench.ls("in/.queuedriver/drivers") == ["d.json", "gone-3.json"]
+    assert bench.ls("out") == []
 
 
 # Children
@@ -602,7 +662,7 @@ def test_an_item_that_cannot_be_recovered_keeps_nobody_from_the_others(
     bench: "Bench", nobody: Identity
 ) -> None:
     site = Site(bench)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     (bench.root / f"in/a.{token()}.written").mkdir()
     torn = site.committed("b")
     bench.put(f"in/.queuedriver/claims/{torn}.json", b"{")
@@ -629,7 +689,7 @@ def test_an_item_that_cannot_be_recovered_keeps_nobody_from_the_others(
 @pytest.mark.parametrize("retries", [0, 1])
 def test_any_number_may_recover_at_once(bench: "Bench", nobody: Identity, retries: int) -> None:
     site = Site(bench, retries=retries)
-    site.register(nobody)
+    site.register(nobody, batch=8)
     docids = [f"doc{number}" for number in range(15)]
     for docid in docids:
         site.claimed(docid)
@@ -710,3 +770,18 @@ def test_recovering_an_empty_queue_is_quick_and_changes_nothing(
     assert time.monotonic() - began_at < 5.0
     shutil.rmtree(bench.root / "journal", ignore_errors=True)
     assert bench.ls() == bench.ls("out") == []
+
+
+def test_a_driver_that_runs_for_months_sweeps_what_others_left_now_and_then(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(bench)
+    now = NOW
+    monkeypatch.setattr(site.recoverer, "_clock", lambda: now)
+    scrap = bench.put("in/.aside-4711-0-abcdef12")
+    os.utime(scrap, (0, 0))
+    site.recoverer.recover()
+    assert scrap.exists()
+    now += SWEEP_EVERY
+    site.recoverer.recover()
+    assert not scrap.exists()

@@ -134,7 +134,7 @@ PARTS = [
     f"{_PRIVATE}/claims",
     f"{_PRIVATE}/claims/{TOKEN}.json",
     f"{_PRIVATE}/attempts",
-    f"{_PRIVATE}/attempts/doc.{TOKEN}.json",
+    f"{_PRIVATE}/attempts/doc.7.1.json",
     f"{_PRIVATE}/orphans",
     f"{_PRIVATE}/incoming",
     f"{_PRIVATE}/feeds",
@@ -145,7 +145,6 @@ PARTS = [
     "discarded",
     "discarded/old",
     "discarded/old.report.json",
-    f"discarded/.{TOKEN}.report",
 ]
 
 

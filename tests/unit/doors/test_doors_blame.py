@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.format.settings import Settings
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line

@@ -11,7 +11,7 @@ import pytest
 from queuedriver.claims.outcomes import Failed, Failure, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.tally import Tally
+from queuedriver.driving.live_status import Tally
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
@@ -627,7 +627,7 @@ def test_request_to_a_closed_queue_is_not_taken(office: Office) -> None:
     office.hear([Asked(ASKED)], peer=b"client")
     office.settle()
     assert office.items == []
-    assert "done" in office.dealer.said[-1]
+    assert "closed" in office.dealer.said[-1]
 
 
 def test_request_as_large_as_a_message_can_go_as_one(office: Office) -> None:

@@ -27,13 +27,6 @@ def workspace() -> Iterator[Workspace]:
     assert not os.path.exists(workspace._path)
 
 
-@pytest.fixture
-def limits() -> Iterator[Limits]:
-    limits = Limits()
-    yield limits
-    limits.close()
-
-
 def work(docid: str = "doc", payload: bytes = b"content") -> Work:
     return Work("claim", docid, 2, payload, "service")
 

@@ -1,5 +1,6 @@
 """How often outputs are counted, and what that lets through."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,23 +78,22 @@ def test_few_items_and_bytes_are_looked_at_each_time(
     assert not pressure.has_room(0)
 
 
-def test_what_was_full_is_so_until_a_quarter_of_it_is_free(output: Output) -> None:
-    pressure = output.pressure(items=100)
-    output.hold_ready(100)
-    assert pressure.full(0) == "out holds 100 items or more"
-    output.hold_ready(75)
-    assert pressure.full(0) == "out holds 75 items or more"
-    output.hold_ready(74)
-    assert pressure.full(0) == ""
-    assert pressure.has_room(25)
-
-
-def test_few_items_are_room_again_as_soon_as_one_is_gone(output: Output) -> None:
-    pressure = output.pressure(items=2)
-    output.hold_ready(2)
-    assert pressure.full(0)
-    output.hold_ready(1)
+@pytest.mark.parametrize("limit", [2, 100])
+def test_there_is_room_again_as_soon_as_one_is_gone(output: Output, limit: int) -> None:
+    pressure = output.pressure(items=limit)
+    output.hold_ready(limit)
+    assert pressure.full(0) == f"out holds {limit} items or more"
+    output.hold_ready(limit - 1)
     assert not pressure.full(0)
+    assert pressure.room(0) == 1
+
+
+@pytest.mark.parametrize("limit", [10, 100])
+def test_the_room_for_a_batch_is_what_the_limit_leaves(output: Output, limit: int) -> None:
+    output.hold_ready(4)
+    assert output.pressure(items=limit).room(7) == limit - 4
+    assert output.pressure(size=10**6).room(7) == math.inf
+    assert output.pressure().room(7) == math.inf
 
 
 def test_what_counts_is_what_waits_and_what_is_being_written(output: Output) -> None:

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from queuedriver.driving.limits import Limits
+from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import Interrupted
 
+# What asks a driver to leave.
+ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Longer than any of these tests is meant to take, also on a machine that is busy.
 _AGES = 60.0
 
@@ -122,12 +124,34 @@ def test_a_hang_up_is_ignored_where_whoever_started_us_ignores_it() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_signals_that_ask_for_nothing_neither_end_nor_stop_a_driver() -> None:
+    script = """
+import os, signal
+from queuedriver.driving.limits import Limits
+
+def work():
+    for number in (signal.SIGUSR1, signal.SIGTTIN, signal.SIGTTOU):
+        os.kill(os.getpid(), number)
+    return "done"
+
+limits = Limits()
+limits.install()
+assert limits.run(work) == "done"
+assert limits.leaving_at is None
+limits.restore()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=False, timeout=_AGES
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_signals_are_given_back() -> None:
-    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
+    handled = (*ASKING, signal.SIGALRM, signal.SIGUSR1, signal.SIGTTIN, signal.SIGTTOU)
     before = [signal.getsignal(number) for number in handled]
     with installed(timeout=_AGES) as limits:
         limits.begin()
-        limits.arm()
+        limits.leave("quit", "there is a QUIT file")
     assert [signal.getsignal(number) for number in handled] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert signal.set_wakeup_fd(-1) == -1
@@ -177,7 +201,6 @@ def test_a_wish_that_comes_too_late_sets_no_alarm() -> None:
     """Whose effect would be to end a process that has gone on to something else."""
     limits = Limits(grace=10.0)
     limits.install()
-    limits.arm()
     limits.restore()
     limits.leave("quit", "there is a QUIT file")
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -223,7 +246,7 @@ def test_each_document_has_its_time_and_its_reason() -> None:
 # The one exception
 
 
-@pytest.mark.parametrize("work", [spin, lambda: time.sleep(_AGES), signal.pause])
+@pytest.mark.parametrize("work", [spin, lambda: time.sleep(_AGES), framed(signal.pause)])
 def test_the_users_code_is_interrupted_at_its_time_out(work: Callable[[], None]) -> None:
     with installed(timeout=0.01) as limits:
         limits.begin()
@@ -261,6 +284,16 @@ def test_who_hurries_is_not_kept_by_the_next_document() -> None:
         send(signal.SIGTERM)
 
 
+def test_a_wish_just_before_the_users_code_limits_it() -> None:
+    with installed(grace=0.01) as limits:
+        # As if it came between the two, where no flag is up.
+        run = limits.run
+        send(signal.SIGTERM)
+        with pytest.raises(Interrupted) as caught:
+            run(spin)
+    assert caught.value.reason == "leaving"
+
+
 def test_code_that_swallows_an_interruption_is_interrupted_again() -> None:
     swallowed = []
 
@@ -292,7 +325,7 @@ def test_outside_of_the_users_code_nothing_is_raised() -> None:
 def test_an_answer_is_passed_on_and_so_is_an_exception() -> None:
     with installed(timeout=_AGES) as limits:
         limits.begin()
-        assert limits.run(max, 1, 2) == 2
+        assert limits.run(framed(max), 1, 2) == 2
         with pytest.raises(ZeroDivisionError):
             limits.run(lambda: 1 // 0)
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -26,6 +26,7 @@ from queuedriver.driving.plan import (
     Seen,
     Wait,
     Work,
+    is_time_to_watch,
     plan,
 )
 
@@ -79,7 +80,7 @@ NOW = 1000.0
         (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (
             Seen(unfinished=1, left=True, idle_turns=9),
-            Wait(SHORTEST_POLL, "left to the drivers whose share it is"),
+            Wait(SHORTEST_NAP, "left to the drivers whose share it is"),
         ),
         # There is some, and it is not due.
         (
@@ -117,6 +118,18 @@ _RANKS: list[tuple[dict[str, Any], type[Decision]]] = [
     ({"candidate": True}, Work),
     ({"done": True, "drain": True, "empty_for": 9.0}, Quit),
 ]
+
+
+def test_a_drain_ends_when_nobody_can_recover_what_is_left() -> None:
+    why = "1 claim cannot be recovered: run queuedriver check"
+    stuck = Seen(unfinished=1, stuck=1, drain=True)
+    assert plan(stuck) == Quit("blocked", why, exit_code=75)
+    assert plan(Seen(unfinished=3, stuck=1, later=2, drain=True)) == plan(stuck)
+    # Others may have the rest; and who is not asked to drain waits, and says why.
+    for seen in (Seen(unfinished=2, stuck=1, drain=True), Seen(unfinished=1, stuck=1)):
+        waits = plan(seen)
+        assert isinstance(waits, Wait)
+        assert waits.why == why
 
 
 @pytest.mark.parametrize(("higher", "lower"), list(itertools.combinations(range(len(_RANKS)), 2)))
@@ -218,3 +231,15 @@ def test_trouble_is_looked_at_less_and_less_often_but_often_enough() -> None:
     assert waits[0] == SHORTEST_TROUBLE
     assert waits == sorted(waits)
     assert waits[-1] == LONGEST_TROUBLE
+
+
+def test_what_watches_is_loaded_only_for_who_has_been_idle_for_a_while() -> None:
+    idle, turns = 0.0, 0
+    while not is_time_to_watch(turns, loaded=False):
+        decision = plan(Seen(idle_turns=turns))
+        assert isinstance(decision, Wait)
+        idle += decision.seconds
+        turns += 1
+    assert 0.1 < idle < 0.3
+    assert is_time_to_watch(turns, loaded=True)
+    assert is_time_to_watch(NAPS, loaded=True)

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.document import Document
-from queuedriver.claims.heartbeat import Beats
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.tally import Tally
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
@@ -60,7 +61,7 @@ class Bank:
         self.queue = queue = bench.open(directory=self.directory)
         found = Opened([queue], queue.targets, queue.mint, Observer(), (), ())
         registration = Registration(id="d", salt="5a17", identity=found.observer.me, started_at=0.0)
-        beats = Beats(registration, [queue.drivers], lambda: ("busy", "", Counters()))
+        beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
         self.tally = Tally()
         options = Options(batch=batch, poll=True)
@@ -260,7 +261,7 @@ def test_too_many_open_files_are_charged_to_nobody(bench: "Bench", banks: list[B
         bank.work()
     assert bench.ls() == ["doc.ready"]
     # But it may have been this document.
-    (strike,) = bank.queue.attempts.listed("doc")
+    (strike,) = attempts_of(bank.queue.attempts.directory, "doc")
     assert not strike.counted
 
 

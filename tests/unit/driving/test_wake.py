@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.wake import Waker
+from tests.waiting import until
 
 # Longer than any hint takes, shorter than the second after which callers look anyway.
 PROMPT = 0.45
@@ -49,13 +50,6 @@ def submit(queue: Path, name: str) -> None:
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
-
-
-def await_fact(fact: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENT
-    while not fact():
-        assert time.monotonic() < until, "it never came true"
-        time.sleep(0.002)
 
 
 def test_an_item_renamed_in_by_another_process_wakes_the_waiter(queue: Path, waker: Waker) -> None:
@@ -139,7 +133,7 @@ def test_a_name_that_nobody_waits_for_wakes_nobody(queue: Path) -> None:
     try:
         waker.arm()
         submit(queue, "x.7.working")
-        await_fact(lambda: seen == ["x.7.working"])
+        until(lambda: seen == ["x.7.working"])
         assert waker.wait(0) == "timeout"
         submit(queue, "y.ready")
         assert waker.wait(PATIENT) == "hint"
@@ -273,7 +267,7 @@ def test_a_directory_deleted_while_watched_ends_the_hints_and_nothing_else(
 ) -> None:
     waker.arm()
     queue.rmdir()
-    await_fact(lambda: not waker.hinted)
+    until(lambda: not waker.hinted)
     assert waker.wait(0.01) in ("hint", "timeout")
     waker.disarm()
     queue.mkdir()
@@ -289,7 +283,7 @@ def test_a_directory_that_was_replaced_unseen_is_watched_when_armed_again(
     waker.arm()
     queue.rmdir()
     queue.mkdir()
-    await_fact(lambda: not waker.hinted)
+    until(lambda: not waker.hinted)
     waker.arm()
     assert waker.hinted
     submit(queue, "x.ready")

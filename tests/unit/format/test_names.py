@@ -261,6 +261,11 @@ def test_the_second_docid_tells_the_serial() -> None:
     assert names.second_docid("a", TOKEN) == f"a~{SERIAL}"
 
 
+def test_a_second_docid_keeps_its_extension_at_the_end() -> None:
+    assert names.second_docid("n10.json.gz", TOKEN) == f"n10~{SERIAL}.json.gz"
+    assert names.second_docid("5 May.2024 scan.pdf", TOKEN) == f"5 May.2024 scan~{SERIAL}.pdf"
+
+
 @given(tokens, st.integers(0, 99), exts)
 @example("9" * 20, 99, 12 * "x")
 @example(f"{32 * 'x'}-{SERIAL}", 99, 12 * "x")

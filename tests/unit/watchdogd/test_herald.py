@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.watchdogs import until
+from tests.waiting import until
 from watchdogd.events import Event, EventLog
 from watchdogd.herald import Herald
 from watchdogd.process import spawn_for_helper

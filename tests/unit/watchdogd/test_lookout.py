@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from tests.waiting import until_ended
 from watchdogd.lookout import (
     MOST_LEFT,
     PATIENCE_AT_START,
@@ -94,20 +95,6 @@ def wait_for(lookout: Lookout) -> None:
     poll = select.poll()
     poll.register(lookout.fd, select.POLLIN)
     assert poll.poll(PATIENCE * 1000), "nothing is heard"
-
-
-def await_end(pid: int) -> None:
-    """Until a process has ended, whether somebody has reaped it or not."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        assert time.monotonic() < until, f"process {pid} is still there"
-        time.sleep(0.005)
 
 
 def hear(lookout: Lookout, now: float, count: int = 1) -> list[Message]:
@@ -225,7 +212,7 @@ def test_silent_eyes_are_left_behind_and_others_started_once_a_minute(eyes: Benc
     assert lookout.tend(now=RESTART_EVERY)
     assert lookout.pid != first
     assert eyes.started == [first, lookout.pid]
-    await_end(first)
+    until_ended(first)
 
 
 def test_what_was_made_is_not_made_again_by_the_next_eyes(eyes: Bench) -> None:

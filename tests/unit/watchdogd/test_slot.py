@@ -13,7 +13,7 @@ import pytest
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
-from tests.watchdogs import until
+from tests.waiting import until
 from watchdogd.past import HUNG, LATE, MEMORY, Past, Policy
 from watchdogd.policy import Ask
 from watchdogd.process import Exit, Process, spawn

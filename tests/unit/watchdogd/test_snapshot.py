@@ -76,7 +76,7 @@ def test_message_arrives_as_it_was_said(message: Message) -> None:
 def test_brief_and_errands_arrive_as_they_were_said() -> None:
     brief = Brief(pipeline=PIPELINE, host="rose", local="/var/lib/w", made=("in",), parent=7)
     assert brief_of(to_line(brief)) == brief
-    errands = Errands(recover=("in",), close=("in",), forget_controls=("QUIT",), pipeline=PIPELINE)
+    errands = Errands(recover=("in",), forget_controls=("QUIT",), pipeline=PIPELINE)
     assert errands_of(to_line(errands)) == errands
 
 

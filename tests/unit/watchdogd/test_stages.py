@@ -8,7 +8,7 @@ import pytest
 
 from queuedriver.driving.live_status import Board
 from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
-from tests.watchdogs import until
+from tests.waiting import until
 from watchdogd import places
 from watchdogd.past import HUNG
 from watchdogd.policy import Ask, Policy

@@ -88,8 +88,7 @@ def directory(site: Site) -> Iterator[Directory]:
 
 def test_done_goes_through_the_whole_graph_though_no_driver_is_there(site: Site) -> None:
     assert not upkeep.cascade(site.pipeline, site.look())
-    upkeep.close(site.pipeline, ["in", "unknown"])
-    upkeep.close(site.pipeline, ["in"])
+    (site.root / "in/done").touch()
     assert site.has("done") == {"in"}
     assert upkeep.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
@@ -100,7 +99,7 @@ def test_done_goes_through_the_whole_graph_though_no_driver_is_there(site: Site)
 
 @pytest.mark.parametrize("name", ["x.ready", f"x.{N}.working", f"x.{N}.written", "x.ffff.later"])
 def test_queue_stays_open_while_anything_may_still_come(site: Site, name: str) -> None:
-    upkeep.close(site.pipeline, ["in"])
+    (site.root / "in/done").touch()
     upkeep.cascade(site.pipeline, site.look())
     (site.root / "b" / name).touch()
     assert not upkeep.cascade(site.pipeline, site.look())
@@ -113,7 +112,7 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
         Queue.open(site.root / "a") as queue,
     ):
         queue.add_feed(theirs.path)
-        upkeep.close(site.pipeline, ["in"])
+        (site.root / "in/done").touch()
         upkeep.cascade(site.pipeline, site.look())
         assert site.has("done") == {"in", "b"}
         theirs.set_control("done", wanted=True)
@@ -198,10 +197,18 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
 # Drivers
 
 
-def register(queue: Path, pid: int, *, id: str = "rose-1", last_word: str = "") -> None:
+def register(
+    queue: Path, pid: int, *, id: str = "rose-1", last_word: str = "", batch: int = 1
+) -> None:
     """As a driver with this process would have."""
     registration = Registration(
-        id=id, salt="5a17", identity=identify(pid), started_at=1.0, beat=3, last_word=last_word
+        id=id,
+        salt="5a17",
+        identity=identify(pid),
+        started_at=1.0,
+        beat=3,
+        last_word=last_word,
+        batch=batch,
     )
     drivers = queue / ".queuedriver" / DRIVERS
     drivers.mkdir(exist_ok=True)
@@ -218,7 +225,8 @@ def beat_of(queue: Path, id: str = "rose-1") -> int:
 def test_what_a_dead_driver_left_is_recovered_and_discards_are_told(site: Site) -> None:
     queue = site.root / "a"
     gone = subprocess.Popen(["true"])
-    register(queue, gone.pid)
+    # It may have died of either.
+    register(queue, gone.pid, batch=2)
     gone.wait()
     (queue / f"one.{N}.working").write_text("1")
     (queue / f"two.failed.{N[:-5]}d5a17.working").write_text("2")

@@ -1,9 +1,12 @@
 """The simulated kernel answers like Linux: the same calls, made to both, have the same answers."""
 
 import ctypes
+import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +19,8 @@ from hypothesis import strategies as st
 from queuedriver.disk import filesystem
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import RENAME_NOREPLACE, Kernel, Libc
+from tests.simulation.scene import STUCK
+from tests.simulation.stuck import answers
 
 NAMES = st.sampled_from(["a", "b", "c.ready"])
 SEEN = st.sampled_from(["a", "b", "c.ready", "."])
@@ -218,7 +223,7 @@ def test_it_answers_like_linux(memory: Path, calls: list[tuple[Any, ...]]) -> No
     kernel.mkdir("/root")
     libc = Libc(kernel)
     callers = [
-        Caller(os, filesystem.libc(), ctypes.get_errno, str(root)),
+        Caller(os, filesystem._libc(), ctypes.get_errno, str(root)),
         Caller(kernel, libc, libc.get_errno, "/root"),
     ]
     try:
@@ -228,6 +233,79 @@ def test_it_answers_like_linux(memory: Path, calls: list[tuple[Any, ...]]) -> No
     finally:
         callers[0].close()
         shutil.rmtree(root)
+
+
+def test_items_that_cannot_be_moved_say_what_linux_says_of_them(tmp_path: Path) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("without unshare(1) nothing can be mounted for this test alone")
+    prefix = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    told = subprocess.run(
+        [*prefix, sys.executable, "-m", "tests.simulation.stuck", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if told.returncode:
+        pytest.skip(f"nothing can be mounted here: {told.stderr.strip()[-200:]}")
+    real = json.loads(told.stdout)
+    assert real
+    for kind, said in real.items():
+        number, directory = STUCK[kind]
+        assert _simulated(number, directory) == said, kind
+
+
+def _simulated(number: int, directory: bool) -> dict[str, str]:
+    disk = Disk()
+    kernel = Kernel(disk)
+    for path in ("/in", "/out", "/in/other-directory"):
+        kernel.mkdir(path)
+    kernel.close(kernel.open("/in/other", filesystem._NEW))
+    item = disk.new(directory)
+    item.stuck = number
+    disk.change(((disk.root.entries or {})["in"], "item", item))
+    return answers(kernel, "", "item", directory)
+
+
+def test_lowest_number_that_is_free_is_given_again() -> None:
+    kernel = Kernel(Disk())
+    first, second = (kernel.open(name, filesystem._NEW) for name in ("/a", "/b"))
+    numbers = kernel.fstat(first).st_ino, kernel.fstat(second).st_ino
+    kernel.unlink("/a")
+    # It has no name, and is open.
+    assert kernel.fstat(kernel.open("/c", filesystem._NEW)).st_ino not in numbers
+    kernel.close(first)
+    assert kernel.fstat(kernel.open("/d", filesystem._NEW)).st_ino == numbers[0]
+
+
+def test_number_of_a_file_that_a_power_cut_may_bring_back_is_not_given() -> None:
+    _, kernel, fd = _disk()
+    _write(kernel, fd, "a", sync=True)
+    kernel.fsync(fd)
+    number = kernel.stat("/d/a").st_ino
+    kernel.unlink("/d/a")
+    _write(kernel, fd, "b", sync=True)
+    assert kernel.stat("/d/b").st_ino != number
+    kernel.fsync(fd)
+    _write(kernel, fd, "c", sync=True)
+    assert kernel.stat("/d/c").st_ino == number
+
+
+def test_nearly_full_disk_takes_what_fits_and_is_well_when_there_is_room() -> None:
+    disk, kernel, fd = _disk()
+    disk.capacity = disk.used + 3
+    file = kernel.open("a", filesystem._NEW, dir_fd=fd)
+    assert kernel.fstatvfs(fd).f_bavail == 3
+    assert kernel.write(file, b"123456") == 3
+    with pytest.raises(OSError, match="No space left"):
+        kernel.write(file, b"456")
+    kernel.close(file)
+    kernel.unlink("/d/a")
+    assert disk.used == 0
+    disk.takes_files = False
+    with pytest.raises(OSError, match="No space left"):
+        kernel.open("b", filesystem._NEW, dir_fd=fd)
 
 
 def _disk() -> tuple[Disk, Kernel, int]:

@@ -96,7 +96,7 @@ def test_item_of_the_original_program_is_understood(tmp_path: Path, capsys: Caps
     (tmp_path / "in/a.7.working").touch()
     (tmp_path / "in/b.failed_twice").touch()
     assert "claimed by 7, which never registered here" in why(capsys, tmp_path / "in", "a")
-    assert "given up by the original program" in why(capsys, tmp_path / "in", "b")
+    assert "discarded by the original program" in why(capsys, tmp_path / "in", "b")
 
 
 def test_unknown_document_is_66(tmp_path: Path, capsys: Capsys) -> None:

@@ -1,14 +1,15 @@
-"""The board: what a driver says of itself to whoever watches it, without a system call."""
+"""What a driver says of itself to whoever watches it, without a system call; and what it counts."""
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from queuedriver import Driver, Options
-from queuedriver.driving.live_status import SIZE, Board
+from queuedriver.driving.live_status import SIZE, Board, Tally
 from queuedriver.errors import ConfigError
 from queuedriver.format.names import MAX_DOCID
 from tests.drivers import FORKS, PATIENCE
@@ -67,7 +68,7 @@ def test_new_board_does_not_disturb_whoever_reads_the_old_one(path: str) -> None
     assert (old.read().word, new.read().word) == ("done", "")
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * SIZE, b"qdboard1"])
+@pytest.mark.parametrize("content", [b"", b"x" * SIZE, b"qdboard2"])
 def test_file_that_is_no_board_is_refused(path: str, content: bytes) -> None:
     Path(path).write_bytes(content)
     with pytest.raises(ConfigError, match="no board"):
@@ -117,3 +118,71 @@ def test_board_shows_the_document_at_hand_of_a_driver_that_was_killed(
     glimpse = board.read()
     assert (glimpse.docid, glimpse.word) == ("a", "")
     assert 0 < glimpse.began_at <= time.monotonic()
+
+
+# What it spent its time on
+
+
+def test_every_moment_is_booked_once() -> None:
+    began_at = time.monotonic_ns()
+    tally = Tally()
+    tally.worked(0, 1)
+    tally.paused(blocked=False)
+    tally.paused(blocked=True)
+    tally.worked(0, 2)
+    passed = time.monotonic_ns() - began_at
+    work, wait, block, overhead, documents = tally.sums()
+    assert work + wait + block + overhead <= passed
+    assert min(work, wait, block, overhead) >= 0
+    assert documents == tally.documents == 3
+
+
+def test_what_was_not_work_in_a_turn_is_overhead() -> None:
+    tally = Tally()
+    until = time.perf_counter() + 0.02
+    while time.perf_counter() < until:
+        pass
+    tally.worked(15_000_000, 1)
+    counters = tally.counters()
+    assert counters.work == 15
+    assert counters.overhead >= 5
+    assert (counters.wait, counters.block) == (0, 0)
+
+
+def test_loading_is_no_overhead() -> None:
+    tally = Tally()
+    time.sleep(0.02)
+    started_at = time.monotonic_ns()
+    tally.start()
+    tally.worked(0, 0)
+    assert sum(tally.sums()) <= time.monotonic_ns() - started_at
+
+
+def test_counters_are_never_read_in_the_middle_of_a_turn() -> None:
+    tally = Tally()
+    stop = threading.Event()
+    torn = []
+
+    def read() -> None:
+        while not stop.is_set():
+            counters = tally.counters()
+            # Each turn books a second of work and one document.
+            if counters.work != counters.documents * 1000:
+                torn.append(counters)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(20_000):
+            tally.worked(1_000_000_000, 1)
+    finally:
+        stop.set()
+        reader.join()
+    assert torn == []
+
+
+def test_what_went_wrong_is_counted_beside() -> None:
+    tally = Tally()
+    tally.failed, tally.discarded, tally.lost_races = 3, 1, 7
+    counters = tally.counters()
+    assert (counters.failed, counters.discarded, counters.lost_races) == (3, 1, 7)

@@ -22,6 +22,7 @@ from queuedriver.protocols import fuq_wire as wire
 from queuedriver.protocols.fuq_wire import Type
 from tests.cli.processes import command
 from tests.fuqs import Pool, numbered
+from tests.waiting import is_alive
 
 
 @pytest.fixture
@@ -62,6 +63,7 @@ def test_hundred_tasks_through_two_clients_are_each_run_exactly_once(pool: Pool)
     assert broker.ended() == (0, "quit")
 
 
+@pytest.mark.quick
 def test_failed_task_is_published_with_its_status_and_never_run_again(pool: Pool) -> None:
     pool.broker()
     pool.worker(2)
@@ -472,13 +474,6 @@ def test_what_a_task_leaves_running_ends_with_it(pool: Pool) -> None:
     pool.until_done()
     pid = int((pool.root / "pid").read_text())
     pool.wait(lambda: not is_alive(pid), "the rest of its group has ended")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_task_that_takes_too_long_is_ended_and_reported(pool: Pool) -> None:

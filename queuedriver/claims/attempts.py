@@ -1,0 +1,379 @@
+"""What is remembered of the attempts at a document, and the report that it becomes.
+
+    attempts/<docid>.<inode>.<k>.json       the first k attempts that were charged or taken back
+    discarded/<docid>.report.json           the last of these, when the document was discarded
+
+The inode is the document's: a later one may have its docid, and must not inherit its strikes. So
+what is remembered of a document is found by exact names, however many others have failed.
+
+Each file is made once and never replaced, and has all attempts before it: of several who recover
+one claim the first decides what becomes of it, and the others follow. What is decided is written
+down before it is done:
+
+    charged, struck    the file, then the document's rename back to where it waits
+    discarded          the file with the report's end, synced; the document's rename to discarded/,
+                       synced; this very file's rename to the report beside it
+    retried            the same backwards: the report becomes file 0, the document is renamed back,
+                       the file is removed
+
+A crash in between leaves a document in `discarded/` whose report is still in `attempts/`, under the
+document's inode. `settle` puts it where it belongs; whoever only looks reads it where it is.
+"""
+
+import itertools
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.disk.filesystem import Directory, move
+from queuedriver.errors import NotRegular, is_trouble
+from queuedriver.format import names
+from queuedriver.format.decoding import decode
+from queuedriver.format.records import (
+    MAX_RECORD,
+    Attempt,
+    Record,
+    Report,
+    encode_report,
+    read_record,
+)
+
+ATTEMPTS = "attempts"
+
+_FILE = re.compile(
+    r"(?s)(?P<docid>[^.].*)\.(?P<inode>[0-9]{1,20})\.(?P<number>0|[1-9][0-9]{0,4})\.json"
+)
+
+
+_RETRIED = 0
+
+
+class File(NamedTuple):
+    """The name of a file in `attempts/`, taken apart."""
+
+    docid: str
+    # Of the document.
+    inode: int
+    # How many attempts are in it; more where a file before it could not be read; 0 of the report of
+    # a document that is being retried, and has no attempts.
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.docid}.{self.inode}.{self.number}.json"
+
+
+class Noted(NamedTuple):
+    """What stands of a document's attempts, and where."""
+
+    file: File
+    record: Record
+
+    def attempt(self, token: str) -> Attempt | None:
+        """Return the attempt made under an N."""
+        return next((one for one in self.record.attempts if one.token == token), None)
+
+
+class Discarded(NamedTuple):
+    """A document in `discarded/`: its name there, and why it is there, if anybody knows."""
+
+    place: str
+    report: Report | None
+
+
+class Attempts:
+    """The attempts at the documents of one queue, and the reports of those it discarded."""
+
+    def __init__(self, directory: Directory, discarded: Directory) -> None:
+        self.directory = directory
+        self.discarded = discarded
+        self._docids: frozenset[str] = frozenset()
+        # When the directory had changed last as it was listed, in nanoseconds.
+        self._listed_at = -1
+
+    # Remember
+
+    def of(self, docid: str, inode: int) -> tuple[Attempt, ...]:
+        """Return what is remembered of one document, oldest first."""
+        return self._newest(docid, inode).record.attempts
+
+    def note(
+        self,
+        docid: str,
+        inode: int,
+        attempt: Attempt,
+        *,
+        durable: bool = False,
+        discarded_from: str = "",
+    ) -> Noted:
+        """Write down an attempt, and with the name of its queue that the document is discarded for
+        it. Return what stands: somebody else may have had the first word on it."""
+        taken = 0
+        while True:
+            noted = self._newest(docid, inode)
+            if noted.attempt(attempt.token) is not None:
+                if noted.record.discarded_at:
+                    # Whoever wrote it may have died before its name was safe.
+                    self.directory.sync()
+                return noted
+            file = File(docid, inode, max(noted.file.number, taken) + 1)
+            attempts = (*noted.record.attempts, attempt)
+            record = Record(docid, attempts, attempt.ended_at if discarded_from else 0.0)
+            data = encode_report(
+                Report(
+                    docid=docid,
+                    queue=discarded_from,
+                    discarded_at=attempt.ended_at,
+                    driver=attempt.driver,
+                    host=attempt.host,
+                    failure=attempt.failure,
+                    attempts=attempts,
+                )
+                if discarded_from
+                else record
+            )
+            try:
+                self.directory.write_first(str(file), data, durable or bool(discarded_from))
+            except FileExistsError:
+                # Noted by another just now; or it was there, and a network file system hides it.
+                taken = file.number
+                continue
+            self._docids |= {docid}
+            return Noted(file, record)
+
+    def move(self, docid: str, inode: int, new_docid: str) -> None:
+        """The document goes on under another docid, as its own was taken."""
+        for number in itertools.count(1):
+            try:
+                self.directory.rename(
+                    str(File(docid, inode, number)), str(File(new_docid, inode, number))
+                )
+            except FileNotFoundError:
+                return
+
+    def forget(self, docid: str, inode: int) -> None:
+        """Remove what is remembered of a document that ended."""
+        number = 1
+        while self.directory.present(str(File(docid, inode, number))):
+            number += 1
+        # The first one last: without it the others would not be found.
+        for gone in range(number - 1, _RETRIED - 1, -1):
+            self.remove(File(docid, inode, gone))
+
+    def docids(self) -> frozenset[str]:
+        """Return the docids of which anything is remembered; listed when something has changed."""
+        changed_at = self.directory.status().mtime_ns
+        if changed_at != self._listed_at:
+            self._docids = frozenset(file.docid for file in _files(self.directory))
+            self._listed_at = changed_at
+        return self._docids
+
+    def forget_docids(self, docids: Collection[str]) -> None:
+        """Remove what is remembered of all documents with these docids, but for reports that may
+        still be wanted: not to see a document in `discarded/` proves nothing."""
+        for file in [one for one in _files(self.directory) if one.docid in docids]:
+            record = read_record(self.directory, str(file), Record, MAX_RECORD)
+            ends = record.attempts if record is not None and record.discarded_at else ()
+            if not ends or self._is_reported(file, ends[-1].token):
+                self.remove(file)
+
+    # Discard
+
+    def discard(self, queue: Directory, name: str, token: str, file: File) -> str | None:
+        """Move a document claimed by this N to `discarded/`, and then the report that was noted.
+
+        Return its name there; None when it was not this process that discarded it.
+        """
+        place = move(queue, name, self.discarded, file.docid, token)
+        if place is None:
+            # Taken back, discarded by somebody else, or the reply to our own rename was lost.
+            return self._settle_one(file, token)
+        # Before its report: this must not be there without the document.
+        self.discarded.sync()
+        queue.sync()
+        self._show(file, place)
+        return place
+
+    def settle(self) -> None:
+        """Give each document whose discarding was interrupted its report."""
+        for discarded, file in list(interrupted(self.directory, self.discarded)):
+            # Whoever moved the document may have died before that was safe.
+            self.discarded.sync()
+            self._show(file, discarded.place)
+
+    def _settle_one(self, file: File, token: str) -> str | None:
+        """Give a document its report that this process did not move; return its name in
+        `discarded/` if it is there, and it was this process that did so."""
+        for place in _places(file.docid, token):
+            with suppress(FileNotFoundError):
+                if self.discarded.status(place).inode != file.inode:
+                    continue
+                if self._is_reported(file, token):
+                    # What we wrote down came too late.
+                    self.forget(file.docid, file.inode)
+                elif _report(self.directory, file, self.discarded, place) is not None:
+                    self.discarded.sync()
+                    return place if self._show(file, place) else None
+        return None
+
+    def _show(self, file: File, place: str) -> bool:
+        """Give a report its name; tell whether that was left to do."""
+        try:
+            # What may be there is of a document that was here under that name, and is gone.
+            self.directory.rename_over(str(file), place + names.REPORT, self.discarded)
+        except FileNotFoundError:
+            return False
+        for number in range(file.number - 1, _RETRIED, -1):
+            self.remove(file._replace(number=number))
+        return True
+
+    # Retry
+
+    def restore(self, queue: Directory, place: str, name: str) -> File:
+        """Move a discarded document back into its queue, to a name that is not taken.
+
+        Return its report, which is out of the way of its next, to be removed when both directories
+        are safe. A crash leaves what one amid a discard does.
+        """
+        file = File(place, self.discarded.status(place).inode, _RETRIED)
+        with suppress(FileNotFoundError):
+            # Over one of an earlier retry that was interrupted, and is of no use any more.
+            self.discarded.rename_over(place + names.REPORT, str(file), self.directory)
+        try:
+            self.discarded.rename_new(place, name, queue)
+        except OSError:
+            with suppress(FileNotFoundError, PermissionError):
+                self.directory.rename_over(str(file), place + names.REPORT, self.discarded)
+            raise
+        return file
+
+    # Files
+
+    def _newest(self, docid: str, inode: int) -> Noted:
+        """Find what stands of a document's attempts; number 0 where nothing does."""
+        record = Record(docid)
+        for number in itertools.count(1):
+            file = File(docid, inode, number)
+            try:
+                record = decode(self.directory.read(str(file), MAX_RECORD), Record)
+            except FileNotFoundError:
+                return Noted(file._replace(number=number - 1), record)
+            except (NotRegular, msgspec.DecodeError):
+                # Damaged, or another program's: what comes after it was written without it.
+                continue
+            except OSError as error:
+                if is_trouble(error):
+                    raise
+        raise AssertionError("there is no last number")
+
+    def _is_reported(self, file: File, token: str) -> bool:
+        """Tell whether the attempt under this N is in a report beside its document."""
+        for place in _places(file.docid, token):
+            report = read_report(self.discarded, place)
+            if report is not None and any(one.token == token for one in report.attempts):
+                return True
+        return False
+
+    def remove(self, file: File) -> None:
+        """Remove one file that nobody wants any more."""
+        # Another user's, in a sticky directory, or none of ours.
+        with suppress(IsADirectoryError, PermissionError):
+            self.directory.remove(str(file))
+
+
+# Look: nothing is changed by it
+
+
+def interrupted(attempts: Directory, discarded: Directory) -> Iterator[tuple[Discarded, File]]:
+    """Find the discarded documents whose reports are still in `attempts/`, and where there."""
+    newest: dict[tuple[str, int], File] = {}
+    for file in _files(attempts):
+        key = names.first_docid(file.docid), file.inode
+        newest[key] = max(newest.get(key, file), file, key=lambda one: one.number)
+    docids = {docid for docid, _ in newest}
+    listed = {
+        name
+        for name in (discarded.names() if docids else ())
+        if names.first_docid(name.removesuffix(names.REPORT)) in docids
+    }
+    for place in sorted(listed):
+        if place.endswith(names.REPORT) or place + names.REPORT in listed:
+            continue
+        with suppress(FileNotFoundError):
+            file_of = newest.get((names.first_docid(place), discarded.status(place).inode))
+            if file_of is not None:
+                report = _report(attempts, file_of, discarded, place)
+                if report is not None:
+                    yield Discarded(place, report), file_of
+
+
+def attempts_of(attempts: Directory, docid: str) -> tuple[Attempt, ...]:
+    """Return the attempts at all documents that had this docid, oldest first."""
+    found: dict[str, Attempt] = {}
+    for file in sorted(one for one in _files(attempts) if one.docid == docid):
+        record = read_record(attempts, str(file), Record, MAX_RECORD)
+        found |= {one.token: one for one in (record.attempts if record else ())}
+    return tuple(sorted(found.values(), key=lambda one: one.claimed_at))
+
+
+def find_report(discarded: Directory, attempts: Directory | None, place: str) -> Report | None:
+    """Return the report of a discarded document, wherever it is."""
+    report = read_report(discarded, place)
+    if report is None and attempts is not None and not discarded.present(place + names.REPORT):
+        found = (one.report for one, _ in interrupted(attempts, discarded) if one.place == place)
+        report = next(found, None)
+    return report
+
+
+def places_of(
+    discarded: Directory, attempts: Directory | None, docids: Collection[str]
+) -> dict[str, list[str]]:
+    """Find the documents discarded under these docids, the newest of each first: the second has a
+    docid made of the first's. One that is asked for by its own name is nobody else's second."""
+    found: dict[str, list[str]] = {}
+    for name in discarded.names():
+        docid = name if name in docids else names.first_docid(name)
+        if docid in docids:
+            found.setdefault(docid, []).append(name)
+
+    def discarded_at(place: str) -> float:
+        report = find_report(discarded, attempts, place)
+        return report.discarded_at if report is not None else 0.0
+
+    for places in found.values():
+        if len(places) > 1:
+            places.sort(key=discarded_at, reverse=True)
+    return found
+
+
+def read_report(discarded: Directory, place: str) -> Report | None:
+    """Read the report beside a discarded document; None when there is none that can be read."""
+    return read_record(discarded, place + names.REPORT, Report, MAX_RECORD)
+
+
+def _report(attempts: Directory, file: File, discarded: Directory, place: str) -> Report | None:
+    """Read the report that a file is to become, while its document has no other."""
+    if discarded.present(place + names.REPORT):
+        return None
+    return read_record(attempts, str(file), Report, MAX_RECORD)
+
+
+def parse(name: str) -> File | None:
+    """Take the name of a file in `attempts/` apart; None when it is none of ours."""
+    found = _FILE.fullmatch(name)
+    return File(found["docid"], int(found["inode"]), int(found["number"])) if found else None
+
+
+def _files(attempts: Directory) -> Iterator[File]:
+    for name in attempts.names():
+        if (file := parse(name)) is not None:
+            yield file
+
+
+def _places(docid: str, token: str) -> tuple[str, ...]:
+    """Return the names under which the document of a claim may have been discarded."""
+    # An N that was read may be forged, to lead elsewhere.
+    second = (names.second_docid(docid, token),) if names.is_token(token) else ()
+    return *second, docid

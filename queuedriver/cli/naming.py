@@ -1,0 +1,75 @@
+"""Which documents a command line names: by docid, by file, without the extension, or by a glob."""
+
+import fnmatch
+import os
+from collections.abc import Collection, Iterable, Sequence
+
+from queuedriver.cli.arguments import lines_of
+from queuedriver.errors import BadArgument, NotFound
+from queuedriver.format import names
+from queuedriver.operating.document_view import docid_of
+from queuedriver.operating.history import read_extended
+from queuedriver.operating.queue import JOURNAL, Queue
+
+
+def meant(given: Sequence[str] | None) -> list[str]:
+    """Return the docids that a command line names, by whatever name of their files, each once;
+    `-` stands for those on stdin, one a line."""
+    if not given:
+        raise BadArgument("which documents? name DOCIDs, or - to read them from stdin")
+    found: dict[str, None] = {}
+    for one in given:
+        # What a shell makes of `discarded/*` will do: docids have no path, and no such ending.
+        lines = lines_of("-") if one == "-" else [one]
+        found |= {docid_of(line).removesuffix(names.REPORT): None for line in lines}
+    return list(found)
+
+
+def _is_glob(text: str) -> bool:
+    return any(char in text for char in "*?[")
+
+
+def is_meant(text: str, docid: str) -> bool:
+    """Return whether a text may stand for a docid: it is it, a glob for it, or lacks its end."""
+    return docid == text or docid.startswith(f"{text}.") or fnmatch.fnmatchcase(docid, text)
+
+
+def matching(given: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the docids that are meant, of those that are known: what is known by just this name,
+    all that match a glob, or the one that has an extension more. Any other stays as it is."""
+    found: dict[str, None] = {}
+    for one in given:
+        if one in known:
+            found[one] = None
+        elif _is_glob(one):
+            # What nothing matches is named as it was written.
+            matched = [docid for docid in known if fnmatch.fnmatchcase(docid, one)]
+            found |= dict.fromkeys(matched or [one])
+        else:
+            found[_extended(one, known) or one] = None
+    return list(found)
+
+
+def by_glob(given: Sequence[str] | None, chosen: Collection[str]) -> bool:
+    """Return whether any of what was chosen was not named one by one."""
+    return any(_is_glob(one) and one not in chosen for one in given or ())
+
+
+def extended(queue: Queue, docid: str) -> str:
+    """Return the docid that is this one with an extension, in the queue, discarded or in its
+    journal; "" when there is none."""
+    found = {item.docid for _, item in queue.items()} | set(queue.each_discarded())
+    if not (docid_found := _extended(docid, found)):
+        journal = os.path.join(queue.path, names.PRIVATE, JOURNAL)
+        told = {event.docid for event in read_extended(journal, docid).events}
+        docid_found = _extended(docid, told)
+    return docid_found
+
+
+def _extended(docid: str, known: Iterable[str]) -> str:
+    """Return the one docid that is this one with an extension; NotFound when there are several."""
+    found = sorted(one for one in known if docid and one.startswith(f"{docid}."))
+    if len(found) > 1:
+        shown = ", ".join(map(repr, found[:3])) + (", …" if len(found) > 3 else "")
+        raise NotFound(f"no document {docid!r}; which of {len(found)} is meant: {shown}?")
+    return found[0] if found else ""

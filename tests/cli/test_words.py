@@ -1,0 +1,120 @@
+"""Command lines are read as typer, which draws their help and says what is wrong, reads them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuedriver.cli import PROGRAM, words
+from queuedriver.cli.help import make
+from queuedriver.cli.words import Argument, Option, Row, read, rows_of
+from queuedriver.errors import BadArgument
+from queuedriver.format.units import parse_duration, parse_size
+from tests.cli.processes import ENVIRON
+from tests.cli.queues import PATIENCE
+from watchdogd.cli import PROGRAM as WATCHDOGD
+
+_PROGRAMS = {"queuedriver": PROGRAM, "watchdogd": WATCHDOGD}
+_COMMANDS = [(name, command) for name, one in _PROGRAMS.items() for command in one.commands]
+
+
+def by_typer(program: str, command: str, args: list[str]) -> dict[str, Any] | None:
+    """What typer makes of a line; None for a line that it refuses, or answers with help."""
+    made = make(_PROGRAMS[program], [command])
+    try:
+        values = made.main([command, *args], prog_name=program, standalone_mode=False)
+    except (typer.TyperException, typer.Abort, typer.Exit):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def typed(row: Row, value: Any) -> Any:
+    if row.unit and isinstance(value, str):
+        return (parse_duration if row.unit == "TIME" else parse_size)(value)
+    return value
+
+
+def words_for(rows: tuple[Row, ...]) -> st.SearchStrategy[str]:
+    flags = [flag for one in rows for flag in (*one.flags, *one.off)]
+    choices = [choice for one in rows for choice in one.choices]
+    usual = ["x", "q", "3", "-3", "0", "10min", "2 GB", "-", "--", "", "-x", "--frob", "a=b", "5.5"]
+    joined = [f"{flag}={value}" for flag in flags for value in ("3", "x", "1h", "")]
+    short = [f"{flag}{more}" for flag in flags if len(flag) == 2 for more in ("5", "q", "f7")]
+    return st.sampled_from([*flags, *flags, *choices, *usual, *joined, *short])
+
+
+@pytest.mark.parametrize(("program", "command"), _COMMANDS)
+def test_a_line_is_read_as_typer_reads_it(program: str, command: str) -> None:
+    rows = rows_of(_PROGRAMS[program].function(command))
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(words_for(rows), max_size=7))
+    def check(args: list[str]) -> None:
+        try:
+            ours = read(rows, args)
+        except BadArgument:
+            return
+        theirs = by_typer(program, command, args)
+        if ours is None:
+            assert theirs is None
+            return
+        assert theirs is not None
+        assert ours == {one.name: typed(one, theirs[one.name]) for one in rows}
+
+    check()
+
+
+def test_flags_values_and_places_may_be_mixed() -> None:
+    def command(
+        queue: Annotated[str, Argument(metavar="QUEUE", help="")],
+        files: Annotated[list[str] | None, Argument(metavar="[FILE]...", help="")] = None,
+        after: Annotated[float | None, Option(metavar="TIME")] = None,
+        count: Annotated[int, Option("-n")] = 1,
+        durable: Annotated[bool, Option()] = True,
+        quiet: Annotated[bool, Option("--quiet", "-q")] = False,
+        **_: Annotated[Any, (words.row("size", int, Option(metavar="SIZE"), 5),)],
+    ) -> None: ...
+
+    rows = rows_of(command)
+    usual = {"files": None, "after": None, "count": 1, "durable": True, "quiet": False, "size": 5}
+    assert read(rows, ["in"]) == {"queue": "in", **usual}
+    assert read(rows, ["-qn7", "in", "a", "--after=2min", "--no-durable", "--", "-b"]) == {
+        "queue": "in",
+        "files": ["a", "-b"],
+        "after": 120.0,
+        "count": 7,
+        "durable": False,
+        "quiet": True,
+        "size": 5,
+    }
+    assert read(rows, []) is None
+    assert read(rows, ["in", "--after"]) is None
+    with pytest.raises(BadArgument, match="--size: '2G' may mean"):
+        read(rows, ["in", "--size", "2G"])
+
+
+@pytest.mark.parametrize(
+    "args", [["put", "q", "a"], ["status", "q"], ["list", "q"], ["pause", "q"], ["check", "q"]]
+)
+def test_a_command_that_works_never_waits_for_typer(args: list[str], tmp_path: Path) -> None:
+    (tmp_path / "q").mkdir()
+    (tmp_path / "a").touch()
+    script = (
+        "import sys; from queuedriver.cli import run; code = run(sys.argv[1:]); "
+        "print('imported', code, *[one for one in ('typer', 'pydantic') if one in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *args],
+        cwd=tmp_path,
+        env=ENVIRON,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert ran.stdout.splitlines()[-1] == "imported 0"

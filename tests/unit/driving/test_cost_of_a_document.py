@@ -1,0 +1,70 @@
+"""An ordinary document costs so many bytecodes and frames in the driver, and no more.
+
+Counts, not timings: they are the same on a machine that is busy with others. The mean is of many
+documents, with the looks of the loop between them, as often as if each took 50 microseconds.
+"""
+
+import itertools
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from queuedriver.claims.document import Document
+from queuedriver.driving.driver import Driver
+from queuedriver.options import Options
+
+DOCUMENTS, FIRST, LAST = 500, 50, 450
+# On Python 3.11; later ones have other bytecodes, and fewer frames.
+BYTECODES, FRAMES = 600, 12.5
+
+
+class Count:
+    """Bytecodes executed, and Python functions called, while it counts."""
+
+    def __init__(self) -> None:
+        self.bytecodes = self.frames = 0
+        self.counting = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+            self.frames += self.counting
+            return self
+        self.bytecodes += self.counting and event == "opcode"
+        return self
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted on Python 3.11")
+def test_ordinary_document_costs_no_more_than_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(DOCUMENTS):
+        (tmp_path / "in" / f"doc{number:07}.ready").write_bytes(b"x" * 1024)
+    count, done = Count(), itertools.count()
+
+    def process(document: Document) -> bytes:
+        count.counting = FIRST <= next(done) < LAST
+        document.read()
+        return b"x" * 1024
+
+    driver = Driver(
+        tmp_path / "in",
+        process,
+        tmp_path / "out",
+        options=Options(drain=True),
+        # It is asked three times for each document; after the last one time flies.
+        clock=itertools.chain(
+            itertools.islice(itertools.count(0.0, 15e-6), 4 * DOCUMENTS), itertools.count(1.0)
+        ).__next__,
+    )
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        driver.run()
+    finally:
+        sys.settrace(before)
+    each = LAST - FIRST
+    assert count.bytecodes / each <= BYTECODES
+    assert count.frames / each <= FRAMES

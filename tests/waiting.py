@@ -1,0 +1,39 @@
+"""Waiting for facts, in the tests' own process: looked for again and again, and not for ever."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+# Seconds: more than anything takes on a busy machine.
+PATIENCE = 60.0
+_PAUSE = 0.005
+
+Fact = TypeVar("Fact")
+
+
+def until(fact: Callable[[], Fact], words: str = "it", timeout: float = PATIENCE) -> Fact:
+    """Wait for a fact, and return it."""
+    ends_at = time.monotonic() + timeout
+    while not (found := fact()):
+        assert time.monotonic() < ends_at, f"never, in {timeout:g} s: {words}"
+        time.sleep(_PAUSE)
+    return found
+
+
+def state_of(pid: int) -> str:
+    """The letter that /proc has for a process; Z also for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended, be it that nobody has reaped it."""
+    return state_of(pid) != "Z"
+
+
+def until_ended(*pids: int) -> None:
+    """Wait for the end of processes, whether somebody has reaped them or not."""
+    until(lambda: not any(map(is_alive, pids)), f"the end of {pids}")

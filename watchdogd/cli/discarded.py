@@ -1,0 +1,53 @@
+"""`discarded`: every document that a pipeline discarded, with the reason in a line."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+from queuedriver.cli.listing import DISCARDED, HEAD, line
+from queuedriver.cli.listing import as_json as place_as_json
+from queuedriver.cli.render import paint_for, write, write_json_line
+from queuedriver.cli.words import Argument, Option
+from queuedriver.errors import NotFound
+from queuedriver.operating.document_view import Place, list_places
+from queuedriver.operating.queue import Queue
+from watchdogd.cli.arguments import Chosen, PipelineFile, choose, stage_named
+
+_STAGE = "{:<16}  {}"
+
+
+def discarded(
+    stage: Annotated[
+        list[str] | None, Argument(metavar="[STAGE]...", help="Only of these; else of all.")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
+    pipeline: PipelineFile = None,
+) -> None:
+    """List what was discarded, stage by stage, each document with the reason in a line.
+
+    `trace` tells all of one of them, and `retry` lets them be tried again.
+    """
+    chosen = choose(pipeline)
+    now = time.time()
+    for index, (name, queue, place) in enumerate(_places(chosen, stage or [])):
+        if as_json:
+            write_json_line({"stage": name, "queue": queue, **place_as_json(place)})
+            continue
+        if not index:
+            write(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
+        write(_STAGE.format(name, line(place, now)))
+
+
+def _places(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Place]]:
+    stages = [stage_named(chosen, name) for name in only] or chosen.pipeline.stages
+    for stage in stages:
+        for name in stage.inputs:
+            try:
+                queue = Queue.open(chosen.pipeline.path(name))
+            except NotFound:
+                # Nothing has made the queue yet.
+                continue
+            with queue:
+                for place in list_places(queue, (DISCARDED,)):
+                    yield stage.name, name, place
