@@ -87,7 +87,8 @@ class Group:
         latest = self._latest
         latest.append(seconds)
         now = self._clock()
-        if not self.claims and (len(latest) < _SHORT or max(latest) > self._sync):
+        is_short = len(latest) == _SHORT and max(latest, default=0.0) <= self._sync
+        if not self.claims and not is_short:
             self._hand_over([claim], seconds)
             self._sync = self._clock() - now
             return
@@ -96,7 +97,7 @@ class Group:
             self._begin()
         self.claims[claim.token] = claim
         self._seconds += seconds
-        if len(self.claims) >= MOST or now - self._first_at >= LONGEST or max(latest) > self._sync:
+        if len(self.claims) >= MOST or now - self._first_at >= LONGEST or not is_short:
             self.flush()
 
     def flush(self) -> None:
