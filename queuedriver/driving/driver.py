@@ -28,6 +28,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
+from queuedriver.driving.group import Group, Process
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
@@ -43,6 +44,10 @@ from queuedriver.processors.call import CallProcessor
 _ONE_DONE: tuple[Ending, ...] = (DONE,)
 
 Path = str | os.PathLike[str]
+
+
+# The last word of a life that ends because an output was replaced; another one begins.
+REPLACED = "replaced"
 
 
 class Progress(NamedTuple):
@@ -99,34 +104,46 @@ class Driver:
             options = self.options
             limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
-            beats: list[Heartbeat] = []
-            found = at_end.enter_context(
-                opened(
-                    self._inputs,
-                    self._outputs,
-                    self._wanted_id,
-                    options,
-                    Observer(),
-                    lambda found: beats.append(self._register(found, limits, dump)),
-                )
-            )
+            at_end.callback(limits.restore)
+            while True:
+                end = self._live(limits, dump)
+                if end.word != REPLACED:
+                    break
+            if self._board is not None:
+                self._board.left(end.word, end.why, end.exit_code)
+            return left(end, self._tally, self.options)
+
+    def _live(self, limits: Limits, dump: FileIO | None) -> Quit:
+        """Open, register and drive, until there is a reason to leave; return it. A life ends also
+        when an output was replaced: the next one has an N of its own, so nobody takes what was
+        committed to the one directory for published in the other."""
+        beats: list[Heartbeat] = []
+        with opened(
+            self._inputs,
+            self._outputs,
+            self.id or self._wanted_id,
+            self.options,
+            Observer(),
+            lambda found: beats.append(self._register(found, limits, dump)),
+        ) as found:
             self.id, self._limits = found.mint.driver, limits
             mints.add(found.mint)
-            loop = Turns(found, self.processor, beats[0], limits, self._tally, options, self._clock)
+            options, tally = self.options, self._tally
+            loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
             return self._drive(found, loop, beats[0], limits)
 
     def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Heartbeat:
         return register(found, self.options, self.processor.name, self._report, limits, dump)
 
-    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Left:
+    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Quit:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main:
+        if self._loop is None and threading.current_thread() is threading.main_thread():
             limits.install()
         try:
             self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
-            self._tally.start()
+            if self._loop is None:
+                self._tally.start()
             self._loop = loop
             if self._board is not None:
                 self._board.ready(time.monotonic())
@@ -139,12 +156,10 @@ class Driver:
             self.processor.stop()
             loop.count()
             loop.waker.close()
-            if in_main:
-                limits.restore()
-            self.unnoted = say_goodbye(found, beats, end)
-            if self._board is not None:
+            self.unnoted += say_goodbye(found, beats, end)
+            if self._board is not None and end.word in (CRASHED, "failed"):
                 self._board.left(end.word, end.why, end.exit_code)
-        return left(end, self._tally, self.options)
+        return end
 
     @contextlib.contextmanager
     def _stacks(self) -> Iterator[FileIO | None]:
@@ -173,8 +188,9 @@ class Driver:
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
-        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
-        return state, why, self._tally.counters()
+        if loop is None:
+            return "starting", "", self._tally.counters()
+        return loop.state, loop.why, loop.counters()
 
 
 class Turns(Loop):
@@ -193,19 +209,42 @@ class Turns(Loop):
         super().__init__(found, limits, tally, options, clock)
         # The claims at hand.
         self.at_hand: Sequence[Claim] = ()
-        self._process = processor.process
+        self._process: Process = processor.process
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
         self._alone = options.batch == 1
-        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit.
-        self._watched = any((options.timeout, options.max_documents, tally.board))
-        # Of whom the journal tells.
-        self._host, self._driver = found.observer.me.host, found.mint.driver
+        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
+        # group of documents that wait.
+        durable = any(queue.durable for queue in self.queues)
+        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
+        self._outputs = [target.directory for target in found.targets]
+        # The path of an output in whose place another directory is by now.
+        self._replaced = ""
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
+        # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
+        self.group: Group | None = None
+        if self._alone and durable:
+            self.group = Group(self._hand_over_group, self._look_soon, self.clock)
+            self._process = self.group.around(processor.process)
+            for queue in self.queues:
+                queue.at_hand = self.group.claims.keys()
 
     def run(self) -> Quit:
         """Look, claim and turn, or pause, until there is a reason to leave."""
+        if self.group is None:
+            return self._run()
+        self.group.start()
+        try:
+            return self._run()
+        finally:
+            try:
+                self.group.flush()
+            except OSError as error:
+                self.group.give_back(error)
+            self.group.close()
+
+    def _run(self) -> Quit:
         clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch
         while True:
             try:
@@ -223,7 +262,42 @@ class Turns(Loop):
                     return end
             except OSError as error:
                 self.at_hand = ()
+                if self.group is not None:
+                    self.group.give_back(error)
                 self.on_trouble(error)
+
+    def look(self) -> None:
+        """Look at what need not be looked at before each document."""
+        if self.group is not None:
+            self.group.raise_error()
+        self._see_outputs()
+        super().look()
+
+    def mend(self) -> None:
+        """Open everything anew, to see whether all is well again; unless an output was replaced,
+        which only another life can follow."""
+        self._see_outputs()
+        if not self._replaced:
+            super().mend()
+
+    def _see_outputs(self) -> None:
+        self._replaced = next((one.path for one in self._outputs if one.replaced()), "")
+
+    def wish(self) -> tuple[str, str]:
+        """Return the last word on leaving, and why; "" while there is nothing to leave for."""
+        word, why = super().wish()
+        if not word and self._replaced:
+            return REPLACED, f"another directory is at {self._replaced} by now"
+        return word, why
+
+    def rest(self) -> Quit | None:
+        """Pause, as there is nothing to do now. Return why to leave, if that is it."""
+        if self.group is not None:
+            self.group.flush()
+        return super().rest()
+
+    def _look_soon(self) -> None:
+        self.look_at = 0.0
 
     # Claim
 
@@ -257,6 +331,8 @@ class Turns(Loop):
         if self._watched:
             self.tally.began(first.docid, len(claims))
             self.limits.begin()
+            if self.group is not None:
+                self.group.before(first)
         began = self.clock()
         endings: Sequence[Ending] = _ONE_DONE
         if self._alone:
@@ -272,22 +348,12 @@ class Turns(Loop):
         if ended >= self.look_at:
             self._fence(claims)
         if endings is _ONE_DONE and first.outputs.blind and hand_over(first):
+            at, worked = ended + self.clocks, ended - began
             queue.handed_over.append(
-                (
-                    ended + self.clocks,
-                    "published",
-                    first.docid,
-                    first.token,
-                    self._host,
-                    self._driver,
-                    None,
-                    0,
-                    ended - began,
-                    None,
-                    None,
-                    first.published,
-                )
+                (at, "published", first.docid, first.token, worked, first.published)
             )
+        elif self.group is not None and endings is _ONE_DONE:
+            self.group.add(first, ended - began)
         else:
             self._end(queue, claims, endings, ended - began)
         if self._watched:
@@ -341,7 +407,7 @@ class Turns(Loop):
             return Released(str(error))
         return from_exception(error)
 
-    def _fence(self, claims: list[Claim]) -> None:
+    def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""
         try:
             self._beats.fresh()
@@ -350,8 +416,13 @@ class Turns(Loop):
                 claim.of.abandon(claim, error)
             raise
 
+    def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
+        """Hand over finished documents that waited for each other."""
+        self._fence(claims)
+        self._end(claims[0].of, claims, [DONE] * len(claims), seconds)
+
     def _end(
-        self, queue: InputQueue, claims: list[Claim], endings: Sequence[Ending], seconds: float
+        self, queue: InputQueue, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float
     ) -> None:
         try:
             queue.end(claims, endings, seconds)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
+from queuedriver.claims.liveness import Observer, Owner, Registration, draw_salt, host_id, owner_of
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
@@ -122,7 +122,7 @@ def opened(
             for queue in sorted(queues, key=lambda queue: queue.path):
                 locks.enter_context(_lock(queue))
             driver = _choose_id(queues, driver, observer)
-            mint = mint or names.Mint(driver, draw_salt())
+            mint = mint or names.Mint(driver, draw_salt(), time.time_ns() // 1000)
             found = Opened([], targets, mint, observer, {}, ())
             for queue in queues:
                 with our_directories(queue):
@@ -150,7 +150,7 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     have = queue.settings()
     settings = _settings(queue, have, found.targets, options)
     _agree(queue, have, settings, mint.driver, observer)
-    _check_landmarks(queue, settings, found.targets)
+    _check_landmarks(queue, settings, found.targets, observer)
     journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
     one = InputQueue(
         queue.directory, queue.private, found.targets, settings, mint, journal, archive
@@ -189,7 +189,7 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
             targets = targets_of(queue, settings)
             for target in targets:
                 at_end.callback(target.directory.close)
-            mint = names.Mint(OPERATOR, draw_salt())
+            mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
             one = InputQueue(
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )
@@ -328,16 +328,35 @@ def _agree(
     save(queue.private, settings)
 
 
-def _check_landmarks(queue: Queue, settings: Settings, targets: Sequence[Target]) -> None:
-    """Refuse to recover claims into other directories than they were made for."""
+def _check_landmarks(
+    queue: Queue, settings: Settings, targets: Sequence[Target], observer: Observer
+) -> None:
+    """Refuse to recover claims into other directories than they were made for; those apart whose
+    drivers have said for which, as they are recovered into no other."""
     marks = {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
-    if (moved := strangers(queue.private, marks)) and queue.listing(0).claimed:
+    moved = strangers(queue.private, marks)
+    if moved and any(map(_is_unsaid, _owners(queue, observer))):
         path = resolve(queue.path, moved[0])
         raise ConfigError(
             f"{path} is not the directory that the claims left in {queue.path} were made for; "
             f"mount the file system that is missing there, or see queuedriver check {queue.path}"
         )
     note(queue.private, marks)
+
+
+def _owners(queue: Queue, observer: Observer) -> Iterator[tuple[Owner, str]]:
+    """Return who has each claim, and with which salt."""
+    known = queue.drivers(observer)
+    for _, item in queue.items():
+        if item.claimed:
+            token = names.parse_token(item.token)
+            yield owner_of(token, known), token.salt
+
+
+def _is_unsaid(owned: tuple[Owner, str]) -> bool:
+    """Tell whether it was never said for which directories a claim was made."""
+    owner, salt = owned
+    return owner.registration is None or not owner.registration.made_for(salt)
 
 
 def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
