@@ -242,7 +242,8 @@ class Turns(Loop):
                 self.group.flush()
             except OSError as error:
                 self.group.give_back(error)
-            self.group.close()
+            finally:
+                self.group.close()
 
     def _run(self) -> Quit:
         clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch

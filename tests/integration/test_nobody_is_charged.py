@@ -114,7 +114,7 @@ def test_while_a_disk_has_too_little_room_for_an_output_nobody_is_charged(
 
 def clone(boot: str) -> None:
     """As it is on hosts that were made from one image, and share a file system."""
-    liveness.is_network = lambda fstype: True
+    liveness.is_network = lambda fstype: True  # type: ignore[attr-defined]
     liveness._host = lambda: ("vm", "0123456789abcdef", boot, 1)  # type: ignore[assignment]
 
 
