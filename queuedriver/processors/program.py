@@ -91,6 +91,8 @@ def objection_to_output(path: str) -> str | None:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return ""
+    except OSError as error:
+        raise trouble(error, f"looking at {path}") if is_trouble(error) else error from None
     return None if stat.S_ISREG(mode) else "left something that is not a regular file"
 
 

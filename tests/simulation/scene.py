@@ -117,8 +117,6 @@ SCENES: Mapping[str, Scene] = {
 # from all scenes; a test hunts in each, and fails when it finds nothing any more: then the line
 # goes.
 NOT_YET: Mapping[str, str] = {
-    "tools": "a document is charged when a look at it says EIO, or the reply to the rename of its "
-    "answer is lost",
     "turned": "a program's output goes where its path leads by then, and is taken for published; "
     "after trouble a driver waits for yesterday's directory",
     "replaced": "as `turned`; and a path that leads nowhere is charged",
