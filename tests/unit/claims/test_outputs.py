@@ -266,8 +266,8 @@ def test_a_look_at_a_programs_output_that_the_file_system_does_not_answer_is_not
     path.write_bytes(b"data")
     _fails(monkeypatch, "lstat", errno.EIO, after=False)
     with pytest.raises(FileSystemTrouble, match="made"):
-        objection_to_output(str(path))
-    assert objection_to_output(str(path)) is None
+        objection_to_output(str(path), "there", "missing")
+    assert objection_to_output(str(path), "there", "missing") is None
 
 
 def test_a_path_is_moved(bench: "Bench", outputs: Outputs, limits: Limits) -> None:
