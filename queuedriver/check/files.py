@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.claims.attempts import ATTEMPTS, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.leftovers import SCRAPS, Swept
+from queuedriver.claims.leftovers import SCRAPS, Swept, opened
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
@@ -42,6 +42,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     # What --repair does about it; empty when that is left to people.
     repair: str = ""
+
+
+# A finding as its rule yields it: the rule, the subject, the message and the repair.
+Found = tuple[str, str, str, str]
 
 
 class File(NamedTuple):
@@ -88,7 +92,7 @@ class Look:
         self.claims: dict[str, Item] = {}
         self.writing: list[File] = []
         self.docids: set[str] = set()
-        self.findings: list[Finding] = []
+        self.found: list[Found] = []
         self._walk(judge)
 
     @cached_property
@@ -99,15 +103,13 @@ class Look:
     @cached_property
     def set_aside(self) -> set[str]:
         """The N of what was moved to the orphans of the outputs."""
-        found = set()
+        found: list[str] = []
         for path in self.settings.outputs:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 above = Directory.open(resolve(self.queue.path, path))
                 with contextlib.closing(above):
-                    orphans = above.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
-                with contextlib.closing(orphans):
-                    found |= {item.token for _, item in names.walk(orphans) if item is not None}
-        return found
+                    found += orphans_of(above)
+        return {item.token for name in found if (item := names.parse(name))}
 
     @cached_property
     def mounted(self) -> frozenset[str]:
@@ -144,7 +146,7 @@ class Look:
         return self.now - max(found.st_mtime, found.st_ctime)
 
     def read(self, path: str, kind: type[_Record]) -> _Record | str:
-        """A record of ours; or why it cannot be read."""
+        """Return a record of ours; or why it cannot be read."""
         try:
             return decode(self.queue.directory.read(path), kind)
         except msgspec.DecodeError as error:
@@ -156,28 +158,19 @@ class Look:
 
     @contextlib.contextmanager
     def opened(self, part: str) -> Iterator[Directory | None]:
-        """One of the queue's own directories; None where there is none."""
+        """Open one of the queue's own directories; None where there is none."""
         path = _path(part)
         try:
             directory = self.queue.directory.subdirectory(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._see_type(path)
+            # Not there; or in something that is no directory, which is named by itself.
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                mode = self.queue.directory.inspect(path).st_mode
+                self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
             yield None
             return
-        try:
+        with contextlib.closing(directory):
             yield directory
-        finally:
-            directory.close()
-
-    def _see_type(self, path: str) -> None:
-        try:
-            mode = self.queue.directory.inspect(path).st_mode
-        except OSError as error:
-            if is_trouble(error):
-                raise
-            # Not there; or in something that is no directory, which is named by itself.
-            return
-        self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
 
     def _list(self, part: str) -> list[File]:
         with self.opened(part) as directory:
@@ -205,7 +198,7 @@ class Look:
             return Settings(), str(error)
 
     def _outputs(self) -> Iterator[Item]:
-        """What is being written in the outputs; those that lead nowhere are missing."""
+        """Find what is being written in the outputs; those that lead nowhere are missing."""
         archive = [] if self.settings.archive is None else [self.settings.archive]
         for path in (*self.settings.outputs, *archive):
             try:
@@ -236,7 +229,7 @@ class Look:
                 if name.startswith(SCRAPS):
                     self.scraps.append(File(name, self.age(found)))
                     continue
-                self.findings += judge(self, name, item, found)
+                self.found += judge(self, name, item, found)
                 if item is None:
                     continue
                 if item.docid in noted:
@@ -248,7 +241,16 @@ class Look:
 
 
 # What is wrong with one name of the queue.
-Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Finding]]
+Judge = Callable[
+    [Look, str, names.Item | None, os.stat_result], Iterator[tuple[str, str, str, str]]
+]
+
+
+def orphans_of(queue: Directory) -> list[str]:
+    """Return the names of what was moved aside in a queue."""
+    with contextlib.suppress(FileNotFoundError), opened(queue, _path(ORPHANS)) as orphans:
+        return orphans.list()
+    return []
 
 
 def _path(part: str) -> str:
