@@ -74,6 +74,10 @@ class Look:
     def __init__(self, queue: Queue, observer: Observer, now: float, judge: "Judge") -> None:
         self.queue = queue
         self.now = now
+        # What excuses leftovers; where something is mounted; how many bytes a name may have here.
+        self.swept = Swept(queue.directory, queue.directory)
+        self.mounted = mount_points()
+        self.longest_name = queue.directory.longest_name()
         # Directories of ours that are none, and what they are; and those on another file system.
         self.wrong_types: dict[str, str] = {}
         self.elsewhere: list[str] = []
@@ -96,11 +100,6 @@ class Look:
         self._walk(judge)
 
     @cached_property
-    def swept(self) -> Swept:
-        """What excuses leftovers."""
-        return Swept(self.queue.directory, self.queue.directory)
-
-    @cached_property
     def set_aside(self) -> set[str]:
         """The N of what was moved to the orphans of the outputs."""
         found: list[str] = []
@@ -110,20 +109,6 @@ class Look:
                 with contextlib.closing(above):
                     found += orphans_of(above)
         return {item.token for name in found if (item := names.parse(name))}
-
-    @cached_property
-    def mounted(self) -> frozenset[str]:
-        """Where something is mounted."""
-        return mount_points()
-
-    @cached_property
-    def longest_name(self) -> int:
-        """How many bytes a name may have here."""
-        return self.queue.directory.longest_name()
-
-    @cached_property
-    def _device(self) -> int:
-        return self.queue.directory.status().device
 
     @property
     def living(self) -> bool:
@@ -176,7 +161,7 @@ class Look:
         with self.opened(part) as directory:
             if directory is None:
                 return []
-            if directory.status().device != self._device:
+            if directory.status().device != self.queue.directory.status().device:
                 self.elsewhere.append(_path(part))
             return list(self._files(directory, f"{_path(part)}/"))
 
@@ -199,8 +184,7 @@ class Look:
 
     def _outputs(self) -> Iterator[Item]:
         """Find what is being written in the outputs; those that lead nowhere are missing."""
-        archive = [] if self.settings.archive is None else [self.settings.archive]
-        for path in (*self.settings.outputs, *archive):
+        for path in filter(None, (*self.settings.outputs, self.settings.archive)):
             try:
                 directory = Directory.open(resolve(self.queue.path, path))
             except OSError as error:
@@ -208,15 +192,13 @@ class Look:
                     raise
                 self.missing.append(path)
                 continue
-            try:
-                for name in directory.names() if path not in archive else ():
+            with contextlib.closing(directory):
+                for name in directory.names() if path != self.settings.archive else ():
                     if name.startswith(SCRAPS):
                         age = self.age(directory.inspect(name))
                         self.scraps.append(File(f"{path}/{name}", age))
                     elif ".writing" in name and (item := names.parse(name)) and item.token:
                         yield Item(f"{path}/{name}", item, 0.0)
-            finally:
-                directory.close()
 
     def _walk(self, judge: "Judge") -> None:
         """Look at each name once. Memory is for what is odd, not for the million that are well."""

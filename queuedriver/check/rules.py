@@ -31,7 +31,7 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
 from queuedriver.driving.setup import check_trusted, queue_of
-from queuedriver.errors import NotFound, NotRegular, QueueError, leads_nowhere
+from queuedriver.errors import NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.records import Plan, Report, encode_report
 from queuedriver.format.settings import Settings
@@ -48,7 +48,7 @@ _QUIET = 60.0
 # What a claim adds to a docid at most: `.failed99`, an N with its dot, `.working`.
 _CLAIM_ADDS = len(".failed99") + 1 + names.MAX_DRIVER_ID + 1 + 18 + len(".working")
 # What leaves one finding as it was, and does not keep us from the others.
-_LEFT = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, NotRegular)
+_LEFT = (FileExistsError, PermissionError, NotRegular)
 _ORPHANED = "moves it to .queuedriver/orphans"
 # What became of a driver, by its verdict.
 _GONE = {
@@ -73,37 +73,34 @@ class Repairs:
         for finding in findings:
             mend = MENDS[finding.rule]
             # Somebody was faster, something else must be mended first, or it is for a person to do.
-            with contextlib.suppress(*_LEFT, QueueError):
-                if mend is not None:
-                    mend(self, finding.subject)
+            try:
+                with contextlib.suppress(*_LEFT, QueueError):
+                    if mend is not None:
+                        mend(self, finding.subject)
+            except OSError as error:
+                if not leads_nowhere(error):
+                    raise
 
     @contextlib.contextmanager
     def within(self, path: str) -> Iterator[tuple[Directory, str]]:
-        """Where a file of the queue is, and its name there: what was a directory when it was found
-        may be a symlink by now."""
+        """Open the directory that a file of the queue is in, and tell its name there: what was a
+        directory when it was found may be a symlink by now."""
         above, name = os.path.split(path)
-        if not above:
-            yield self.queue.directory, name
-            return
-        if above.partition("/")[0] in (names.PRIVATE, names.DISCARDED):
-            directory = self.queue.directory.subdirectory(above)
+        if not above or above.partition("/")[0] in (names.PRIVATE, names.DISCARDED):
+            with leftovers.opened(self.queue.directory, above) as directory:
+                yield directory, name
         else:
             # An output, as the settings name it.
-            directory = Directory.open(resolve(self.queue.path, above))
-        try:
-            yield directory, name
-        finally:
-            directory.close()
+            with contextlib.closing(Directory.open(resolve(self.queue.path, above))) as directory:
+                yield directory, name
 
     @contextlib.contextmanager
     def opened(self, observer: Observer) -> Iterator[InputQueue]:
         queue = self.queue
         settings = queue.settings() or Settings()
-        archive = () if settings.archive is None else (settings.archive,)
-        for path in (*settings.outputs, *archive):
+        for path in filter(None, (*settings.outputs, settings.archive)):
             # Made anew, it would look as if the outputs had been taken away already.
-            with _told(path):
-                Directory.open(resolve(queue.path, path)).close()
+            Directory.open(resolve(queue.path, path)).close()
         with journal_of(queue) as journal, queue_of(queue, journal, observer) as one:
             one.recoverer = Recoverer(one, observer, self.clock)
             yield one
@@ -156,14 +153,11 @@ def _remove(repairs: Repairs, path: str) -> None:
 def _to_orphans(repairs: Repairs, path: str) -> None:
     """Move a file to the orphans, under its own name if that is free."""
     orphans = repairs.queue.private.subdirectory(ORPHANS, create=True)
-    try:
-        with repairs.within(path) as (directory, name):
-            try:
-                directory.rename_new(name, name, orphans)
-            except FileExistsError:
-                directory.rename_new(name, f"{name}~{time.time_ns() // 1000:x}", orphans)
-    finally:
-        orphans.close()
+    with contextlib.closing(orphans), repairs.within(path) as (directory, name):
+        try:
+            directory.rename_new(name, name, orphans)
+        except FileExistsError:
+            directory.rename_new(name, f"{name}~{time.time_ns() // 1000:x}", orphans)
 
 
 def _recover(repairs: Repairs, _path: str) -> None:
@@ -214,8 +208,7 @@ def _settings(look: Look) -> Iterator[Found]:
 
 def _make_directory(repairs: Repairs, path: str) -> None:
     check_trusted(repairs.queue)
-    with _told(path):
-        make_directory(resolve(repairs.queue.path, path))
+    make_directory(resolve(repairs.queue.path, path))
 
 
 @finds({"missing-directory": _make_directory})
@@ -511,14 +504,3 @@ def _feeds(look: Look) -> Iterator[Found]:
             )
             repair = "forgets it, until its drivers name it again"
             yield "missing-feed", file.path, message, repair
-
-
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Raise NotFound for a directory of the settings that there cannot be."""
-    try:
-        yield
-    except OSError as error:
-        if not leads_nowhere(error):
-            raise
-        raise NotFound(f"{path!r} leads nowhere: {error.strerror}") from None
