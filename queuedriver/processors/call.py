@@ -77,7 +77,7 @@ def load(reference: str, said: str = "--call") -> CallProcessor:
     return CallProcessor(function, reference)
 
 
-def _import(reference: str) -> Callable[..., Any]:
+def _import(reference: str) -> Any:
     module, _, attributes = reference.partition(":")
     directory = os.getcwd()
     if directory not in sys.path:
@@ -95,11 +95,10 @@ def _import(reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{module!r} has no {attributes!r}") from None
     if not callable(found):
         raise ConfigError(f"{attributes!r} is a {type(found).__name__}, not callable")
-    function: Callable[..., Any] = found
-    return function
+    return found
 
 
-def _plug_in(name: str) -> Callable[..., Any]:
+def _plug_in(name: str) -> Any:
     # Not at the top: most drivers name a module, and should not wait for this import.
     from importlib.metadata import entry_points
 
@@ -108,7 +107,6 @@ def _plug_in(name: str) -> Callable[..., Any]:
         known = ", ".join(sorted(plug_ins.names)) or "none is installed"
         raise ConfigError(f"neither package.module:function nor a plug-in; plug-ins: {known}")
     try:
-        function: Callable[..., Any] = plug_ins[name].load()
+        return plug_ins[name].load()
     except Exception as error:
         raise ConfigError(f"the plug-in does not import: {error}") from error
-    return function

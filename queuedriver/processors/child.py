@@ -16,6 +16,7 @@ import os
 import resource
 import select
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
@@ -35,9 +36,11 @@ _LONGEST_POLL = 3600.0
 class Tail:
     """The last of what was written, however much that was."""
 
-    __slots__ = ("_data", "_dropped")
+    __slots__ = ("_data", "_dropped", "_lock")
 
     def __init__(self) -> None:
+        # A thread may read while another tells what was read.
+        self._lock = threading.RLock()
         self._data = bytearray()
         self._dropped = 0
 
@@ -47,14 +50,14 @@ class Tail:
             self._cut()
 
     def clear(self) -> None:
-        self._data.clear()
-        self._dropped = 0
+        with self._lock:
+            self._data.clear()
+            self._dropped = 0
 
     def text(self) -> str | None:
-        self._cut()
-        if not self._data:
-            return None
-        text = self._data.decode("utf-8", "backslashreplace")
+        with self._lock:
+            self._cut()
+            text = self._data.decode("utf-8", "backslashreplace") or None
         return f"… {self._dropped} bytes left out …\n{text}" if self._dropped else text
 
     def last_line(self) -> str:
@@ -89,10 +92,11 @@ class Stderr(Tail):
     def read(self) -> None:
         """Read what is there by now."""
         # Not for ever, where somebody writes faster than we read.
-        for _ in range(16):
-            if not self._poll.poll(0):
-                return
-            self.add(os.read(self.reader, TAIL))
+        with self._lock:
+            for _ in range(16):
+                if not self._poll.poll(0):
+                    return
+                self.add(os.read(self.reader, TAIL))
 
     def close(self) -> None:
         os.close(self.reader)
@@ -213,9 +217,7 @@ class Child:
 
     def signal(self, number: int) -> None:
         """Signal the whole process group. Only before `reap`."""
-        # Denied is everything that runs as somebody else (sudo): it ends by itself or not at all.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        _signal(self.pid, number)
 
     def end(self, grace: float) -> Ended:
         """Ask it to end, and then see to it."""
@@ -268,20 +270,21 @@ def _group_ends(group: int) -> bool:
     It takes a moment after the signal, as a rule.
     """
     until = time.monotonic() + KILL_WAIT
-    while _group_lives(group):
+    # Zombies whose new parent does not collect them still count as members of the group.
+    while _signal(group, 0) and any(one != ZOMBIE for one in statuses_of_group(group)):
         if time.monotonic() >= until:
             return False
         time.sleep(0.002)
     return True
 
 
-def _group_lives(group: int) -> bool:
+def _signal(group: int, number: int) -> bool:
+    """Signal a process group; return whether there is anything of it."""
     try:
-        os.killpg(group, 0)
+        os.killpg(group, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # Somebody else's are members, too: alive, or zombies.
-        pass
-    # Zombies whose new parent does not collect them still count as members of the group.
-    return any(status != ZOMBIE for status in statuses_of_group(group))
+        # Denied is everything that runs as somebody else (sudo): it ends by itself or not at all.
+        return True
+    return True

@@ -40,7 +40,7 @@ _LATER = 75
 # Exit code 75 does not say how much later; in seconds.
 _LATER_AFTER = 60.0
 
-_WORDS = ("input", "docid", "attempt")
+_WORDS = {"input", "docid", "attempt"}
 # A word in two braces, or in one; what may follow it is for `output` only.
 _WORD = r"\w+(?:[.:][^{}]*)?\??"
 _SLOT = re.compile(r"\{\{(" + _WORD + r")\}\}|\{(" + _WORD + r")\}")
@@ -73,8 +73,7 @@ class Template:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = [_parse(one) for one in arguments]
         self.words = {word for parts in self._arguments for word in parts[1::2]}
-        slots = [_output_slot(word) for word in sorted(self.words)]
-        self.outputs = [slot for slot in slots if slot is not None]
+        self.outputs = [_output_slot(word) for word in sorted(self.words - _WORDS)]
         _refuse_text(self._arguments)
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
@@ -174,22 +173,20 @@ def _parse(argument: str) -> list[str]:
     text, *rest = _SLOT.split(argument)
     parts = [text]
     for literal, word, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        if literal is not None:
+        if literal is None:
+            parts += [word, following]
+        else:
             parts[-1] += f"{{{literal}}}{following}"
-            continue
-        if word not in _WORDS and _output_slot(word) is None:
-            raise ConfigError(
-                f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
-                f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
-            )
-        parts += [word, following]
     return parts
 
 
-def _output_slot(word: str) -> OutputSlot | None:
+def _output_slot(word: str) -> OutputSlot:
     match = _OUTPUT.fullmatch(word)
     if match is None:
-        return None
+        raise ConfigError(
+            f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
+            f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
+        )
     return OutputSlot(word, match["queue"], match["ext"], match["optional"] is not None)
 
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import select
-import struct
+import sys
 import termios
 import threading
 import time
@@ -158,21 +158,8 @@ class _Stderr(Stderr):
     def __init__(self) -> None:
         super().__init__()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="server-stderr", daemon=True)
         self._thread.start()
-
-    def read(self) -> None:
-        with self._lock:
-            super().read()
-
-    def text(self) -> str | None:
-        with self._lock:
-            return super().text()
-
-    def clear(self) -> None:
-        with self._lock:
-            super().clear()
 
     def close(self) -> None:
         os.eventfd_write(self._stop, 1)
@@ -191,5 +178,4 @@ class _Stderr(Stderr):
 
 def _unread(pipe: int) -> int:
     """Return how many bytes of a pipe nobody has read yet."""
-    answer = fcntl.ioctl(pipe, termios.FIONREAD, bytes(struct.calcsize("i")))
-    return int(struct.unpack("i", answer)[0])
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
