@@ -186,7 +186,7 @@ def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
     """Open a queue to discard from it: that needs no outputs, and they may be where this host
     cannot see them."""
     settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
+    mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
     one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     try:
         yield one
