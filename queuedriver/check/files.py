@@ -8,7 +8,6 @@ before the documents), so that work in progress is not mistaken for one.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -84,7 +83,7 @@ class Look:
         self.scraps: list[File] = []
         parts = (CLAIMS, ATTEMPTS, names.DISCARDED, INCOMING, ORPHANS, FEEDS, DRIVERS, JOURNAL, "")
         # By the last part of their paths; `.queuedriver` itself is "".
-        self.files = {part: self._list(part) for part in parts}
+        self.files = {part: list(self._list(part)) for part in parts}
         self.settings, self.trouble = self._settings()
         self.known: dict[str, Owner] = {}
         if not {names.PRIVATE, _path(DRIVERS)} & self.wrong_types.keys():
@@ -99,9 +98,8 @@ class Look:
         self.found: list[Found] = []
         self._walk(judge)
 
-    @cached_property
     def set_aside(self) -> set[str]:
-        """The N of what was moved to the orphans of the outputs."""
+        """Return the N of what was moved to the orphans of the outputs."""
         found: list[str] = []
         for path in self.settings.outputs:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -157,22 +155,19 @@ class Look:
         with contextlib.closing(directory):
             yield directory
 
-    def _list(self, part: str) -> list[File]:
+    def _list(self, part: str) -> Iterator[File]:
         with self.opened(part) as directory:
             if directory is None:
-                return []
+                return
             if directory.status().device != self.queue.directory.status().device:
                 self.elsewhere.append(_path(part))
-            return list(self._files(directory, f"{_path(part)}/"))
-
-    def _files(self, directory: Directory, above: str) -> Iterator[File]:
-        for name in directory.names():
-            with contextlib.suppress(FileNotFoundError):
-                file = File(f"{above}{name}", self.age(directory.inspect(name)))
-                if name.startswith(SCRAPS):
-                    self.scraps.append(file)
-                else:
-                    yield file
+            for name in directory.names():
+                with contextlib.suppress(FileNotFoundError):
+                    file = File(f"{_path(part)}/{name}", self.age(directory.inspect(name)))
+                    if name.startswith(SCRAPS):
+                        self.scraps.append(file)
+                    else:
+                        yield file
 
     def _settings(self) -> tuple[Settings, str]:
         if names.PRIVATE in self.wrong_types:

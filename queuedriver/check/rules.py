@@ -71,12 +71,10 @@ class Repairs:
     def mend(self, findings: Iterable[Finding]) -> None:
         """Do what can be done about each. What cannot be mended yet is found again."""
         for finding in findings:
-            mend = MENDS[finding.rule]
             # Somebody was faster, something else must be mended first, or it is for a person to do.
             try:
                 with contextlib.suppress(*_LEFT, QueueError):
-                    if mend is not None:
-                        mend(self, finding.subject)
+                    MENDS[finding.rule](self, finding.subject)
             except OSError as error:
                 if not leads_nowhere(error):
                     raise
@@ -118,11 +116,11 @@ Find = Callable[[Look], Iterator[Found]]
 Mend = Callable[[Repairs, str], None]
 
 FINDERS: list[Find] = []
-# How what breaks each rule is mended.
-MENDS: dict[str, Mend | None] = {}
+# How what breaks a rule is mended; rules that are not here are left to people.
+MENDS: dict[str, Mend] = {}
 
 
-def finds(mends: dict[str, Mend | None]) -> Callable[[Find], Find]:
+def finds(mends: dict[str, Mend]) -> Callable[[Find], Find]:
     """Enter a function that finds what breaks these rules, and beside each how it is mended."""
 
     def enter(find: Find) -> Find:
@@ -179,7 +177,7 @@ def _make_room(repairs: Repairs, path: str) -> None:
             directory.rename_new(name, f"{name}~{time.time_ns() // 1000:x}")
 
 
-@finds({"wrong-type": _make_room, "other-file-system": None})
+@finds({"wrong-type": _make_room})
 def _misplaced(look: Look) -> Iterator[Found]:
     for path, why in look.wrong_types.items():
         message = f"it is {why}, where a directory of the queue belongs"
@@ -221,7 +219,7 @@ def _missing_directory(look: Look) -> Iterator[Found]:
         yield "missing-directory", path, message, "" if look.claims else "makes it"
 
 
-@finds({"closed-queue": None})
+@finds({})
 def _closed_queue(look: Look) -> Iterator[Found]:
     closed = look.queue.controls().done and not look.living
     if closed and (left := look.queue.listing(look.now).unfinished):
@@ -272,7 +270,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
 )
 def _claims(look: Look) -> Iterator[Found]:
     plans = {file.name.removesuffix(".json"): file.path for file in look.files[CLAIMS]}
-    written = {one.item.token for one in look.outputs} | look.set_aside
+    written = {one.item.token for one in look.outputs} | look.set_aside()
     for token, claim in look.claims.items():
         owner, path = look.owner(token), claim.path
         committed = claim.item.state == names.WRITTEN
@@ -431,10 +429,7 @@ def _discard(repairs: Repairs, name: str) -> None:
     repairs.discard(name, Failure(cause="not-a-file", message=message, permanent=True))
 
 
-_LEFT_TO_PEOPLE = ("not-readable", "impossible-name", "name-too-long", "not-movable")
-
-
-@finds({"not-a-file": _discard, **dict.fromkeys(_LEFT_TO_PEOPLE)})
+@finds({"not-a-file": _discard})
 def _items(look: Look) -> Iterator[Found]:
     yield from look.found
 
