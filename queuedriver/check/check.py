@@ -20,7 +20,7 @@ _ROUNDS = 4
 
 
 class Repair(NamedTuple):
-    """What was mended, and what a check finds after it."""
+    """Findings that were mended, and those that a check has after it."""
 
     mended: list[Finding]
     left: list[Finding]

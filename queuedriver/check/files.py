@@ -68,7 +68,7 @@ class Item(NamedTuple):
 
 
 class Look:
-    """What one look showed."""
+    """One look at a queue, and all that it showed."""
 
     def __init__(self, queue: Queue, observer: Observer, now: float, judge: "Judge") -> None:
         self.queue = queue

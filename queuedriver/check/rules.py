@@ -19,13 +19,7 @@ from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    EXPIRY,
-    Observer,
-    Owner,
-    Registration,
-)
+from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, Registration
 from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
@@ -43,8 +37,6 @@ from queuedriver.operating.queue import OPERATOR, Queue, resolve
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
 # theirs to recover, and no news.
 _RECOVERING = 60.0
-# Containers may share the name of a host and not its processes: who writes on is there.
-_QUIET = 60.0
 # What a claim adds to a docid at most: `.failed99`, an N with its dot, `.working`.
 _CLAIM_ADDS = len(".failed99") + 1 + names.MAX_DRIVER_ID + 1 + 18 + len(".working")
 # What leaves one finding as it was, and does not keep us from the others.

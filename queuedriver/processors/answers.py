@@ -1,4 +1,4 @@
-"""What a driver and a server say to each other; `server` has the rules in words. Pure."""
+"""Lines between a driver and its server; `server` has the rules in words. Pure."""
 
 import json
 import os

@@ -61,7 +61,7 @@ class Tail:
         return f"… {self._dropped} bytes left out …\n{text}" if self._dropped else text
 
     def last_line(self) -> str:
-        """The last line with anything on it, or its beginning."""
+        """Return the last line with anything on it, or its beginning."""
         lines = self._data[-2000:].decode("utf-8", "backslashreplace").split("\n")
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
@@ -104,7 +104,7 @@ class Stderr(Tail):
 
 
 class Ended(NamedTuple):
-    """How a child ended."""
+    """The end of a child."""
 
     # As subprocess has it: below zero, the signal that ended it. None: it is not known.
     code: int | None = None

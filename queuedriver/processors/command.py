@@ -59,7 +59,7 @@ _TEXT_OPTION = re.compile(r"-[A-Za-z]*[ceEr]|--(?:command|eval)")
 
 
 class OutputSlot(NamedTuple):
-    """What one `{output…}` says."""
+    """One `{output…}`, taken apart."""
 
     word: str
     queue: str | None
