@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from queuedriver.claims.attempts import ATTEMPTS, parse
+from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.leftovers import SCRAPS, Swept, opened
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
@@ -88,13 +88,12 @@ class Look:
         self.known: dict[str, Owner] = {}
         if not {names.PRIVATE, _path(DRIVERS)} & self.wrong_types.keys():
             self.known = queue.drivers(observer)
+        self.living = any(one.alive for one in self.known.values())
         self.missing: list[str] = []
         self.outputs = list(self._outputs())
-        # Claims by their N; outputs that are being written here; the docids of those items of which
-        # attempts are remembered; and what is wrong with single items.
+        # Claims by their N; outputs that are being written here; what is wrong with single items.
         self.claims: dict[str, Item] = {}
         self.writing: list[File] = []
-        self.docids: set[str] = set()
         self.found: list[Found] = []
         self._walk(judge)
 
@@ -107,10 +106,6 @@ class Look:
                 with contextlib.closing(above):
                     found += orphans_of(above)
         return {item.token for name in found if (item := names.parse(name))}
-
-    @property
-    def living(self) -> bool:
-        return any(one.alive for one in self.known.values())
 
     def owner(self, token: str) -> Owner:
         """Return who made a claim."""
@@ -146,10 +141,13 @@ class Look:
         try:
             directory = self.queue.directory.subdirectory(path)
         except (FileNotFoundError, NotADirectoryError):
-            # Not there; or in something that is no directory, which is named by itself.
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            try:
                 mode = self.queue.directory.inspect(path).st_mode
                 self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
+            except OSError as error:
+                # Not there; or in something that is no directory, which is named by itself.
+                if is_trouble(error):
+                    raise
             yield None
             return
         with contextlib.closing(directory):
@@ -162,12 +160,10 @@ class Look:
             if directory.status().device != self.queue.directory.status().device:
                 self.elsewhere.append(_path(part))
             for name in directory.names():
-                with contextlib.suppress(FileNotFoundError):
-                    file = File(f"{_path(part)}/{name}", self.age(directory.inspect(name)))
-                    if name.startswith(SCRAPS):
-                        self.scraps.append(file)
-                    else:
-                        yield file
+                path = f"{_path(part)}/{name}"
+                if not self._is_scrap(directory, name, path):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield File(path, self.age(directory.inspect(name)))
 
     def _settings(self) -> tuple[Settings, str]:
         if names.PRIVATE in self.wrong_types:
@@ -189,38 +185,35 @@ class Look:
                 continue
             with contextlib.closing(directory):
                 for name in directory.names() if path != self.settings.archive else ():
-                    if name.startswith(SCRAPS):
-                        age = self.age(directory.inspect(name))
-                        self.scraps.append(File(f"{path}/{name}", age))
-                    elif ".writing" in name and (item := names.parse(name)) and item.token:
+                    if self._is_scrap(directory, name, f"{path}/{name}"):
+                        continue
+                    if ".writing" in name and (item := names.parse(name)) and item.token:
                         yield Item(f"{path}/{name}", item, 0.0)
 
     def _walk(self, judge: "Judge") -> None:
         """Look at each name once. Memory is for what is odd, not for the million that are well."""
-        noted = {file.docid for one in self.files[ATTEMPTS] if (file := parse(one.name))}
         for name, item in names.walk(self.queue.directory):
-            if names.is_reserved(name) and not name.startswith(SCRAPS):
+            if self._is_scrap(self.queue.directory, name, name) or names.is_reserved(name):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 found = self.queue.directory.inspect(name)
-                if name.startswith(SCRAPS):
-                    self.scraps.append(File(name, self.age(found)))
-                    continue
                 self.found += judge(self, name, item, found)
-                if item is None:
-                    continue
-                if item.docid in noted:
-                    self.docids.add(item.docid)
-                if item.claimed:
+                if item is not None and item.claimed:
                     self.claims[item.token] = Item(name, item, self.age(found))
-                elif item.state == names.WRITING:
+                elif item is not None and item.state == names.WRITING:
                     self.writing.append(File(name, self.age(found)))
+
+    def _is_scrap(self, directory: Directory, name: str, path: str) -> bool:
+        """Return whether this is a file that somebody began to write, and note it then."""
+        if not name.startswith(SCRAPS):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            self.scraps.append(File(path, self.age(directory.inspect(name))))
+        return True
 
 
 # What is wrong with one name of the queue.
-Judge = Callable[
-    [Look, str, names.Item | None, os.stat_result], Iterator[tuple[str, str, str, str]]
-]
+Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Found]]
 
 
 def orphans_of(queue: Directory) -> list[str]:

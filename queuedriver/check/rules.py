@@ -39,8 +39,6 @@ from queuedriver.operating.queue import OPERATOR, Queue, resolve
 _RECOVERING = 60.0
 # What a claim adds to a docid at most: `.failed99`, an N with its dot, `.working`.
 _CLAIM_ADDS = len(".failed99") + 1 + names.MAX_DRIVER_ID + 1 + 18 + len(".working")
-# What leaves one finding as it was, and does not keep us from the others.
-_LEFT = (FileExistsError, PermissionError, NotRegular)
 _ORPHANED = "moves it to .queuedriver/orphans"
 # What became of a driver, by its verdict.
 _GONE = {
@@ -63,9 +61,10 @@ class Repairs:
     def mend(self, findings: Iterable[Finding]) -> None:
         """Do what can be done about each. What cannot be mended yet is found again."""
         for finding in findings:
-            # Somebody was faster, something else must be mended first, or it is for a person to do.
+            # Somebody was faster, something else must be mended first, or it is for a person to do:
+            # that does not keep us from the others.
             try:
-                with contextlib.suppress(*_LEFT, QueueError):
+                with contextlib.suppress(FileExistsError, PermissionError, NotRegular, QueueError):
                     MENDS[finding.rule](self, finding.subject)
             except OSError as error:
                 if not leads_nowhere(error):
@@ -367,8 +366,8 @@ def _discarded(look: Look) -> Iterator[Found]:
                 repair = f"{_ORPHANED}, and writes one that says so"
                 yield "damaged-report", report, "a report that cannot be read", repair
         elif os.path.basename(path) not in unsettled:
-            message = "a discarded document without a report"
-            yield "no-report", path, message, "writes one that says so"
+            repair = "writes one that says so"
+            yield "no-report", path, "a discarded document without a report", repair
 
 
 # Items that no driver can do anything with
@@ -397,11 +396,10 @@ def judge_item(
 
 
 def _is_readable(directory: Directory, name: str) -> bool:
-    try:
+    with contextlib.suppress(PermissionError):
         os.close(directory.open_read(name))
-    except PermissionError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _held_fast(look: Look, name: str, found: os.stat_result) -> str:
@@ -480,8 +478,7 @@ def _feeds(look: Look) -> Iterator[Found]:
             continue
         feed = look.read(file.path, Feed)
         if isinstance(feed, str):
-            message = "it names no queue, and cannot be read"
-            yield "damaged-feed", file.path, message, _ORPHANED
+            yield "damaged-feed", file.path, "it names no queue, and cannot be read", _ORPHANED
             continue
         path = os.path.normpath(os.path.join(look.queue.path, feed.path))
         if not os.path.isdir(path):
