@@ -16,7 +16,15 @@ import msgspec
 
 from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
-from queuedriver.errors import BadArgument, BadDocid, ConfigError, ProcessorFailed, trouble
+from queuedriver.errors import (
+    BadArgument,
+    BadDocid,
+    ConfigError,
+    FileSystemTrouble,
+    ProcessorFailed,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format import names
 from queuedriver.format.settings import Publication
 
@@ -254,6 +262,14 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         return trouble(error, f"writing an output of {self.docid!r}")
 
     def _move(self, path: str, noted: Written) -> None:
+        try:
+            self._move_regular(path, noted)
+        except OSError as error:
+            if is_trouble(error) and not isinstance(error, FileSystemTrouble):
+                raise trouble(error, f"moving {path}") from None
+            raise
+
+    def _move_regular(self, path: str, noted: Written) -> None:
         directory = self.targets[noted.queue].directory
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -276,7 +292,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         finally:
             os.close(source)
         if not claimed:
-            os.unlink(path)
+            # Gone is what it was to be; a network file system may have lost the reply.
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _copy(self, source: int, directory: Directory, noted: Written) -> None:
         try:
@@ -294,6 +312,9 @@ def _renamed(path: str, directory: Directory, name: str) -> bool:
     try:
         os.rename(path, name, dst_dir_fd=directory.fd)
     except OSError as error:
+        # The reply to a rename that happened may be lost; the name has an N that nobody else uses.
+        if isinstance(error, FileNotFoundError) and directory.present(name):
+            return True
         if error.errno != errno.EXDEV:
             raise
         return False

@@ -72,7 +72,7 @@ def _from_discarded(
     newest, under the docid that they had."""
     moved: dict[str, str] = {}
     restored: list[File] = []
-    with _attempts_of(queue) as attempts:
+    with attempts_in(queue) as attempts:
         attempts.settle()
         discarded = attempts.discarded
         for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
@@ -104,7 +104,7 @@ def _from_discarded(
 def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]) -> dict[str, str]:
     """Let what has failed, or is not due, begin anew; which, and what to note."""
     moved: dict[str, str] = {}
-    with _attempts_of(queue) as attempts:
+    with attempts_in(queue) as attempts:
         for name, item in [one for one in queue.items() if one[1].docid in wanted]:
             docid, ready = item.docid, names.waiting_name(item.docid, 0)
             if item.state not in ("failed", "later"):
@@ -142,7 +142,8 @@ def _not_waiting(name: str, item: names.Item) -> Result:
 
 
 @contextmanager
-def _attempts_of(queue: Queue) -> Iterator[Attempts]:
+def attempts_in(queue: Queue) -> Iterator[Attempts]:
+    """Open what is remembered of a queue's documents, and its discarded ones."""
     directory = queue.private.subdirectory(ATTEMPTS, create=True)
     discarded = queue.directory.subdirectory(names.DISCARDED, create=True)
     try:
@@ -165,12 +166,8 @@ def discard(
     chosen = [
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
-    # No outputs: discarding needs none, and they may be where this host cannot see them.
-    settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
-    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    try:
+    with without_outputs(queue, journal) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -181,9 +178,20 @@ def discard(
                 came[item.docid] = Result(item.docid, "refused", why)
             else:
                 came[item.docid] = Result(item.docid, "done")
+    return list(came.values())
+
+
+@contextmanager
+def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
+    """Open a queue to discard from it: that needs no outputs, and they may be where this host
+    cannot see them."""
+    settings = queue.settings() or Settings()
+    mint = names.Mint(OPERATOR, draw_salt())
+    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
+    try:
+        yield one
     finally:
         one.close()
-    return list(came.values())
 
 
 # Recover
