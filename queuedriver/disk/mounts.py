@@ -81,7 +81,7 @@ def mount_points() -> frozenset[str]:
 
 
 def is_network(fstype: str) -> bool:
-    """Whether another host may change such a file system without our kernel knowing."""
+    """Return whether another host may change such a file system without our kernel knowing."""
     return fstype not in _LOCAL
 
 

@@ -52,7 +52,7 @@ class Ending(NamedTuple):
 
 @contextmanager
 def stacks_file() -> Iterator[FileIO]:
-    """Where faulthandler is to write; gone with a driver that leaves by itself."""
+    """Open the file that faulthandler is to write to; gone with a driver that leaves by itself."""
     number, path = tempfile.mkstemp(".stacks", dir=runtime_directory())
     os.close(number)
     try:
@@ -100,7 +100,7 @@ def read_ending(name: str) -> Ending | None:
 
 
 def read_stacks(name: str) -> str | None:
-    """What a driver of this host left when it was ended; None when that is not how it went."""
+    """Read what a driver of this host left when it was ended; return None when it was not."""
     if not _is_ours(name):
         return None
     with suppress(FileNotFoundError):
@@ -113,7 +113,7 @@ def read_stacks(name: str) -> str | None:
 
 
 def waited_for_files(stacks: str) -> bool:
-    """Whether a hung driver was in a call of ours to the file system, not in its processor."""
+    """Return whether a hung driver was in our call to the file system, not in its processor."""
     threads = stacks.split("most recent call first):")
     ours = next((one for one in threads if _LOOP in one), "")
     innermost = ours.strip().partition("\n")[0]

@@ -48,7 +48,7 @@ class BackPressure:
         self._asked_at = 0.0
 
     def has_room(self, published: int) -> bool:
-        """Whether that is known; `published` are the outputs of this driver so far."""
+        """Return whether there is known to be room; `published` counts this driver's outputs."""
         return published < self._look_at
 
     def room(self, published: int) -> float:
@@ -58,11 +58,11 @@ class BackPressure:
         return self._most - published
 
     def full(self, published: int) -> str:
-        """Why nothing more should be claimed; empty while there is room."""
+        """Return why nothing more should be claimed; "" while there is room."""
         return "" if self.room(published) > 0 else self._why
 
     def no_consumer_for(self) -> float:
-        """For how long one of the full outputs has been seen without a living driver."""
+        """Return for how many seconds a full output was seen without a living driver."""
         now = time.monotonic()
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
@@ -88,7 +88,7 @@ class BackPressure:
         self._look_at = published + (0 if exact else room // self._sharers())
 
     def _count(self, target: Target) -> tuple[int, str]:
-        """How many items there are, and why there should not be more."""
+        """Count the items; return besides why there should not be more."""
         items = size = 0
         for name in target.directory.names():
             if not _is_counted(name):

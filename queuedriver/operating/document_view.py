@@ -56,7 +56,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return names.parse_token(self.token) if self.token else None
 
     def waits(self, now: float) -> bool:
-        """It may be tried."""
+        """Return whether it may be tried."""
         due = self.state == "later" and self.due <= now
         return due or self.state in ("ready", "failed")
 
@@ -100,7 +100,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """It may be tried now."""
+        """Return whether it may be tried now."""
         return bool(self.places) and self.place.waits(self.at)
 
     @property
