@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from queuedriver.claims.outcomes import Failure
+    from queuedriver.format.records import Failure
 
 # What a full disk, a failing one, a stale mount, a read-only remount or a server that went away
 # say. None of it is a document's fault.

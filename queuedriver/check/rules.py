@@ -20,21 +20,14 @@ from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    EXPIRY,
-    Observer,
-    Registration,
-    draw_salt,
-)
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, draw_salt
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
 from queuedriver.driving.setup import check_trusted, queue_of
 from queuedriver.errors import NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.records import Plan, Report, encode_report
+from queuedriver.format.records import Failure, Plan, Registration, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
 from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 
 if TYPE_CHECKING:

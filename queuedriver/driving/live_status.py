@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters
 from queuedriver.errors import ConfigError
+from queuedriver.format.records import Counters
 
 SIZE = 1024
 _MAGIC = b"qdboard2"

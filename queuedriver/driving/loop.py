@@ -12,7 +12,7 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import PAST, Counters, Registration
+from queuedriver.claims.liveness import PAST
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.limits import QUIT_FILE, Limits
@@ -23,6 +23,7 @@ from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
+from queuedriver.format.records import Counters, Registration
 from queuedriver.operating.queue import Controls, Queue
 from queuedriver.options import Options
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from queuedriver.claims.attempts import ATTEMPTS, attempts_of
-from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import LEASE, Attempt, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import format_count, format_duration, format_instant
 from queuedriver.operating.history import Reading, read_history

@@ -19,11 +19,11 @@ from typing import Literal, NamedTuple
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.journal import Journal, operator
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue
 

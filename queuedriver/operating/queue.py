@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self, TypeVar
 
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Owner,
-    Registration,
-    Roster,
-    read_registrations,
-)
+from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, read_registrations
 from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
@@ -33,7 +26,7 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names, settings
-from queuedriver.format.records import Report
+from queuedriver.format.records import Registration, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
 INCOMING = "incoming"

@@ -18,12 +18,12 @@ from pathlib import Path
 import msgspec
 
 from queuedriver.check.check import repair
-from queuedriver.claims.liveness import Registration, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.cli import run as queuedriver
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
-from queuedriver.format.records import Record, encode_report
+from queuedriver.format.records import Record, Registration, encode_report
 from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN

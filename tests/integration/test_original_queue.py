@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Document, Driver, Left, Options, Queue
-from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.format.records import LEASE
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from tests.openings import open_queue
 

@@ -26,6 +26,7 @@ PURE = {
     "queuedriver.format.units",
     "queuedriver.format.event",
     "queuedriver.format.decoding",
+    "queuedriver.format.records",
     "queuedriver.options",
     "queuedriver.processors.answers",
     "queuedriver.format.settings",
