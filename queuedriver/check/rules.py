@@ -27,12 +27,13 @@ from queuedriver.disk.upstreams import FEEDS, Feed
 from queuedriver.driving.setup import check_trusted, queue_of
 from queuedriver.errors import NotFound, NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
+from queuedriver.format.names import OPERATOR
 from queuedriver.format.records import Failure, Plan, Registration, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.operations import journal_of
-from queuedriver.operating.queue import OPERATOR, Queue, resolve
+from queuedriver.operating.queue import Queue, resolve
 
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
 # theirs to recover, and no news.

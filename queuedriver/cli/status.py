@@ -7,8 +7,8 @@ import msgspec
 from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
+from queuedriver.driving.closing import Controls
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
-from queuedriver.operating.queue import Controls
 from queuedriver.operating.queue_view import DriverView, QueueView
 
 # Always shown, also when there is nothing in them.

@@ -39,9 +39,10 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Registration
 from queuedriver.format.settings import FILE, Publication, Settings, check_publish, save
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue, check_path, resolve
+from queuedriver.operating.queue import Queue, check_path, resolve
 from queuedriver.options import Options
 
 # A start takes milliseconds; one that recovers a large queue takes longer.

@@ -36,6 +36,11 @@ CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
 DISCARDED = "discarded"
 REPORT = ".report.json"
+# Inside `.queuedriver/`: documents that are being submitted, and what happened to which.
+INCOMING = "incoming"
+JOURNAL = "journal"
+# A claim made for an operator's command, not by a driver.
+OPERATOR = "operator"
 # Under which name an output is published, unless a stage says otherwise.
 DEFAULT_PUBLISH = "{docid}.ready"
 

@@ -19,11 +19,12 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import JOURNAL
 from queuedriver.format.records import LEASE, Attempt, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import format_count, format_duration, format_instant
 from queuedriver.operating.history import Reading, read_history
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
 # Of several items of one docid, the one that is farthest comes first.

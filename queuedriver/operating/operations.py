@@ -23,9 +23,10 @@ from queuedriver.disk.journal import Journal, operator
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue
+from queuedriver.operating.queue import Queue
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
 

@@ -20,6 +20,7 @@ import msgspec
 from queuedriver.check.check import repair
 from queuedriver.claims.liveness import identify
 from queuedriver.cli import run as queuedriver
+from queuedriver.driving.closing import close_if_fed
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
@@ -123,7 +124,7 @@ def _forged(path: str, move: Callable[[Path], None] = lambda _: None) -> Callabl
         called(queuedriver, "recover", "--lease", "0", place.queue)
         with Queue.open(place.queue) as queue:
             repair(queue, pause=0.0)
-            queue.close_if_fed(0.0)
+            close_if_fed(queue.directory, 0.0)
         called(queuedriver, "check", "--json", place.queue)
         place.check_kept()
 
