@@ -10,7 +10,7 @@ import msgspec
 
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AsJson, QueuePath, Queues, Yes, confirm, opened, warn_of
-from queuedriver.cli.naming import by_glob, matching, meant
+from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.cli.words import Argument, Option
 from queuedriver.disk.journal import Journal

@@ -1,10 +1,12 @@
 """Whether the output queues take more, and whether anybody empties them."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
-from queuedriver.claims.liveness import DRIVERS, Observer, read_registrations
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster
 from queuedriver.claims.outputs import Target
 from queuedriver.format import names
 from queuedriver.format.units import format_size
@@ -106,17 +108,14 @@ class BackPressure:
         return items, ""
 
     def _consumed(self, target: Target) -> bool:
-        # The first that is alive will do: nobody reads the registrations of all others for it.
         try:
-            private = target.directory.subdirectory(names.PRIVATE)
-            drivers = private.subdirectory(DRIVERS)
+            drivers = target.directory.subdirectory(os.path.join(names.PRIVATE, DRIVERS))
         except FileNotFoundError:
             return False
-        try:
-            return any(self._observer.judge(one) == "alive" for one in read_registrations(drivers))
-        finally:
-            drivers.close()
-            private.close()
+        with closing(drivers):
+            roster = Roster(drivers, self._observer)
+            roster.refresh()
+            return bool(roster.alive)
 
 
 def _is_counted(name: str) -> bool:

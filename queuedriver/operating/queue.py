@@ -8,7 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self, TypeVar
 
-from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
+from queuedriver.claims.attempts import (
+    ATTEMPTS,
+    Discarded,
+    attempts_of,
+    find_report,
+    places_of,
+)
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, read_registrations
 from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
@@ -17,9 +23,10 @@ from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
 from queuedriver.errors import CannotUse, QueueClosed, explained
 from queuedriver.format import names, settings
-from queuedriver.format.records import Registration, Report
+from queuedriver.format.records import Attempt, Registration, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
+_ATTEMPTS = os.path.join(names.PRIVATE, ATTEMPTS)
 _DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
 _Found = TypeVar("_Found")
 
@@ -159,12 +166,10 @@ class Queue:
         directory = self._open_part(names.DISCARDED)
         if directory is None:
             return
-        try:
+        with contextlib.closing(directory):
             for name in directory.names():
                 if name[0] != "." and not name.endswith(names.REPORT):
                     yield name
-        finally:
-            directory.close()
 
     def report(self, docid: str) -> Report | None:
         """Read why a document was discarded, by its name in `discarded/`."""
@@ -190,6 +195,10 @@ class Queue:
                 if directory is not None:
                     at_end.callback(directory.close)
             yield found
+
+    def attempts(self, docid: str) -> tuple[Attempt, ...]:
+        """Read what is remembered of the attempts at a document that has not ended."""
+        return self._read(_ATTEMPTS, lambda attempts: attempts_of(attempts, docid), ())
 
     def settings(self) -> settings.Settings | None:
         """Read what its drivers agreed on; return None before the first of them."""
