@@ -13,7 +13,7 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
@@ -43,11 +43,9 @@ class Result(NamedTuple):
 def journal_of(queue: Queue) -> Iterator[Journal]:
     """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
-    journal = Journal(os.path.join(queue.private.path, JOURNAL), operator(host), host)
-    try:
+    path = os.path.join(queue.private.path, JOURNAL)
+    with closing(Journal(path, operator(host), host)) as journal:
         yield journal
-    finally:
-        journal.close()
 
 
 # Retry
@@ -144,13 +142,11 @@ def _not_waiting(name: str, item: names.Item) -> Result:
 
 @contextmanager
 def _attempts_of(queue: Queue) -> Iterator[Attempts]:
-    directory = queue.private.subdirectory(ATTEMPTS, create=True)
-    discarded = queue.directory.subdirectory(names.DISCARDED, create=True)
-    try:
+    with (
+        closing(queue.private.subdirectory(ATTEMPTS, create=True)) as directory,
+        closing(queue.directory.subdirectory(names.DISCARDED, create=True)) as discarded,
+    ):
         yield Attempts(directory, discarded)
-    finally:
-        discarded.close()
-        directory.close()
 
 
 # Discard
@@ -169,9 +165,8 @@ def discard(
     # No outputs: discarding needs none, and they may be where this host cannot see them.
     settings = queue.settings() or Settings()
     mint = names.Mint(OPERATOR, draw_salt())
-    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    try:
+    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -182,8 +177,6 @@ def discard(
                 came[item.docid] = Result(item.docid, "refused", why)
             else:
                 came[item.docid] = Result(item.docid, "done")
-    finally:
-        one.close()
     return list(came.values())
 
 
@@ -226,7 +219,7 @@ def recover(
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
     for name, item in queue.items():
-        if item.state in (names.WORKING, names.WRITTEN):
+        if item.claimed:
             owner = roster.owner(names.parse_token(item.token))
             if not owner.here and queue.directory.present(name):
                 yield Unjudged(item.docid, name, owner.id, owner.host)
