@@ -27,7 +27,7 @@ import msgspec
 from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import OF_THE_ITEM
 from queuedriver.claims.outputs import Outputs, Written
-from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory, move
+from queuedriver.disk.filesystem import Directory, move
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
@@ -133,16 +133,11 @@ def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
             by_target.setdefault(one.queue, []).append((claim, one.writing))
     for index, writing in by_target.items():
         directory = queue.targets[index].directory
-        if len(writing) >= SYNC_ALL_FROM:
-            directory.sync_all()
-            continue
-        for claim, name in writing:
-            try:
-                directory.sync_file(name)
-            except FileNotFoundError:
-                # Swept aside, because the claim was taken back: the commit will say so.
-                if queue.directory.present(claim.name):
-                    raise
+        claims_of = {name: claim for claim, name in writing}
+        for name in directory.sync_files(claims_of):
+            # Swept aside, because the claim was taken back: the commit will say so.
+            if queue.directory.present(claims_of[name].name):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         directory.sync()
 
 

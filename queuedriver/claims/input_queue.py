@@ -581,7 +581,13 @@ class InputQueue:
         said = noted.attempt(claim.token) or attempt
         message, seconds = said.failure.message, said.ended_at - said.claimed_at
         if noted.record.discarded_at:
-            docid = self.attempts.discard(self.directory, claim.name, claim.token, noted.file)
+            try:
+                docid = self.attempts.discard(self.directory, claim.name, claim.token, noted.file)
+            except OSError as error:
+                if error.errno in OF_THE_ITEM:
+                    # It stays where it is, and this is not what becomes of it.
+                    self.attempts.remove(noted.file)
+                raise
             return self._ended("discarded", claim, docid, message, seconds)
         delay = self.settings.retry_delay if said.counted else 0.0
         due = _due(attempt.ended_at, delay) if delay else 0
@@ -638,6 +644,12 @@ class InputQueue:
         """Note what became of a document, after what was handed over before it."""
         self.note_handed_over()
         self.journal.note(event, docid, **facts)  # type: ignore[arg-type]
+
+    def pending(self) -> tuple[float, int]:
+        """Return the seconds of work, and the documents, that are yet to be counted."""
+        seconds, documents = self.uncounted
+        done = self.handed_over[:]
+        return seconds + sum(map(_SECONDS, done)), documents + len(done)
 
     def note_handed_over(self) -> None:
         """Note the usual documents that were handed over since this was called last."""

@@ -8,6 +8,7 @@ Which call may replace what: `rename` replaces, so its target carries an N nobod
 `rename_new` never does, and is what every other target gets.
 """
 
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -15,7 +16,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
@@ -35,8 +36,11 @@ _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # What a file system says when it cannot copy in the kernel.
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 _COPY_CHUNK = 1 << 20
-# From this many files on, one syncfs is cheaper than an fsync of each.
+# From this many files on, one syncfs is cheaper than an fsync of each, for who submits.
 SYNC_ALL_FROM = 4
+# How many files are open at once for that.
+_SYNC_TOGETHER = 64
+_SYNC_FILE_RANGE_WRITE = 2
 
 # Bytes: more than file systems keep inside an inode or promise on credit.
 A_LITTLE = 64 * 1024
@@ -372,6 +376,31 @@ class Directory:
         finally:
             os.close(fd)
 
+    def sync_files(self, wanted: Iterable[str]) -> tuple[str, ...]:
+        """Make the contents of files survive a power cut; return those that are not there.
+
+        The disk begins to write all of them before any is waited for: together they take a third
+        of the time. Not syncfs, which waits for what everybody else has written, too.
+        """
+        missing: tuple[str, ...] = ()
+        names = iter(wanted)
+        while some := tuple(itertools.islice(names, _SYNC_TOGETHER)):
+            with contextlib.ExitStack() as opened:
+                fds = []
+                for name in some:
+                    try:
+                        fd = self.open_read(name)
+                    except FileNotFoundError:
+                        missing += (name,)
+                        continue
+                    opened.callback(os.close, fd)
+                    # Only a hint: where it is refused, the fsync does all.
+                    _libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+                    fds.append(fd)
+                for fd in fds:
+                    os.fsync(fd)
+        return missing
+
     def sync_all(self) -> None:
         """Everything on this file system at once: cheaper than fsync from a few files on."""
         if code := _syncfs(self.fd):
@@ -537,6 +566,7 @@ def _libc() -> Any:
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
     if hasattr(library, "renameat2"):
         library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
+    library.sync_file_range.argtypes = (number, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return library
 
 

@@ -28,6 +28,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
+from queuedriver.driving.group import Group, Process
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
@@ -173,8 +174,9 @@ class Driver:
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
-        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
-        return state, why, self._tally.counters()
+        if loop is None:
+            return "starting", "", self._tally.counters()
+        return loop.state, loop.why, loop.counters()
 
 
 class Turns(Loop):
@@ -193,19 +195,41 @@ class Turns(Loop):
         super().__init__(found, limits, tally, options, clock)
         # The claims at hand.
         self.at_hand: Sequence[Claim] = ()
-        self._process = processor.process
+        self._process: Process = processor.process
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
         self._alone = options.batch == 1
-        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit.
-        self._watched = any((options.timeout, options.max_documents, tally.board))
+        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
+        # group of documents that wait.
+        durable = any(queue.durable for queue in self.queues)
+        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
         # Of whom the journal tells.
         self._host, self._driver = found.observer.me.host, found.mint.driver
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
+        # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
+        self.group: Group | None = None
+        if self._alone and durable:
+            self.group = Group(self._hand_over_group, self._look_soon, self.clock)
+            self._process = self.group.around(processor.process)
+            for queue in self.queues:
+                queue.at_hand = self.group.claims.keys()
 
     def run(self) -> Quit:
         """Look, claim and turn, or pause, until there is a reason to leave."""
+        if self.group is None:
+            return self._run()
+        self.group.start()
+        try:
+            return self._run()
+        finally:
+            try:
+                self.group.flush()
+            except OSError as error:
+                self.group.give_back(error)
+            self.group.close()
+
+    def _run(self) -> Quit:
         clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch
         while True:
             try:
@@ -223,7 +247,24 @@ class Turns(Loop):
                     return end
             except OSError as error:
                 self.at_hand = ()
+                if self.group is not None:
+                    self.group.give_back(error)
                 self.on_trouble(error)
+
+    def look(self) -> None:
+        """Look at what need not be looked at before each document."""
+        if self.group is not None:
+            self.group.raise_error()
+        super().look()
+
+    def rest(self) -> Quit | None:
+        """Pause, as there is nothing to do now. Return why to leave, if that is it."""
+        if self.group is not None:
+            self.group.flush()
+        return super().rest()
+
+    def _look_soon(self) -> None:
+        self.look_at = 0.0
 
     # Claim
 
@@ -257,6 +298,8 @@ class Turns(Loop):
         if self._watched:
             self.tally.began(first.docid, len(claims))
             self.limits.begin()
+            if self.group is not None:
+                self.group.before(first)
         began = self.clock()
         endings: Sequence[Ending] = _ONE_DONE
         if self._alone:
@@ -288,6 +331,8 @@ class Turns(Loop):
                     first.published,
                 )
             )
+        elif self.group is not None and endings is _ONE_DONE:
+            self.group.add(first, ended - began)
         else:
             self._end(queue, claims, endings, ended - began)
         if self._watched:
@@ -341,7 +386,7 @@ class Turns(Loop):
             return Released(str(error))
         return from_exception(error)
 
-    def _fence(self, claims: list[Claim]) -> None:
+    def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""
         try:
             self._beats.fresh()
@@ -350,8 +395,13 @@ class Turns(Loop):
                 claim.of.abandon(claim, error)
             raise
 
+    def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
+        """Hand over finished documents that waited for each other."""
+        self._fence(claims)
+        self._end(claims[0].of, claims, [DONE] * len(claims), seconds)
+
     def _end(
-        self, queue: InputQueue, claims: list[Claim], endings: Sequence[Ending], seconds: float
+        self, queue: InputQueue, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float
     ) -> None:
         try:
             queue.end(claims, endings, seconds)

@@ -270,15 +270,16 @@ class Tally:
         parts = [int(seconds * 1e9) for seconds in (work, wait, block, overhead)]
         return parts[0], parts[1], parts[2], parts[3], documents
 
-    def counters(self) -> Counters:
-        """Return them as a registration has them, in milliseconds."""
+    def counters(self, seconds: float = 0.0, more: int = 0) -> Counters:
+        """Return them as a registration has them, in milliseconds; with so many more documents, and
+        seconds of work on them, that are not booked yet."""
         work, wait, block, overhead, documents = self.sums()
         return Counters(
-            work=work // 1_000_000,
+            work=work // 1_000_000 + int(seconds * 1e3),
             wait=wait // 1_000_000,
             block=block // 1_000_000,
             overhead=overhead // 1_000_000,
-            documents=documents,
+            documents=documents + more,
             failed=self.failed,
             discarded=self.discarded,
             lost_races=self.lost_races,

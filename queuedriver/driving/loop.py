@@ -116,6 +116,12 @@ class Loop:
                 self._recover(now)
         self.go = not (self.wish()[0] or self.trouble or self.paused)
 
+    def counters(self) -> Counters:
+        """Return the counters with what was handed over a moment ago; from any thread."""
+        pending = [queue.pending() for queue in self.queues]
+        seconds = sum(work for work, _ in pending)
+        return self.tally.counters(seconds, sum(documents for _, documents in pending))
+
     def count(self) -> None:
         """Note and count the usual documents that were handed over since this was called last."""
         for queue in self.queues:

@@ -3,20 +3,13 @@
 import pytest
 
 _MOVED = "a directory that was moved away is not told from a program that failed"
-_FULL = "a program that fails for want of room is charged, unless the disk is quite full"
-_LIMIT = "a batch does not look at the limits of outputs between its claims"
 _SILENT = "work whose result goes nowhere is done, and thrown away"
-_REVOKED = "a claim that was taken back counts as a document done"
 
 # By a test's name without `test_`, and by its case; "" is every case.
 NOT_YET = {
     ("a_document_in_trouble_waits", "command"): _MOVED,
     ("a_document_in_trouble_waits", "server"): _MOVED,
-    ("a_full_disk_charges_nobody", "command"): _FULL,
-    ("a_full_disk_charges_nobody", "server"): _FULL,
-    ("a_full_output_stops_a_batch", "batch"): _LIMIT,
     ("work_without_an_output_is_refused", ""): _SILENT,
-    ("a_driver_that_was_given_up_wrongly", "call"): _REVOKED,
 }
 
 

@@ -153,7 +153,7 @@ def test_a_change_that_fails_costs_time_and_nothing_else(
     assert site.items() == []
 
 
-@pytest.mark.parametrize("call", ["names", "status", "present", "read_regular"])
+@pytest.mark.parametrize("call", ["scan", "status", "present", "read_regular"])
 def test_a_look_that_fails_costs_time_and_nothing_else(site: Site, call: str) -> None:
     site.submit("one")
     fault = Fault(site.root / "broken", (call,), errno.ESTALE)

@@ -126,10 +126,9 @@ NOT_YET: Mapping[str, str] = {
     "to, and takes what is not there for published",
     "away": "documents are charged for a path that leads nowhere, and discarded into a directory "
     "that was made in the place of the one that is away",
-    "full of large": "a program that removes what did not fit is charged, for there is room again",
-    "busy": "a driver leaves for an item that it cannot rename, and nobody reaches the next one",
-    "lower": "as `busy`",
-    "locked": "as `busy`, when it is to be discarded",
+    "full of large": "after two fillings of the disk a document that never fitted is charged",
+    "locked": "what was noted of an attempt is kept where its driver dies before giving back what "
+    "it cannot discard",
 }
 # Those in which every promise holds.
 HELD = tuple(name for name in SCENES if name not in NOT_YET)

@@ -1,0 +1,161 @@
+"""Finished documents of a durable queue that wait for company: one sync serves them all.
+
+A driver goes on with the next document while those that are finished wait, at most `MOST` of them
+and for a few milliseconds, all of one queue. That pays while documents are shorter than a sync; of
+longer ones each is handed over at once.
+
+While the driver's loop works on its queues, it holds a lock, and lets go of it only for as long as
+its processor runs. A thread that gets the lock then hands the group over when its time has come:
+else the group would wait for as long as the next document takes. The loop hands it over itself when
+it is full or old, before a document that failed before, before it rests, and before it leaves.
+
+A crash leaves `.working` with whole outputs: whoever recovers gives these documents back, and only
+the newest claim, which alone was being processed, is charged.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from queuedriver.claims.document import Document
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.outputs import Outputs
+from queuedriver.driving.limits import Limits
+
+# How many documents wait at most: what a crash makes a driver do again.
+MOST = 32
+# How long the first of them waits at most, in seconds.
+LONGEST = 0.005
+# How many documents in a row have to be shorter than a sync.
+_SHORT = 8
+
+Process = Callable[[Document, Outputs, Limits], None]
+
+
+class Group:
+    """The documents that wait, and the thread that sees to it that they do not wait for long."""
+
+    def __init__(
+        self,
+        hand_over: Callable[[Sequence[Claim], float], None],
+        on_error: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        # By their N, for whoever asks which claims are at hand; the first one has waited longest.
+        self.claims: dict[str, Claim] = {}
+        self._hand_over = hand_over
+        # Called by the thread when a hand-over has failed: the loop is to look.
+        self._on_error = on_error
+        self._clock = clock
+        self._seconds = 0.0
+        self._first_at = 0.0
+        # What the latest documents took, and what handing over one alone took; in seconds.
+        self._latest: deque[float] = deque(maxlen=_SHORT)
+        self._sync = 0.0
+        self._error: OSError | None = None
+        self._closing = False
+        self._lock = threading.Lock()
+        self._begun = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to hold the lock; before the first document."""
+        self._lock.acquire()
+
+    def around(self, process: Process) -> Process:
+        """Return the call of a processor as one during which the thread may hand over."""
+
+        def unlocked(document: Document, outputs: Outputs, limits: Limits) -> None:
+            self._lock.release()
+            try:
+                process(document, outputs, limits)
+            finally:
+                self._lock.acquire()
+
+        return unlocked
+
+    def before(self, claim: Claim) -> None:
+        """Hand over what waits where the next document is of another queue, or may end us."""
+        if self.claims:
+            first = next(iter(self.claims.values()))
+            if claim.of is not first.of or claim.attempt or claim.docid in claim.of.troubled:
+                self.flush()
+
+    def add(self, claim: Claim, seconds: float) -> None:
+        """Hand a finished document over: now, or together with those that come next."""
+        latest = self._latest
+        latest.append(seconds)
+        now = self._clock()
+        is_short = len(latest) == _SHORT and max(latest, default=0.0) <= self._sync
+        if not self.claims and not is_short:
+            self._hand_over([claim], seconds)
+            self._sync = self._clock() - now
+            return
+        if not self.claims:
+            self._first_at = now
+            self._begin()
+        self.claims[claim.token] = claim
+        self._seconds += seconds
+        if len(self.claims) >= MOST or now - self._first_at >= LONGEST or not is_short:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what waits. OSError: what is not committed has been given back."""
+        if self.claims:
+            claims, seconds = list(self.claims.values()), self._seconds
+            self._seconds = 0.0
+            try:
+                self._hand_over(claims, seconds)
+            finally:
+                self.claims.clear()
+
+    def give_back(self, error: OSError) -> None:
+        """Give back what waits: the file system is not well."""
+        claims = list(self.claims.values())
+        self.claims.clear()
+        self._seconds = 0.0
+        for claim in claims:
+            claim.of.abandon(claim, error)
+
+    def raise_error(self) -> None:
+        """Raise what went wrong in the thread."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """End the thread, and let go of the lock."""
+        self._closing = True
+        self._begun.set()
+        self._lock.release()
+        if self._thread is not None:
+            self._thread.join()
+
+    # The thread
+
+    def _begin(self) -> None:
+        """Let the thread know of a new group."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="group", daemon=True)
+            self._thread.start()
+        self._begun.set()
+
+    def _run(self) -> None:
+        while True:
+            self._begun.wait()
+            if self._closing:
+                return
+            self._begun.clear()
+            while self.claims and not self._closing:
+                time.sleep(max(self._first_at + LONGEST - self._clock(), LONGEST / 10))
+                with self._lock:
+                    if self.claims and self._clock() >= self._first_at + LONGEST:
+                        self._flush_here()
+
+    def _flush_here(self) -> None:
+        try:
+            self.flush()
+        except OSError as error:
+            self._error = error
+            self._on_error()

@@ -1,0 +1,154 @@
+"""Finished documents of a durable queue wait for company, but not for long."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from queuedriver.claims.handoff import Claim
+from queuedriver.driving.group import LONGEST, MOST, Group
+from queuedriver.driving.limits import Limits
+
+# What a hand-over takes here, in seconds: far more than the documents, which take nothing.
+SYNC = 0.002
+
+
+class Desk:
+    """A group, and the hand-overs that it made."""
+
+    def __init__(self) -> None:
+        self.handed_over: list[list[str]] = []
+        self.error: OSError | None = None
+        self.looked = threading.Event()
+        self.queue = SimpleNamespace(troubled=set(), abandon=self._abandon)
+        self.abandoned: list[str] = []
+        self.group = Group(self._hand_over, self.looked.set, time.monotonic)
+        self.group.start()
+
+    def claim(self, docid: str, attempt: int = 0) -> Claim:
+        claim = SimpleNamespace(docid=docid, token=f"1-{docid}", attempt=attempt, of=self.queue)
+        return cast(Claim, claim)
+
+    def add(self, *docids: str, seconds: float = 0.0) -> None:
+        for docid in docids:
+            self.group.add(self.claim(docid), seconds)
+
+    def settle(self) -> None:
+        """Hand over so many short documents alone that the next ones will wait for company."""
+        self.add(*(f"first{number}" for number in range(7)))
+        self.handed_over.clear()
+
+    def process(self, seconds: float) -> None:
+        """Be in the processor for a while."""
+        nothing = cast(Any, None)
+        self.group.around(lambda document, outputs, limits: time.sleep(seconds))(
+            nothing, nothing, cast(Limits, None)
+        )
+
+    def _hand_over(self, claims: Sequence[Claim], seconds: float) -> None:
+        if self.error is not None:
+            raise self.error
+        time.sleep(SYNC)
+        self.handed_over.append([claim.docid for claim in claims])
+
+    def _abandon(self, claim: Claim, error: OSError) -> None:
+        self.abandoned.append(claim.docid)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.group.close()
+
+
+def test_until_documents_are_known_to_be_short_each_is_handed_over_at_once(desk: Desk) -> None:
+    desk.add(*"abcdefg")
+    assert desk.handed_over == [[docid] for docid in "abcdefg"]
+
+
+def test_short_documents_wait_for_one_sync(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a", "b", "c")
+    assert desk.handed_over == []
+    desk.group.flush()
+    assert desk.handed_over == [["a", "b", "c"]]
+
+
+def test_no_more_wait_than_a_crash_may_cost(desk: Desk) -> None:
+    desk.settle()
+    docids = [f"d{number}" for number in range(3 * MOST)]
+    desk.add(*docids)
+    desk.group.flush()
+    assert [docid for some in desk.handed_over for docid in some] == docids
+    assert max(len(some) for some in desk.handed_over) <= MOST
+
+
+def test_a_long_document_is_handed_over_at_once_and_what_waited_with_it(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a", "b")
+    desk.add("long", seconds=60.0)
+    assert desk.handed_over == [["a", "b", "long"]]
+    desk.add("c")
+    assert desk.handed_over[1:] == [["c"]]
+
+
+def test_what_waits_is_handed_over_while_the_next_document_takes_long(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a", "b")
+    desk.process(seconds=40 * LONGEST)
+    assert desk.handed_over == [["a", "b"]]
+    assert not desk.group.claims
+
+
+def test_while_the_loop_is_at_its_queues_nobody_else_hands_over(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a")
+    time.sleep(10 * LONGEST)
+    assert desk.handed_over == []
+    assert list(desk.group.claims) == ["1-a"]
+
+
+@pytest.mark.parametrize("why", ["failed", "troubled", "another queue"])
+def test_before_a_document_that_may_end_the_driver_the_others_are_safe(
+    desk: Desk, why: str
+) -> None:
+    desk.settle()
+    desk.add("a")
+    following = desk.claim("next", attempt=int(why == "failed"))
+    if why == "troubled":
+        desk.queue.troubled.add("next")
+    if why == "another queue":
+        following.of = cast(Any, SimpleNamespace(troubled=set()))
+    desk.group.before(following)
+    assert desk.handed_over == [["a"]]
+
+
+def test_an_ordinary_document_does_not_end_the_wait(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a")
+    desk.group.before(desk.claim("b"))
+    assert desk.handed_over == []
+
+
+def test_what_went_wrong_in_the_thread_is_raised_in_the_loop(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a")
+    desk.error = OSError("the disk is gone")
+    desk.process(seconds=40 * LONGEST)
+    assert desk.looked.is_set()
+    with pytest.raises(OSError, match="the disk is gone"):
+        desk.group.raise_error()
+    desk.group.raise_error()
+
+
+def test_what_waits_is_given_back_when_the_file_system_is_not_well(desk: Desk) -> None:
+    desk.settle()
+    desk.add("a", "b")
+    desk.group.give_back(OSError("stale"))
+    assert desk.abandoned == ["a", "b"]
+    desk.group.flush()
+    assert desk.handed_over == []
