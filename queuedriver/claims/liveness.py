@@ -184,9 +184,7 @@ class Roster:
         self._confirmed = set()
         if now < self._due:
             return
-        written_at = self._drivers.status().mtime_ns / 1e9
-        found = read_registrations(self._drivers)
-        self.owners = {one.id: self._judged(one, written_at) for one in found}
+        self.owners = {one.id: self._judged(one) for one in read_registrations(self._drivers)}
         self._confirmed = None
         alive = len(self.alive)
         gone = len(self.owners) - alive
@@ -209,28 +207,29 @@ class Roster:
         if found is None or found.id != driver:
             self.owners.pop(driver, None)
             return None
-        owner = self._judged(found, self._drivers.status().mtime_ns / 1e9)
-        self.owners[driver] = owner
+        owner = self.owners[driver] = self._judged(found)
         return owner
 
-    def _judged(self, one: Registration, written_at: float) -> Owner:
+    def _judged(self, one: Registration) -> Owner:
         here = self.observer.is_here(one)
         age = time.time() - one.beat_at
         still_for = 0.0
         if not here and age > EXPIRY:
             # Its clock may be wrong; that of the file system tells when it, and when somebody, last
             # wrote here.
-            still_for = written_at - self._written_at(one.id, written_at)
+            still_for = self._still_for(one.id)
         shared = here or one.network or self._shared
         verdict = self.observer.judge(one, still_for if still_for > EXPIRY else 0.0, shared)
         silent = verdict == "alive" and not here and age > one.lease
         return Owner(id=one.id, registration=one, verdict=verdict, here=here, silent=silent)
 
-    def _written_at(self, driver: str, default: float) -> float:
+    def _still_for(self, driver: str) -> float:
+        """Return for how long others have written here since this driver last did, in seconds."""
+        latest = self._drivers.status().mtime_ns
         try:
-            return self._drivers.status(f"{driver}.json").mtime_ns / 1e9
+            return (latest - self._drivers.status(f"{driver}.json").mtime_ns) / 1e9
         except FileNotFoundError:
-            return default
+            return 0.0
 
     @cached_property
     def _shared(self) -> bool:
