@@ -164,7 +164,7 @@ def discard(
     ]
     # No outputs: discarding needs none, and they may be where this host cannot see them.
     settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
+    mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
     with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
         for name, item in chosen:
