@@ -19,20 +19,20 @@ from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, Registration
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
 from queuedriver.driving.setup import check_trusted, queue_of
 from queuedriver.errors import NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.records import Plan, Report, encode_report
+from queuedriver.format.names import OPERATOR
+from queuedriver.format.records import Failure, Plan, Registration, Report, encode_report
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.operations import attempts_in, journal_of, without_outputs
-from queuedriver.operating.queue import OPERATOR, Queue, resolve
+from queuedriver.operating.queue import Queue, resolve
 
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
 # theirs to recover, and no news.

@@ -7,9 +7,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, regular_size
 from queuedriver.errors import ProcessorFailed, TakenBack, is_trouble, trouble
+from queuedriver.format.records import Failure
 
 
 class Document(msgspec.Struct, gc=False, eq=False):

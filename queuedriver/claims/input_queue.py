@@ -29,7 +29,6 @@ from queuedriver.claims.outcomes import (
     Doubted,
     Ending,
     Failed,
-    Failure,
     Postponed,
     Released,
     says_full,
@@ -43,7 +42,7 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import is_plain
-from queuedriver.format.records import Attempt
+from queuedriver.format.records import Attempt, Failure
 from queuedriver.format.settings import FILE, Settings
 
 if TYPE_CHECKING:

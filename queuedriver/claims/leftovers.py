@@ -36,7 +36,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
 from queuedriver.format import names
-from queuedriver.operating.queue import INCOMING, JOURNAL
+from queuedriver.format.names import INCOMING, JOURNAL
 
 # Seconds.
 MINUTE = 60.0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
 from queuedriver.errors import (
     BadArgument,
@@ -26,6 +25,7 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 
 if TYPE_CHECKING:

@@ -32,12 +32,12 @@ import msgspec
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
-from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
 from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.format import names
+from queuedriver.format.records import LEASE, Failure, Registration
 
 # How often it is looked whether somebody has registered, when races are lost; in seconds.
 _MEET_EVERY = 0.005

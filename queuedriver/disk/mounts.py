@@ -93,7 +93,7 @@ def is_local(device: int) -> bool:
 
 
 def is_network(fstype: str) -> bool:
-    """Whether another host may change such a file system without our kernel knowing."""
+    """Return whether another host may change such a file system without our kernel knowing."""
     return fstype not in _LOCAL
 
 

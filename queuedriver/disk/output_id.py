@@ -48,7 +48,7 @@ def landmark(directory: Directory, create: bool = False) -> str:
 
 
 def noted(private: Directory) -> dict[str, str]:
-    """What a queue knows of its outputs: their paths, as its settings have them, and landmarks."""
+    """Return the landmarks that a queue knows of its outputs, by their paths in the settings."""
     try:
         return decode(private.read(_NOTED), dict[str, str])
     except (FileNotFoundError, NotRegular, msgspec.DecodeError):

@@ -53,8 +53,8 @@ class Ending(NamedTuple):
 
 @contextmanager
 def stacks_file() -> Iterator[FileIO]:
-    """Where faulthandler is to write of a driver that runs in this thread; gone with a driver that
-    leaves by itself."""
+    """Open the file that faulthandler is to write to of a driver that runs in this thread; gone
+    with a driver that leaves by itself."""
     suffix = f"-{threading.get_ident():x}.stacks"
     number, path = tempfile.mkstemp(suffix, dir=runtime_directory())
     os.close(number)
@@ -103,7 +103,7 @@ def read_ending(name: str) -> Ending | None:
 
 
 def read_stacks(name: str) -> str | None:
-    """What a driver of this host left when it was ended; None when that is not how it went."""
+    """Read what a driver of this host left when it was ended; return None when it was not."""
     if not _is_ours(name):
         return None
     with suppress(FileNotFoundError):

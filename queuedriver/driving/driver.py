@@ -25,7 +25,7 @@ from typing import NamedTuple
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
+from queuedriver.claims.liveness import CRASHED, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group, Process
@@ -36,6 +36,7 @@ from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
+from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor

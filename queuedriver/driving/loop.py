@@ -12,9 +12,10 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import PAST, Counters, Registration
+from queuedriver.claims.liveness import PAST
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
+from queuedriver.driving.closing import Controls, close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Block, Quit, Seen, Wait, is_time_to_watch, plan
@@ -23,7 +24,7 @@ from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
-from queuedriver.operating.queue import Controls, Queue
+from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 
 # How often what need not be looked at before each document is looked at, in seconds: the control
@@ -103,7 +104,7 @@ class Loop:
         self.look_at = now + LOOK_EVERY
         self.clocks = time.time() - now
         if not self.trouble:
-            self._controls = [Queue(queue.directory).controls() for queue in self.queues]
+            self._controls = [read_controls(queue.directory) for queue in self.queues]
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
@@ -373,8 +374,7 @@ def finish(found: Opened, end: Quit) -> None:
         now = time.time()
         for target in found.targets:
             if target.publication.is_queue:
-                with Queue.open(target.directory.path) as output:
-                    output.close_if_fed(now)
+                close_if_fed(target.directory, now)
 
 
 def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import Observer, Owner, Registration, draw_salt, host_id, owner_of
+from queuedriver.claims.liveness import Observer, Owner, draw_salt, host_id, owner_of
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
@@ -40,8 +40,10 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL, OPERATOR
+from queuedriver.format.records import Registration
 from queuedriver.format.settings import FILE, Publication, Settings, check_publish, save
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue, check_path, resolve
+from queuedriver.operating.queue import Queue, check_path, resolve
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 

@@ -36,6 +36,11 @@ CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
 DISCARDED = "discarded"
 REPORT = ".report.json"
+# Inside `.queuedriver/`: documents that are being submitted, and what happened to which.
+INCOMING = "incoming"
+JOURNAL = "journal"
+# A claim made for an operator's command, not by a driver.
+OPERATOR = "operator"
 # Under which name an output is published, unless a stage says otherwise.
 DEFAULT_PUBLISH = "{docid}.ready"
 
@@ -92,11 +97,11 @@ class Item(NamedTuple):
 
     @property
     def claimed(self) -> bool:
-        """Whether a driver has it in hand."""
+        """Return whether a driver has it in hand."""
         return self.state in (WORKING, WRITTEN)
 
     def waits(self, now: float) -> bool:
-        """Whether it may be tried. `now` is in seconds since the epoch."""
+        """Return whether it may be tried. `now` is in seconds since the epoch."""
         return self.state in (READY, FAILED) or (self.state == LATER and self.due <= now)
 
 
@@ -226,7 +231,7 @@ def format_name(item: Item) -> str:
 
 
 def parse(name: str) -> Item | None:
-    """What a file name says; None when it is foreign."""
+    """Return what a file name says; None when it is foreign."""
     item = _match(name)
     return item if item is not None and objection(item.docid) is None else None
 
@@ -279,7 +284,7 @@ def walk(directory: Listed) -> Iterator[tuple[str, Item | None]]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name in a queue is the queue's own: no item, and not foreign either."""
+    """Return whether a name in a queue is the queue's own: no item, and not foreign either."""
     return name[0] == "." or name in CONTROLS or name == DISCARDED
 
 
@@ -325,7 +330,7 @@ def why_foreign(name: str) -> str:
 
 
 def looks_like_item(name: str) -> bool:
-    """Whether a foreign name has the shape of an item, so that somebody may wait for it."""
+    """Return whether a foreign name has an item's shape, so that somebody may wait for it."""
     return _match(name) is not None
 
 

@@ -19,15 +19,7 @@ import msgspec
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import (
-    DONE,
-    Doubted,
-    Ending,
-    Failed,
-    Failure,
-    Released,
-    from_exception,
-)
+from queuedriver.claims.outcomes import DONE, Doubted, Ending, Failed, Released, from_exception
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
@@ -39,6 +31,7 @@ from queuedriver.errors import (
     QueueClosed,
     RemoteProtocolError,
 )
+from queuedriver.format.records import Failure
 from queuedriver.network.line import Line
 from queuedriver.network.meter import Meter
 from queuedriver.network.requests import Reply, Requests

@@ -19,7 +19,6 @@ from queuedriver.claims.outcomes import (
     Doubted,
     Ending,
     Failed,
-    Failure,
     Released,
     Setback,
     from_exception,
@@ -29,6 +28,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import ConfigError, ProcessorFailed
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.network import fuq_jobs as dirs
 from queuedriver.network.fuq_jobfile import Summary, description, result
 from queuedriver.network.fuq_jobfile import decode as decode_job

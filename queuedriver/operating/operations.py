@@ -13,19 +13,20 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.journal import Journal, operator
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import JOURNAL, OPERATOR
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue
+from queuedriver.operating.queue import Queue
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
 
@@ -42,11 +43,9 @@ class Result(NamedTuple):
 def journal_of(queue: Queue) -> Iterator[Journal]:
     """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
-    journal = Journal(os.path.join(queue.private.path, JOURNAL), operator(host), host)
-    try:
+    path = os.path.join(queue.private.path, JOURNAL)
+    with closing(Journal(path, operator(host), host)) as journal:
         yield journal
-    finally:
-        journal.close()
 
 
 # Retry
@@ -144,13 +143,11 @@ def _not_waiting(name: str, item: names.Item) -> Result:
 @contextmanager
 def attempts_in(queue: Queue) -> Iterator[Attempts]:
     """Open what is remembered of a queue's documents, and its discarded ones."""
-    directory = queue.private.subdirectory(ATTEMPTS, create=True)
-    discarded = queue.directory.subdirectory(names.DISCARDED, create=True)
-    try:
+    with (
+        closing(queue.private.subdirectory(ATTEMPTS, create=True)) as directory,
+        closing(queue.directory.subdirectory(names.DISCARDED, create=True)) as discarded,
+    ):
         yield Attempts(directory, discarded)
-    finally:
-        discarded.close()
-        directory.close()
 
 
 # Discard
@@ -187,11 +184,8 @@ def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
     cannot see them."""
     settings = queue.settings() or Settings()
     mint = names.Mint(OPERATOR, draw_salt())
-    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
-    try:
+    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
         yield one
-    finally:
-        one.close()
 
 
 # Recover
@@ -233,7 +227,7 @@ def recover(
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
     for name, item in queue.items():
-        if item.state in (names.WORKING, names.WRITTEN):
+        if item.claimed:
             owner = roster.owner(names.parse_token(item.token))
             if not owner.here and queue.directory.present(name):
                 yield Unjudged(item.docid, name, owner.id, owner.host)

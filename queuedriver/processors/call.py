@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
+from queuedriver.format.records import Failure
 
 ENTRY_POINTS = "queuedriver.processors"
 

@@ -14,9 +14,9 @@ import signal
 import stat
 from collections.abc import Mapping, Sequence
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
+from queuedriver.format.records import Failure
 from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.

@@ -11,8 +11,7 @@ import pytest
 
 from queuedriver.claims import liveness
 from queuedriver.format import names
-from queuedriver.format.names import PRIVATE
-from queuedriver.operating.queue import JOURNAL
+from queuedriver.format.names import JOURNAL, PRIVATE
 from tests.cli.processes import command, mounted_upon, start
 from tests.disks import Disk
 from tests.drivers import Site

@@ -11,8 +11,7 @@ import pytest
 from queuedriver import Document, Driver, Options, Queue
 from queuedriver.claims import handoff
 from queuedriver.disk.filesystem import Directory
-from queuedriver.format.names import PRIVATE
-from queuedriver.operating.queue import JOURNAL
+from queuedriver.format.names import JOURNAL, PRIVATE
 from tests.cli.processes import command, start
 from tests.drivers import Running, Site
 from tests.processors import shout

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, Self
 import filelock
 
 from queuedriver.claims import liveness
-from queuedriver.claims.liveness import Identity
 from queuedriver.disk import filesystem, journal, mounts, processes
 from queuedriver.driving import group
+from queuedriver.format.records import Identity
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World

@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Registration, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.cli import COMMANDS
 from queuedriver.cli import run as queuedriver
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import PermanentError
 from queuedriver.format import names
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.cli import pipelines

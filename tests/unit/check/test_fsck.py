@@ -15,11 +15,18 @@ from queuedriver.check.check import Repair, check, repair
 from queuedriver.check.files import Finding
 from queuedriver.check.rules import MENDS
 from queuedriver.claims.leftovers import DAY, HOUR, WEEK
-from queuedriver.claims.liveness import Observer, Registration, host_id
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import Observer, host_id
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Plan, Record, Report, encode_report
+from queuedriver.format.records import (
+    Attempt,
+    Failure,
+    Plan,
+    Record,
+    Registration,
+    Report,
+    encode_report,
+)
 from queuedriver.format.settings import Settings, save
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk

@@ -13,14 +13,13 @@ from queuedriver.claims import handoff
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Answer, Output
 from queuedriver.disk.filesystem import Directory, Status
 from queuedriver.disk.mounts import is_local
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
-from queuedriver.format.records import Plan
+from queuedriver.format.records import Failure, Plan
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:
