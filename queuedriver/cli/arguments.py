@@ -78,6 +78,8 @@ def warn_of(queue: Queue) -> None:
     """Say that a queue is closed, paused or told to quit, and what to type."""
     for word, meaning in queue.controls().meanings(queue.path):
         say(f"{queue.path} is {word}: {meaning}")
+    if trip := queue.stopped():
+        say(f"{queue.path} is TRIPPED: {trip.words(queue.path)}")
 
 
 def confirm(what: str, yes: bool) -> None:

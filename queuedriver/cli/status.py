@@ -88,6 +88,8 @@ def _row(seen: QueueView) -> tuple[str, ...]:
 
 def _state(seen: QueueView) -> str:
     words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
+    if seen.tripped:
+        words.append("TRIPPED")
     if seen.done:
         words.append("closed")
     return " ".join(words)
@@ -115,6 +117,8 @@ def _loud(seen: QueueView, paint: Paint) -> str:
         words[-1] = "closed, and drained: nothing more comes"
     elif seen.done and not seen.living:
         words.append("documents wait in a closed queue, and no driver is alive")
+    if seen.tripped:
+        words.append(f"TRIPPED: {escape_name(seen.tripped)}")
     return "".join(f"  {paint.loud(word)}" for word in words)
 
 

@@ -20,6 +20,7 @@ from queuedriver.claims.liveness import (
     read_registrations,
 )
 from queuedriver.claims.picking import Counts, count
+from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
@@ -273,6 +274,16 @@ class Queue:
                 path = os.path.join(self.path, name)
                 raise CannotUse(f"{path!r} is a directory; remove it by hand") from None
         self.directory.sync()
+
+    def stopped(self) -> Trip | None:
+        """Return why the stage that takes from here has stopped itself; None while it has not."""
+        return self._read(names.PRIVATE, load, None)
+
+    def go_on(self) -> bool:
+        """Let a stage go on that has stopped itself; return whether it had."""
+        return self._read(
+            names.PRIVATE, lambda private: private.remove(names.BREAKER), default=False
+        )
 
     # Feeds: which queues must be done before this one is
 
