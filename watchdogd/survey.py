@@ -8,6 +8,7 @@ To list a hundred thousand names takes a tenth of a second, and nobody needs to 
 much so much has changed. Whoever waits for something to be empty asks for a look anew.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -54,9 +55,9 @@ class View:
 
     def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
         """Look at the queue once."""
-        with Queue.open(self.path) as queue:
-            seen = self._look(queue.directory, now, clock, anew=anew)
-            trip = queue.stopped()
+        with contextlib.closing(Directory.open(self.path)) as directory:
+            seen = self._look(directory, now, clock, anew=anew)
+            trip = Queue(directory).stopped()
         tripped = trip.words(self.path) if trip is not None else ""
         self.seen = msgspec.structs.replace(seen, tripped=tripped)
         return self.seen

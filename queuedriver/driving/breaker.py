@@ -210,11 +210,13 @@ class Breaker:
         peers = self._peers()
         if has_worked(self._before, peers):
             self._say(NO_STREAK)
-        elif self._before.keys() <= {peer.life for peer in peers}:
-            # Who has left may have been successful until then.
-            if in_a_row(self.streak, peers) >= self._after:
-                self._stop(self._queues[0], peers)
-                return
+        # Who has left meanwhile may have been successful until then.
+        elif (
+            self._before.keys() <= {peer.life for peer in peers}
+            and in_a_row(self.streak, peers) >= self._after
+        ):
+            self._stop(self._queues[0], peers)
+            return
         self._go_on()
 
     def _stop(self, queue: InputQueue, peers: Iterable[Peer] = ()) -> None:

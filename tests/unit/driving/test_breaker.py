@@ -141,7 +141,12 @@ class Stage:
             return process(document)
 
         options = Options(
-            drain=drain, retries=retries, trip_after=trip_after, durable=durable, batch=batch
+            poll=True,
+            drain=drain,
+            retries=retries,
+            trip_after=trip_after,
+            durable=durable,
+            batch=batch,
         )
         driver = Driver(
             self.path / "in",
