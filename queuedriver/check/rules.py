@@ -126,7 +126,7 @@ class Repairs:
         with journal_of(queue) as journal:
             # No outputs: to discard needs none.
             settings = queue.settings() or Settings()
-            mint = names.Mint(OPERATOR, draw_salt())
+            mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
             one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
             try:
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):

@@ -27,7 +27,7 @@ import msgspec
 from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import OF_THE_ITEM
 from queuedriver.claims.outputs import Outputs, Written
-from queuedriver.disk.filesystem import Directory, move
+from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 ORPHANS = "orphans"
 CLAIMS = "claims"
-
-# Commit, publish, finish: the calls of a hand-over.
-_ALL = 3
 
 # How a claim ended. "" while it is at hand; "stuck": committed, and its output cannot be published.
 Fate = Literal[
@@ -81,13 +78,17 @@ def hand_over(claim: Claim) -> bool:
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
     queue, one = claim.of, claim.outputs.written[0]
+    source, output = queue.directory.fd, queue.output.fd
     written = f"{claim.docid}.{claim.token}.written"
-    done = queue.directory.hand_over(claim.name, written, queue.output, one.writing, one.final)
-    if done:
+    try:
+        os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
         claim.name = written
-    if done > 1:
-        claim.published = (one.final,)
-    if done < _ALL:
+        final = one.final
+        if libc().renameat2(output, one.writing.encode(), output, final.encode(), NOREPLACE):
+            return False
+        claim.published = (final,)
+        os.unlink(written, dir_fd=source)
+    except (OSError, UnicodeEncodeError):
         return False
     claim.fate = "published"
     return True

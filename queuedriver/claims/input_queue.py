@@ -9,6 +9,7 @@ whether the disk is to blame rather than the document (`blame`).
 """
 
 import errno
+import functools
 import itertools
 import math
 import operator
@@ -59,7 +60,7 @@ _UNSEEN = False
 # The name of a claim whose document never failed.
 _WORKING = "{}.{}.working".format
 # Where the fields of an Event have the seconds of work.
-_SECONDS = operator.itemgetter(8)
+_SECONDS = operator.itemgetter(4)
 # An empty queue is not listed again sooner while a driver has others to work on; in seconds.
 _REST = 0.05
 # Items that cannot be moved are noted each once, and so many of them.
@@ -337,7 +338,7 @@ class InputQueue:
         directory, mint = self.directory, self.mint
         while waiting:
             name = waiting.pop()
-            attempt, alone = 0, False
+            attempt, alone, plain = 0, False, self.plain
             if is_plain(name):
                 docid = name[:-6]
             elif (item := names.parse(name)) is None:
@@ -349,12 +350,9 @@ class InputQueue:
                 if claims:
                     waiting.append(name)
                     break
-                alone = True
-            # As `Mint.next` does it: later than the one before, whatever the clock says.
-            serial = time.time_ns() // 1000
-            if serial <= mint.last:
-                serial = mint.last + 1
-            mint.last = serial
+                alone, plain = True, False
+            # `Mint.tick` has looked at the clock; here each N is only later than the one before.
+            mint.last = serial = mint.last + 1
             token = mint.form(serial)
             working = names.working_name(docid, attempt, token) if alone else _WORKING(docid, token)
             try:
@@ -362,7 +360,7 @@ class InputQueue:
             except OSError as error:
                 if not self._has(name, docid, working, error):
                     continue
-            outputs = Outputs(docid, token, self.targets, self.plain and not alone)
+            outputs = Outputs(docid, token, self.targets, plain)
             claim = Claim(
                 docid, attempt, self.name, directory, working, _UNSEEN, token, self, outputs
             )
@@ -672,7 +670,9 @@ class InputQueue:
             return
         done, self.handed_over = self.handed_over, []
         self.published += len(done)
-        self.journal.add(list(itertools.starmap(Event, done)))
+        journal = self.journal
+        event = functools.partial(Event, host=journal.host, driver=journal.writer, attempt=0)
+        journal.add(list(itertools.starmap(event, done)))
         seconds, documents = self.uncounted
         self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
         self.worked()

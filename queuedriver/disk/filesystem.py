@@ -75,7 +75,7 @@ class Directory:
         self.fd = fd
         self._inside = inside
         # Whether RENAME_NOREPLACE is known here, as far as we know.
-        self._noreplace = noreplace and hasattr(_libc(), "renameat2")
+        self._noreplace = noreplace and hasattr(libc(), "renameat2")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False, inside: int = 0) -> Self:
@@ -142,7 +142,7 @@ class Directory:
             # renameat2, which Python does not have.
             source_name = old.encode(ENCODING, ERRORS)
             target_name = new.encode(ENCODING, ERRORS)
-            if not _libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
+            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -156,33 +156,6 @@ class Directory:
     def rename_over(self, old: str, new: str, to: "Directory | None" = None) -> None:
         """To a name that may be taken, because somebody chose that the newer one stays."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
-
-    def hand_over(
-        self, working: str, written: str, output: "Directory", writing: str, final: str
-    ) -> int:
-        """Rename here, rename in the output without replacing anything, unlink here: `rename`,
-        `rename_new` and `unlink` in one. Return how many of the three were done.
-
-        Their errors are not told: whoever wants to know goes on with the one that failed.
-        """
-        fd = self.fd
-        done = 0
-        try:
-            os.rename(working, written, src_dir_fd=fd, dst_dir_fd=fd)
-            done = 1
-            if _libc().renameat2(
-                output.fd,
-                writing.encode(ENCODING, ERRORS),
-                output.fd,
-                final.encode(ENCODING, ERRORS),
-                NOREPLACE,
-            ):
-                return done
-            done = 2
-            os.unlink(written, dir_fd=fd)
-            return 3
-        except OSError:
-            return done
 
     def unlink(self, name: str) -> None:
         os.unlink(name, dir_fd=self.fd)
@@ -395,7 +368,7 @@ class Directory:
                         continue
                     opened.callback(os.close, fd)
                     # Only a hint: where it is refused, the fsync does all.
-                    _libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+                    libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
                     fds.append(fd)
                 for fd in fds:
                     os.fsync(fd)
@@ -560,7 +533,7 @@ def _status(found: os.stat_result) -> Status:
 
 
 @cache
-def _libc() -> Any:
+def libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
     number, text = ctypes.c_int, ctypes.c_char_p
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
@@ -571,4 +544,4 @@ def _libc() -> Any:
 
 
 def _syncfs(fd: int) -> int:
-    return ctypes.get_errno() if _libc().syncfs(fd) else 0
+    return ctypes.get_errno() if libc().syncfs(fd) else 0

@@ -203,8 +203,6 @@ class Turns(Loop):
         # group of documents that wait.
         durable = any(queue.durable for queue in self.queues)
         self._watched = any((options.timeout, options.max_documents, tally.board, durable))
-        # Of whom the journal tells.
-        self._host, self._driver = found.observer.me.host, found.mint.driver
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
@@ -316,21 +314,9 @@ class Turns(Loop):
         if ended >= self.look_at:
             self._fence(claims)
         if endings is _ONE_DONE and first.outputs.blind and hand_over(first):
+            at, worked = ended + self.clocks, ended - began
             queue.handed_over.append(
-                (
-                    ended + self.clocks,
-                    "published",
-                    first.docid,
-                    first.token,
-                    self._host,
-                    self._driver,
-                    None,
-                    0,
-                    ended - began,
-                    None,
-                    None,
-                    first.published,
-                )
+                (at, "published", first.docid, first.token, worked, first.published)
             )
         elif self.group is not None and endings is _ONE_DONE:
             self.group.add(first, ended - began)

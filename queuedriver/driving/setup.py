@@ -97,7 +97,7 @@ def opened(
             for queue in sorted(queues, key=lambda queue: queue.path):
                 locks.enter_context(_lock(queue))
             driver = _choose_id(queues, driver, observer)
-            mint = mint or names.Mint(driver, draw_salt())
+            mint = mint or names.Mint(driver, draw_salt(), time.time_ns() // 1000)
             found = Opened([], targets, mint, observer, (), ())
             for queue in queues:
                 with our_directories(queue):
@@ -163,7 +163,7 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
             targets = targets_of(queue, settings)
             for target in targets:
                 at_end.callback(target.directory.close)
-            mint = names.Mint(OPERATOR, draw_salt())
+            mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
             one = InputQueue(
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )

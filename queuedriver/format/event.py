@@ -24,16 +24,16 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     event: str
     docid: str = ""
     token: str | None = None
+    # What the work took.
+    seconds: float | None = None
+    # Final names.
+    outputs: tuple[str, ...] | None = None
     host: str = ""
     driver: str = ""
     queue: str | None = None
     attempt: int | None = None
-    # What the work took.
-    seconds: float | None = None
     cause: str | None = None
     message: str | None = None
-    # Final names.
-    outputs: tuple[str, ...] | None = None
     # The docid under which it goes on, when its own was taken.
     renamed: str | None = None
 

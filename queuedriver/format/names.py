@@ -118,9 +118,9 @@ class Token(NamedTuple):
 class Mint:
     """Forms the N of one driver: each later than the one before, none twice."""
 
-    def __init__(self, driver: str, salt: str) -> None:
+    def __init__(self, driver: str, salt: str, now_us: int = 0) -> None:
         self.driver = driver
-        self.last = 0
+        self.last = now_us
         self.renew(salt)
 
     def renew(self, salt: str) -> None:
@@ -129,10 +129,15 @@ class Mint:
         # From a serial to its N, in one call.
         self.form = token_form(self.driver, salt)
 
+    def tick(self, now_us: int) -> None:
+        """Let the next N tell this time. The clock may step back; the serial does not."""
+        self.last = max(self.last, now_us - 1)
+
     def next(self, now_us: int) -> str:
-        """A new N. The clock may step back; the serial does not."""
-        self.last = serial = now_us if now_us > self.last else self.last + 1
-        return self.form(serial)
+        """Return a new N that tells the time."""
+        self.tick(now_us)
+        self.last += 1
+        return self.form(self.last)
 
 
 def token_form(driver: str, salt: str) -> Callable[[int], str]:

@@ -174,7 +174,7 @@ def discard(
     ]
     # No outputs: discarding needs none, and they may be where this host cannot see them.
     settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
+    mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
     one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
     try:

@@ -54,8 +54,8 @@ def install(step: Step, thorough: bool) -> None:
     for name, module in [*sys.modules.items()]:
         if name.startswith(_MODULES) and vars(module).get("os") is os:
             setattr(module, "os", system)  # noqa: B010 - a module has no such word
-    libc = Library(filesystem._libc(), step, thorough)
-    setattr(filesystem, "_libc", lambda: libc)  # noqa: B010 - nor has it this one
+    libc = Library(filesystem.libc(), step, thorough)
+    setattr(filesystem, "libc", lambda: libc)  # noqa: B010 - nor has it this one
 
 
 class System:

@@ -238,7 +238,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
     return [
         (os, kernel),
         (ctypes, libc),
-        (filesystem._libc, lambda: libc),
+        (filesystem.libc, lambda: libc),
         (filesystem._open_directory, open_directory),
         (time, clock),
         (time.time, clock.time),

@@ -223,7 +223,7 @@ def test_it_answers_like_linux(memory: Path, calls: list[tuple[Any, ...]]) -> No
     kernel.mkdir("/root")
     libc = Libc(kernel)
     callers = [
-        Caller(os, filesystem._libc(), ctypes.get_errno, str(root)),
+        Caller(os, filesystem.libc(), ctypes.get_errno, str(root)),
         Caller(kernel, libc, libc.get_errno, "/root"),
     ]
     try:

@@ -25,7 +25,7 @@ from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
-from tests.faults import hand_over_by_steps
+from tests.faults import by_steps
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -49,8 +49,6 @@ class Ailing(Directory):
         if new.endswith(self.fails):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         super().rename_new(old, new, to)
-
-    hand_over = hand_over_by_steps
 
 
 class Bank:
@@ -84,7 +82,8 @@ class Bank:
 
 
 @pytest.fixture
-def banks() -> Iterator[list[Bank]]:
+def banks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Bank]]:
+    monkeypatch.setattr("queuedriver.driving.driver.hand_over", by_steps)
     opened: list[Bank] = []
     yield opened
     for bank in opened:
