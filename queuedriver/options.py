@@ -47,6 +47,9 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True):
         Said("How often a document is tried again after it failed.", "N", 0, MAX_RETRIES - 1),
     ] = 1
     retry_delay: Annotated[float, Said("How long to wait before that.", "TIME", 0)] = 0.0
+    trip_after: Annotated[
+        int, Said("Stop after so many failures in a row for one cause; 0: never.", "N", 0)
+    ] = 20
     hard_after: Annotated[
         float, Said("How much later the driver is ended if it hangs.", "TIME", 0)
     ] = 30.0

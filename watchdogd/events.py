@@ -43,6 +43,7 @@ Kind = Literal[
     "scaled",
     "moved",
     "paused",
+    "stage-tripped",
     "resumed",
     "reloaded",
     "reload-refused",

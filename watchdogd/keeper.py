@@ -63,6 +63,8 @@ class Keeper:
         # Why that is not the same.
         self.scarce = ""
         self.paused = False
+        # Why the stage has stopped itself; empty while it has not.
+        self.tripped = ""
         # Its inputs are done and drained, or a drain is over.
         self.done = self._finished = False
         # What the last look saw of its inputs: no item; none for the second time.
@@ -154,6 +156,7 @@ class Keeper:
         self.drained = all_seen and all(one.drained for one in seen)
         self.done = self._finished or (self.drained and all(one.done for one in seen))
         self.paused = any(one.paused for one in seen)
+        self.tripped = next((one.tripped for one in seen if one.tripped), "")
         self._work = not (self.done or any(one.quit for one in seen))
         if hard != self._learned:
             self._learned = hard
@@ -354,6 +357,8 @@ class Keeper:
             found.append(("degraded", why))
         if self.paused:
             found.append(("paused", ""))
+        if self.tripped:
+            found.append(("stage-tripped", self.tripped))
         if self.done:
             found.append(("drained", ""))
         if self._nursery.note:
@@ -365,7 +370,7 @@ class Keeper:
         stage = self.stage
         first, more = memory_of(stage)
         seen = [queues[name] for name in stage.inputs if name in queues]
-        idle = self.paused or self.done or any(one.quit for one in seen)
+        idle = self.paused or self.tripped or self.done or any(one.quit for one in seen)
         return Load(
             stage=stage.name,
             backlog=0 if idle else sum(one.waiting + one.working for one in seen),

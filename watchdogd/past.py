@@ -127,7 +127,9 @@ _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in 
 # Nearly always one that is not mounted just now, which the watchdog's eyes are about to see too. If
 # they see all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
-_WORDS = {"quit": _LEFT, "drained": _LEFT, "done": _LEFT, "later": _LATER, "blocked": _LATER}
+_WORDS = dict.fromkeys(("quit", "drained", "done"), _LEFT) | dict.fromkeys(
+    ("later", "blocked", "tripped"), _LATER
+)
 _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 
 

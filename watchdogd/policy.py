@@ -114,6 +114,7 @@ _STATES = {
     "ready": ("ready", ""),
     "busy": ("busy", ""),
     "blocked": ("ready", "its outputs take no more"),
+    "tripped": ("tripped", "its stage has stopped itself"),
     "waiting-fs": ("waiting-fs", "it waits for the file system"),
 }
 _STARTS = {

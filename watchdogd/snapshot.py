@@ -34,6 +34,8 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: bool = False
     paused: bool = False
     quit: bool = False
+    # Why its stage has stopped itself; empty while it has not.
+    tripped: str = ""
     # Seen twice without any item, and unchanged between; says nothing of `done`.
     drained: bool = False
 

@@ -118,7 +118,7 @@ class Stages:
             for kind, message in news:
                 if kind not in before:
                     self._say(kind, message, stage=name)
-            if "paused" in before - {kind for kind, _ in news}:
+            if {"paused", "stage-tripped"} & (before - {kind for kind, _ in news}):
                 self._say("resumed", stage=name)
 
     def _replace_unkillable(self) -> None:

@@ -56,6 +56,8 @@ def stage_report(keeper: Keeper) -> StageReport:
         state = "done"
     elif keeper.paused:
         state = "paused"
+    elif keeper.tripped:
+        state, why = "tripped", keeper.tripped
     return StageReport(
         name=keeper.stage.name,
         inputs=keeper.stage.inputs,

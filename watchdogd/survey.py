@@ -8,6 +8,7 @@ To list a hundred thousand names takes a tenth of a second, and nobody needs to 
 much so much has changed. Whoever waits for something to be empty asks for a look anew.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -54,30 +55,35 @@ class View:
         self._empty_at = 0.0
 
     def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
+        """Look at the queue once."""
+        with contextlib.closing(Directory.open(self.path)) as directory:
+            seen = self._look(directory, now, clock, anew=anew)
+            trip = Queue(directory).stopped()
+        tripped = trip.words(self.path) if trip is not None else ""
+        self.seen = msgspec.structs.replace(seen, tripped=tripped)
+        return self.seen
+
+    def _look(self, directory: Directory, now: float, clock: float, *, anew: bool) -> QueueSeen:
         """Count, unless nothing can have changed or, but for `anew`, counting takes long and was
         done lately. `clock` is in seconds since the epoch."""
-        directory = Directory.open(self.path)
-        try:
-            mark = _mark(directory)
-            if mark != self._mark:
-                self._mark, self._marked_at = mark, now
-            elif self.seen is not None and self._is_known(now, clock):
-                return self.seen
-            if self.seen is not None and not anew and self._is_dear(now):
-                self.seen = _with_controls(self.seen, Queue(directory).controls())
-                return self.seen
-            began_at = self._monotonic()
-            listing = count(directory, clock)
-            self._took = self._monotonic() - began_at
-            after = _mark(directory)
-            self._see_empty(listing, mark, after, now)
-            self._listed_at, self._next_due = now, listing.next_due
-            controls = Queue(directory).controls()
-            self.seen = _seen(
-                listing, controls, self._discarded.count(directory, now), self._drained(after, now)
-            )
-        finally:
-            directory.close()
+        mark = _mark(directory)
+        if mark != self._mark:
+            self._mark, self._marked_at = mark, now
+        elif self.seen is not None and self._is_known(now, clock):
+            return self.seen
+        if self.seen is not None and not anew and self._is_dear(now):
+            self.seen = _with_controls(self.seen, Queue(directory).controls())
+            return self.seen
+        began_at = self._monotonic()
+        listing = count(directory, clock)
+        self._took = self._monotonic() - began_at
+        after = _mark(directory)
+        self._see_empty(listing, mark, after, now)
+        self._listed_at, self._next_due = now, listing.next_due
+        controls = Queue(directory).controls()
+        self.seen = _seen(
+            listing, controls, self._discarded.count(directory, now), self._drained(after, now)
+        )
         return self.seen
 
     @property

@@ -31,6 +31,8 @@ from queuedriver.claims.outcomes import (
     Failed,
     Postponed,
     Released,
+    first_line,
+    is_own_fault,
     says_full,
 )
 from queuedriver.claims.outputs import Outputs, Target
@@ -116,6 +118,11 @@ class InputQueue:
         self.opened_as = tuple(target.identity for target in targets)
         # Outputs that were gone when we were to publish them, by the names they had.
         self.missing: set[str] = set()
+        # The stage has stopped itself: what fails now is given back, unless it is to blame itself.
+        self.stopped = False
+        # Who decides that is told of each document that is charged, and that documents were done.
+        self.charged: Callable[[InputQueue, Failure], object] = _unheard
+        self.worked: Callable[[], object] = _unheard
         # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
         # Documents of which something is remembered: these are never as usual.
@@ -148,6 +155,7 @@ class InputQueue:
         return (
             bool(self.targets)
             and not self.durable
+            and not self.stopped
             and self.archive is None
             and self.settings.existing == "keep"
             and self.targets[0].publication.template == names.DEFAULT_PUBLISH
@@ -440,6 +448,8 @@ class InputQueue:
         """Note what became of a claim that was completed."""
         if claim.fate in ("published", "finished", "revoked"):
             self.published += len(claim.published)
+            if claim.fate != "revoked":
+                self.worked()
             self.note(
                 claim.fate,
                 claim.docid,
@@ -464,10 +474,14 @@ class InputQueue:
         if isinstance(ending, Failed | Doubted):
             # Before what it wrote is removed: that may be what the disk is full of.
             self.blame(claim, ending)
+            if self.stopped and not is_own_fault(ending.failure):
+                why = f"its stage has stopped itself, and it failed: {first_line(ending.failure)}"
+                ending = Released(why)
         claim.outputs.discard()
         try:
             if isinstance(ending, Failed):
-                self.charge(claim, ending.failure, now)
+                if self.charge(claim, ending.failure, now) != "revoked":
+                    self.charged(self, ending.failure)
             elif isinstance(ending, Doubted):
                 self.strike(claim, ending.failure, now)
             elif isinstance(ending, Postponed):
@@ -669,6 +683,11 @@ class InputQueue:
         journal.add(list(itertools.starmap(event, done)))
         seconds, documents = self.uncounted
         self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
+        self.worked()
+
+
+def _unheard(*facts: object) -> None:
+    """Tell nobody, where there is no driver, as for an operator."""
 
 
 def _due(now: float, after: float) -> int:

@@ -25,6 +25,11 @@ OF_THE_ITEM = frozenset(
 # As strerror(3) says it in English, and what programs make of it.
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|ENOSPC|EDQUOT")
 _PARTICULARS = re.compile(r"""'[^']*'|"[^"]*"|/[^\s:,;]+|0x[0-9a-fA-F]+|[0-9]+""")
+# A frame of a traceback; and whose file is none of the user's.
+_FRAME = re.compile(r"(?m)^  File \"(.*)\", line \d+, in (.*)$")
+_NOT_THE_USERS = re.compile(r"/(site|dist)-packages/|/lib/python3|/queuedriver/[a-z]+/|^<frozen")
+# What a document is to blame for, whatever else is wrong.
+_OWN_FAULT = frozenset({"permanent", "not-a-file", "too-large", "operator"})
 # The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
 MAX_LATER = 366 * 24 * 3600.0
 
@@ -98,11 +103,33 @@ def says_full(failure: Failure, error: OSError | None = None) -> bool:
     )
 
 
+def is_own_fault(failure: Failure) -> bool:
+    """Tell whether a failure is the document's own, as it says itself: it does not count as one of
+    a cause that others have, too."""
+    return failure.permanent or failure.cause in _OWN_FAULT
+
+
+def first_line(failure: Failure) -> str:
+    """Return the first line of a failure's message; its cause where it has none."""
+    return failure.message.strip().partition("\n")[0] or failure.cause
+
+
 def cause_key(failure: Failure) -> str:
     """Return what failures of one cause have in common: the first line of the message, without
-    the numbers, quoted names and paths that differ from document to document."""
-    line = failure.message.partition("\n")[0]
-    return f"{failure.cause}: {_PARTICULARS.sub('…', line)}"
+    the numbers, quoted names and paths that differ from document to document; how a program ended;
+    and the function of the user's code in which it went wrong."""
+    how = "".join(
+        f" {word} {code}"
+        for word, code in (("exit", failure.exit_code), ("signal", failure.signal))
+        if code is not None
+    )
+    where = [
+        function
+        for path, function in _FRAME.findall(failure.traceback or "")
+        if not _NOT_THE_USERS.search(path)
+    ]
+    at = f" in {where[-1]}" if where else ""
+    return f"{failure.cause}{how}: {_PARTICULARS.sub('…', first_line(failure))}{at}"
 
 
 def _postponed(error: TryLater) -> Setback:

@@ -285,6 +285,10 @@ class Recoverer:
         ended = ENDINGS[cause]
         if ended.how == "release":
             return self._queue.give_back(claim, ended.message) != "revoked"
+        if self._queue.private.present(names.BREAKER):
+            # Tried to see whether the stage works again: it does not, whatever the document is.
+            why = f"its stage has stopped itself: {ended.message}"
+            return self._queue.give_back(claim, why) != "revoked"
         now = self._clock()
         failure = Failure(
             cause=ending.cause if ending else cause,

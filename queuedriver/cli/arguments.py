@@ -78,6 +78,13 @@ def warn_of(queue: Queue) -> None:
     """Say that a queue is closed, paused or told to quit, and what to type."""
     for word, meaning in queue.controls().meanings(queue.path):
         say(f"{queue.path} is {word}: {meaning}")
+    warn_of_trip(queue)
+
+
+def warn_of_trip(queue: Queue) -> None:
+    """Say that the stage of a queue has stopped itself, why, and what to type."""
+    if trip := queue.stopped():
+        say(f"{queue.path} is TRIPPED: {trip.words(queue.path)}")
 
 
 def confirm(what: str, yes: bool) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
-from queuedriver.cli.arguments import AsJson, QueuePath, Queues
+from queuedriver.cli.arguments import AsJson, QueuePath, Queues, warn_of_trip
 from queuedriver.cli.docids import extended
 from queuedriver.cli.render import (
     columns_of,
@@ -77,6 +77,7 @@ def list_items(
             for place in found:
                 write_json_line(listing.as_json(place))
             return
+        warn_of_trip(opened)
         now = time.time()
         for index, place in enumerate(found):
             if not index:

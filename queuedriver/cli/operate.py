@@ -145,8 +145,11 @@ def pause(queue: Queues) -> None:
 
 
 def resume(queue: Queues) -> None:
-    """Undo `pause` and `quit`."""
+    """Undo `pause` and `quit`, and let a stage go on that has stopped itself."""
     _control(queue, {names.PAUSE: False, names.QUIT: False})
+    for path in queue:
+        with opened(path) as one:
+            operations.resume(one)
 
 
 def quit(queue: Queues) -> None:

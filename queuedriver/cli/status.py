@@ -86,7 +86,8 @@ def _row(seen: QueueView) -> tuple[str, ...]:
 
 
 def _state(seen: QueueView) -> str:
-    return " ".join(word for word, _ in seen.controls.meanings(""))
+    words = [word for word, _ in seen.controls.meanings("")]
+    return " ".join(["TRIPPED", *words] if seen.tripped else words)
 
 
 def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
@@ -110,6 +111,8 @@ def _loud(seen: QueueView, paint: Paint) -> str:
         words[-1] = "closed, and drained: nothing more comes"
     elif seen.done and not seen.living:
         words.append("documents wait in a closed queue, and no driver is alive")
+    if seen.tripped:
+        words.append(f"TRIPPED: {escape_name(seen.tripped)}")
     return "".join(f"  {paint.loud(word)}" for word in words)
 
 

@@ -213,6 +213,7 @@ class Turns(Loop):
         self._process: Process = processor.process
         self._batches = processor if isinstance(processor, BatchProcessor) else None
         self._beats = beats
+        self.breaker.beats = (beats,)
         self._alone = options.batch == 1
         # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
         # group of documents that wait.
@@ -296,10 +297,11 @@ class Turns(Loop):
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""
         if self.group is not None:
             self.group.flush()
+        if self.may_try() and (not self.limited or self._room()):
+            if claims := self.breaker.claim(self.clock()):
+                self.turn(claims)
+            return None
         return super().rest()
-
-    def _look_soon(self) -> None:
-        self.look_at = 0.0
 
     # Claim
 

@@ -15,10 +15,11 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
+from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import Controls, close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.plan import Block, Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.plan import Block, Quit, Seen, Stop, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
@@ -79,6 +80,7 @@ class Loop:
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
+        self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
         self._controls = [Controls()] * len(self.queues)
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
@@ -114,7 +116,15 @@ class Loop:
                 self._leaving, self._leaving_why = "quit", QUIT_FILE
             if now >= self._recover_at:
                 self._recover(now)
-        self.go = not (self.wish()[0] or self.trouble or self.paused)
+            self.breaker.look(now)
+            self.look_at = now + LOOK_EVERY
+        self.go = self._may_work() and not self.breaker.stops
+
+    def _look_soon(self) -> None:
+        self.look_at = 0.0
+
+    def _may_work(self) -> bool:
+        return not (self.wish()[0] or self.trouble or self.paused)
 
     def counters(self) -> Counters:
         """Return the counters with what was handed over a moment ago; from any thread."""
@@ -157,8 +167,10 @@ class Loop:
         listings = [queue.picker.counts for queue in self.queues]
         unfinished = [listing for listing in listings if listing.unfinished]
         now = self.clock()
-        waits = self.limited and self.go and self.waits(now)
-        full = self.pressure.full(self.published) if waits else ""
+        trip = self.breaker.trip
+        waits = ((self.limited and self.go) or trip is not None) and self.waits(now)
+        full = self.pressure.full(self.published) if waits and not trip else ""
+        trial_at = self.breaker.trial_at
         return Seen(
             candidate=waits,
             unfinished=sum(listing.unfinished for listing in unfinished),
@@ -167,6 +179,9 @@ class Loop:
             empty_for=min(queue.empty_for(now) for queue in self.queues),
             done=all(controls.done for controls in self._controls),
             paused=self.paused,
+            tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
+            trial_in=trial_at - now,
+            holding=self.breaker.holds,
             leaving=leaving,
             leaving_why=why,
             full=full,
@@ -203,6 +218,14 @@ class Loop:
             self.pause(decision)
         return None
 
+    def may_try(self) -> bool:
+        """Tell whether one document is to be tried of a stage that has stopped itself."""
+        if not (self.breaker.due(self.clock()) and self._may_work()):
+            return False
+        # Who has found out that all is well has said so.
+        self.look()
+        return self.breaker.due(self.clock()) and self._may_work()
+
     def begin_work(self) -> None:
         """Watch nothing any more: a driver's own renames would come back to it as hints."""
         self.resting = False
@@ -213,10 +236,11 @@ class Loop:
     def pause(self, decision: Wait | Block) -> None:
         """Sleep: first some naps, then with a watch on the inputs, for which one looks once more
         when it has begun: what came before was not hinted. Room in the outputs is not hinted."""
-        blocked = type(decision) is Block
+        blocked, stopped = type(decision) is Block, type(decision) is Stop
         self.resting = True
         if not self.trouble:
-            self.say("blocked" if blocked else "ready", decision.why)
+            state = "blocked" if blocked else "tripped" if stopped else "ready"
+            self.say(state, decision.why)
         self.limits.idle()
         self.before_sleep()
         rested = is_time_to_watch(self._idle_turns, self.waker.loaded)

@@ -26,6 +26,8 @@ SHORTEST_BLOCK = 0.005
 LONGEST_POLL = 5.0
 # What is watched for the end of a queue, where no hint comes.
 DRAIN_POLL = 0.2
+# How often a driver of a stage that has stopped itself looks whether it still is.
+STOPPED_LOOK = 0.5
 SHORTEST_TROUBLE = 0.5
 LONGEST_TROUBLE = 10.0
 # How long a full output may have nobody to empty it before `--drain` gives up.
@@ -45,6 +47,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     empty_for: float = -1.0
     done: bool = False
     paused: bool = False
+    # Why the stage has stopped itself, and in how many seconds one document is tried; and whether
+    # it is about to, unless another driver has a success.
+    tripped: str = ""
+    trial_in: float = 0.0
+    holding: bool = False
     # Why to leave, as the last word on leaving: quit, reload, recycled.
     leaving: str = ""
     leaving_why: str = ""
@@ -78,6 +85,10 @@ class Wait(msgspec.Struct, frozen=True):
     why: str
 
 
+class Stop(Wait, frozen=True):
+    """There is work, and the stage has stopped itself."""
+
+
 class Block(msgspec.Struct, frozen=True):
     """There is work, but no room for what comes of it."""
 
@@ -106,6 +117,10 @@ def plan(seen: Seen) -> Decision:
         return Wait(seconds, f"waiting for the file system: {seen.trouble}")
     if seen.paused:
         return Wait(_pause(seen), "paused")
+    if seen.holding:
+        return Stop(STOPPED_LOOK, "seeing whether other drivers fail, too")
+    if seen.candidate and seen.tripped:
+        return _stopped(seen)
     if seen.candidate:
         return _blocked(seen) if seen.full else WORK
     if not seen.unfinished:
@@ -125,6 +140,12 @@ def plan(seen: Seen) -> Decision:
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
     """Whether inputs that were empty for so many turns should be watched, rather than polled."""
     return idle_turns >= (NAPS if loaded else NAPS_BEFORE_LOADING)
+
+
+def _stopped(seen: Seen) -> Decision:
+    if seen.drain:
+        return Quit("tripped", seen.tripped, exit_code=75)
+    return Stop(min(max(seen.trial_in, SHORTEST_POLL), STOPPED_LOOK), seen.tripped)
 
 
 def _blocked(seen: Seen) -> Decision:

@@ -34,6 +34,8 @@ PAUSE = "PAUSE"
 QUIT = "QUIT"
 CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
+# In there: the stage has stopped itself.
+BREAKER = "breaker.json"
 DISCARDED = "discarded"
 REPORT = ".report.json"
 # Inside `.queuedriver/`: documents that are being submitted, and what happened to which.

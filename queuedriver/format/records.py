@@ -146,6 +146,9 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     counters: Counters = Counters()
     # Documents per second over the last minute.
     rate: float = 0.0
+    # How many of its documents failed in a row for one cause, and what these have in common.
+    streak: int = 0
+    streak_of: str = ""
     # Its queue is on a file system that other hosts may use.
     network: bool = False
     # The file of the runtime directory that faulthandler writes before it ends a hung driver.

@@ -99,6 +99,7 @@ class Broker:
             try:
                 self._open(at_end, found, beats, observer, limits)
                 loop = self._loop_over(found, transport, limits)
+                loop.breaker.beats = beats
             except BaseException:
                 self._farewell(found, beats, Quit(CRASHED, "it could not start", 70))
                 raise
@@ -316,6 +317,14 @@ class BrokerLoop(Loop):
         super().look()
         if self.limits.leaving_at is not None or self._leaving:
             self.go = False
+
+    def rest(self) -> Quit | None:
+        """Pause, but deal a document now and then while the stage has stopped itself."""
+        now = self.clock()
+        if self.may_try() and self._deal(now):
+            self.breaker.tried(now)
+            return None
+        return super().rest()
 
     def _next_desk(self, now: float) -> Desk | None:
         """The service whose turn it is of those of which somebody would take something."""

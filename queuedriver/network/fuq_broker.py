@@ -209,6 +209,8 @@ class FuqLoop(Loop):
         options: Options,
         tell: Callable[[Say], None],
     ) -> None:
+        # Each job is somebody's own: that many fail says nothing about the next.
+        options = msgspec.structs.replace(options, trip_after=0)
         super().__init__(found, limits, tally, options)
         self._foreman = foreman
         self._session = session

@@ -287,6 +287,8 @@ def _held_up(seen: DocumentView) -> str:
         return "there is a QUIT file, so drivers leave; queuedriver resume takes it away"
     if seen.around.paused:
         return f"the queue is paused: nothing is claimed before queuedriver resume {seen.queue}"
+    if seen.around.tripped:
+        return f"the stage has {seen.around.tripped}"
     if not living:
         return _no_driver(seen)
     for state, words in (

@@ -51,6 +51,13 @@ def journal_of(queue: Queue) -> Iterator[Journal]:
 # Retry
 
 
+def resume(queue: Queue) -> None:
+    """Let a stage go on that has stopped itself, and note it."""
+    if queue.go_on():
+        with journal_of(queue) as journal:
+            journal.note("untripped", message="an operator has resumed it")
+
+
 def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Result]:
     """Let documents be tried again as if they never had been."""
     wanted = [docid for docid in docids if names.objection(docid) is None]

@@ -17,6 +17,7 @@ from queuedriver.claims.attempts import (
 )
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, read_registrations
 from queuedriver.claims.picking import Counts, count
+from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed
 from queuedriver.driving import closing
@@ -231,6 +232,16 @@ class Queue:
     def set_control(self, name: str, *, wanted: bool) -> None:
         """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment."""
         closing.set_control(self.directory, name, wanted=wanted)
+
+    def stopped(self) -> Trip | None:
+        """Return why the stage that takes from here has stopped itself; None while it has not."""
+        return self._read(names.PRIVATE, load, None)
+
+    def go_on(self) -> bool:
+        """Let a stage go on that has stopped itself; return whether it had."""
+        return self._read(
+            names.PRIVATE, lambda private: private.remove(names.BREAKER), default=False
+        )
 
     # Feeds: which queues must be done before this one is
 

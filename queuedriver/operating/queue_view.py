@@ -64,6 +64,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
     quit: bool = False
     done: bool = False
+    # Why the stage has stopped itself; empty while it has not.
+    tripped: str = ""
     counts: Counts
     # Some of the files that are no items.
     foreign: tuple[Foreign, ...] = ()
@@ -111,13 +113,14 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
         settings = queue.settings()
     except ConfigError as error:
         trouble = str(error)
-    controls = queue.controls()
+    controls, trip = queue.controls(), queue.stopped()
     return QueueView(
         queue=queue.path,
         at=now,
         paused=controls.paused,
         quit=controls.quit,
         done=controls.done,
+        tripped=trip.words(queue.path) if trip is not None else "",
         counts=counts,
         foreign=foreign,
         drivers=tuple(sorted(drivers, key=lambda one: one.id)),

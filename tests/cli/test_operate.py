@@ -376,6 +376,22 @@ def test_a_queue_that_may_not_be_changed_is_said_to_be_so(args: list[str], queue
     assert items(queue) == before
 
 
+def test_stage_that_has_stopped_itself_says_so_and_is_resumed(queue: Path, cli: Cli) -> None:
+    submit(queue, *(f"bad{number}" for number in range(5)))
+    assert drive(queue, retries=0, trip_after=3).exit_code == 75
+    words = "stopped by itself: 3 documents in a row failed for one cause (ValueError: no good)"
+    status = cli("status", queue)
+    assert f"TRIPPED: {words}" in status.out
+    assert f"queuedriver resume {queue} goes on at once" in status.out
+    assert words in cli("status", queue, "--json").json["queues"][0]["tripped"]
+    (waits, _) = (name[:-6] for name in items(queue))
+    assert words in cli("why", queue, waits).out
+    assert words in cli("list", queue).err
+    assert cli("resume", queue) == (0, "", "")
+    assert "TRIPPED" not in cli("status", queue).out
+    assert drive(queue, retries=0, trip_after=3).word == "drained"
+
+
 def test_a_driver_pauses_resumes_and_leaves_as_it_is_told(
     queue: Path, tmp_path: Path, cli: Cli
 ) -> None:

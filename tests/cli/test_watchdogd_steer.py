@@ -11,7 +11,7 @@ import pytest
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
-from tests.cli.queues import Called, listed
+from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
 from watchdogd.control import parse_request
 
@@ -166,6 +166,14 @@ def test_a_stage_that_was_told_to_quit_is_resumed_too(file: Path, watch: Watch) 
     assert f"before watchdogd resume parse -p {file} none stays" in watch("status").out
     assert watch("resume", "parse").code == 0
     assert not quits.exists()
+
+
+def test_stage_that_has_stopped_itself_says_so_and_is_resumed(file: Path, watch: Watch) -> None:
+    submit(file.parent / "queues/values", *(f"bad{number}" for number in range(5)))
+    drive(file.parent / "queues/values", retries=0, trip_after=3)
+    assert "parse has stopped by itself: 3 documents in a row failed" in watch("status").out
+    assert watch("resume", "parse").code == 0
+    assert "stopped by itself" not in watch("status").out
 
 
 def test_stages_and_drivers_are_restarted_on_one_host_or_on_each(file: Path, watch: Watch) -> None:

@@ -47,6 +47,9 @@ def hang(document):
 def two(document):
     return [b"one", Output(b"two", "other")]
 
+def broken(document):
+    raise ConnectionError("no answer")
+
 def large(document):
     return bytes(100_000)
 
@@ -151,6 +154,16 @@ def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     assert ended(worker).code == 0
     assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in "abc"}
     assert place.items() == []
+
+
+def test_broker_whose_documents_all_fail_for_one_cause_stops_its_stage(place: Place) -> None:
+    submit(place.input, *(f"doc{number}" for number in range(40)))
+    broker = place.broker("--drain", "--retries", "0")
+    place.worker("broken")
+    said = ended(broker)
+    assert said.code == 75
+    assert "20 documents in a row failed for one cause (ConnectionError: no answer)" in said.err
+    assert len(place.items()) == 20
 
 
 def test_broker_of_a_queue_that_is_done_closes_what_it_feeds(place: Place) -> None:

@@ -29,7 +29,9 @@ _DRIVER_COLUMNS = (
 _ALWAYS = frozenset(
     {"STAGE", "WAITING", "WORKING", "FAILED", "DISCARDED", "DRIVERS", "DRIVER", "STATE"}
 )
-_LOUD_STATES = frozenset({"paused", "quit", "waiting-fs", "backoff", "blocked", "silent"})
+_LOUD_STATES = frozenset(
+    {"paused", "quit", "waiting-fs", "backoff", "blocked", "silent", "tripped"}
+)
 _BAD_STATES = frozenset({"degraded", *AMISS, "lost", "dead"} - _LOUD_STATES)
 
 

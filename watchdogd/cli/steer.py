@@ -14,6 +14,8 @@ from queuedriver.cli.program import say
 from queuedriver.cli.words import Argument, Option
 from queuedriver.errors import BadArgument, ConfigError, NotFound
 from queuedriver.format.units import format_count
+from queuedriver.operating import operations
+from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.cli.arguments import (
     Chosen,
@@ -85,13 +87,16 @@ def pause(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
 def resume(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
     """Undo `pause`.
 
-    A stage that was paused by itself is resumed by itself. That also undoes `queuedriver quit` on
-    the queues that it takes from.
+    A stage that was paused by itself is resumed by itself, and so is one that has stopped itself.
+    That also undoes `queuedriver quit` on the queues that it takes from.
     """
     chosen = _chosen(pipeline)
     root = chosen.pipeline.root
     if stage:
         control.resume(root, _queues(chosen, stage))
+        for path in _queues(chosen, stage):
+            with Queue.open(os.path.join(root, path)) as queue:
+                operations.resume(queue)
         if read_controls(root).paused:
             say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
         return

@@ -209,6 +209,8 @@ def _state(
         return "paused", ""
     if any(queue.quit for queue in queues):
         return "quit", ""
+    if tripped := next((queue.tripped for queue in queues if queue.tripped), ""):
+        return "tripped", tripped
     if finished:
         return "done", ""
     return next(((one.state, one.why) for one in reports if one.state), ("", ""))

@@ -117,6 +117,9 @@ def _pauses(view: View, typed: Typed) -> Iterator[Words]:
         if stage.state == "paused":
             resume = typed.command(f"resume {stage.name}")
             yield Words(f"{stage.name} is PAUSED: nothing is claimed before {resume}", bad=False)
+        elif stage.state == "tripped":
+            resume = typed.command(f"resume {stage.name}")
+            yield Words(f"{stage.name} has {stage.why} (or {resume})")
         elif stage.state == "quit":
             resume = typed.command(f"resume {stage.name}")
             yield Words(

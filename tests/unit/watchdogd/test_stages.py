@@ -291,6 +291,22 @@ def test_queues_with_claims_and_nobody_to_see_to_them_are_abandoned(tmp_path: Pa
 # What is told
 
 
+def test_stage_that_has_stopped_itself_is_told_of_once_and_needs_no_more_drivers(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"))
+    house.stages.begin()
+    house.see(to_one=QueueSeen(ready=9, tripped="stopped by itself: 20 documents"))
+    house.turn()
+    assert house.kinds() == [("stage-tripped", "one")]
+    house.turn()
+    assert house.kinds() == []
+    assert [load.backlog for load in house.stages.loads()] == [0]
+    house.see(to_one=QueueSeen(ready=9))
+    house.turn()
+    assert house.kinds() == [("resumed", "one")]
+
+
 def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", max_unhealthy=1), stage("two"))
     house.stages.begin()

@@ -1,6 +1,7 @@
 """What is in a queue is counted right, and not counted again while nothing can have changed."""
 
 import itertools
+import json
 import os
 from pathlib import Path
 
@@ -181,6 +182,18 @@ def test_what_was_drained_before_a_change_is_not_said_to_be(queue: Path, dear: V
     assert dear.look(now=1.0, clock=0.0, anew=True).drained
     (queue / "a.ready").touch()
     assert not dear.look(now=2.0, clock=0.0).drained
+
+
+def test_stage_that_stops_itself_is_seen_though_the_queue_is_as_it_was(queue: Path) -> None:
+    view = trusted(queue)
+    assert not view.look(now=4.0, clock=0.0).tripped
+    private = queue / ".queuedriver"
+    private.mkdir(exist_ok=True)
+    trip = {"key": "k", "cause": "exception", "message": "no", "since": 1.0, "failures": 20}
+    (private / "breaker.json").write_text(json.dumps({**trip, "driver": "d"}))
+    assert "20 documents in a row" in view.look(now=4.5, clock=0.0).tripped
+    (private / "breaker.json").unlink()
+    assert not view.look(now=5.0, clock=0.0).tripped
 
 
 def test_queue_that_is_gone_is_said_to_be(queue: Path) -> None:

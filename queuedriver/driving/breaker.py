@@ -1,0 +1,286 @@
+"""The circuit breaker: a stage whose last documents all failed for one cause stops itself.
+
+    charged    a document was charged: the streak of one cause grows, or begins anew
+    worked     a document was done: the streak is over, and so is the stop
+    look       what the other drivers have found out, ten times a second
+    claim      one document, now and then, while the stage is stopped: does it work again?
+
+That a stage is stopped is one file, `.queuedriver/breaker.json`, made without replacing: the first
+word stands, whoever removes it lets all go on, and no restart forgets it. Each driver says in its
+registration how many of its documents failed in a row, and for which cause: together they stop
+after as many failures as one alone would. Who is not alone makes sure first: it claims nothing
+until the others had time to tell of a success.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.claims.handoff import Claim
+from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
+from queuedriver.claims.trip import Trip, load
+from queuedriver.format import names
+from queuedriver.format.event import encodable
+from queuedriver.format.records import Failure
+
+_MOST_MESSAGE = 500
+# A document is tried so many seconds after the stop, then after twice as many, at the most so many;
+# by the stage as a whole, not by each of its drivers.
+FIRST_TRIAL = 30.0
+LONGEST_PAUSE = 600.0
+_MOST_DOUBLINGS = 10
+# So many times as long as drivers take to tell their news, they are given to tell of a success.
+_TIME_TO_TELL = 1.5
+
+
+class Streak(msgspec.Struct, frozen=True):
+    """How many documents failed in a row, and for which cause."""
+
+    key: str = ""
+    failures: int = 0
+
+    def after(self, key: str) -> "Streak":
+        """Return the streak with one more failure."""
+        return Streak(key, self.failures + 1 if key == self.key else 1)
+
+
+NO_STREAK = Streak()
+
+
+class Peer(NamedTuple):
+    """What another living driver of the queue says of itself."""
+
+    life: str
+    streak: Streak
+    documents: int
+
+
+def in_a_row(own: Streak, peers: Iterable[Peer]) -> int:
+    """Return how many documents of the stage failed in a row for the cause of our own streak. Those
+    of others do not count while one of them fails for another cause."""
+    streaks = [peer.streak for peer in peers if peer.streak.failures]
+    if any(one.key != own.key for one in streaks):
+        return own.failures
+    return own.failures + sum(one.failures for one in streaks)
+
+
+def has_worked(before: Mapping[str, int], peers: Iterable[Peer]) -> bool:
+    """Tell whether a peer that is in no streak has done documents since it had done so many."""
+    return any(
+        not peer.streak.failures and peer.documents > before.get(peer.life, peer.documents)
+        for peer in peers
+    )
+
+
+def pause_after(trials: int, drivers: int) -> float:
+    """Return how long one of so many drivers waits for its next trial, in seconds."""
+    return min(FIRST_TRIAL * 2.0 ** min(trials, _MOST_DOUBLINGS), LONGEST_PAUSE) * drivers
+
+
+class Breaker:
+    """The breaker of the stage that a driver, or a broker, works for. Instants are of its clock."""
+
+    def __init__(
+        self,
+        queues: Sequence[InputQueue],
+        after: int,
+        clock: Callable[[], float],
+        stopped: Callable[[], None],
+    ) -> None:
+        # Why nothing is claimed but for trials; None while all is well.
+        self.trip: Trip | None = None
+        self.streak = NO_STREAK
+        # Those who say it to the other drivers.
+        self.beats: Sequence[Heartbeat] = ()
+        # Of the loop's clock: when to try a document.
+        self.trial_at = 0.0
+        self._queues = queues
+        self._after = after
+        self._clock = clock
+        self._stopped = stopped
+        self._failure = Failure(cause="", message="")
+        self._trials = 0
+        # Until when we make sure that the others do not succeed, and what they had done before.
+        self._sure_at: float | None = None
+        self._before: dict[str, int] = {}
+        self._random = random.Random(queues[0].mint.salt if queues else "")
+        for queue in queues:
+            queue.worked = self.worked
+            queue.charged = self.charged
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is claimed while we make sure."""
+        return self._sure_at is not None
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing is to be claimed."""
+        return self.trip is not None or self._sure_at is not None
+
+    # What became of documents
+
+    def worked(self) -> None:
+        """Note that documents were done."""
+        if self.streak.failures:
+            self._say(NO_STREAK)
+        if self.trip is not None:
+            for queue in self._queues:
+                if queue.private.remove(names.BREAKER):
+                    queue.journal.note("untripped", message="a document was done again")
+        if self.stops:
+            self._go_on()
+
+    def charged(self, queue: InputQueue, failure: Failure) -> None:
+        """Note that a document was charged for a failure."""
+        if not self._after or self.trip is not None or is_own_fault(failure):
+            return
+        for one in self._queues:
+            one.note_handed_over()
+        self._failure = failure
+        self._say(self.streak.after(encodable(cause_key(failure))))
+        drivers = len({queue.mint.driver, *queue.recoverer.drivers(anew=True)})
+        if self._sure_at is not None or self.streak.failures * drivers < self._after:
+            return
+        if drivers > 1:
+            self._tell()
+        peers = self._peers()
+        if in_a_row(self.streak, peers) < self._after:
+            return
+        if not peers:
+            self._stop(queue)
+            return
+        self._before = {peer.life: peer.documents for peer in peers}
+        slow = any(beats.registration.network for beats in self.beats)
+        self._sure_at = self._clock() + _TIME_TO_TELL * (NETWORK_NEWS if slow else NEWS)
+        self._halt()
+
+    def _peers(self) -> list[Peer]:
+        """Read what the other living drivers say of themselves."""
+        found: dict[str, Peer] = {}
+        for queue in self._queues:
+            for driver in set(queue.recoverer.drivers(anew=True)) - {queue.mint.driver}:
+                owner = queue.recoverer.roster.named(driver)
+                if owner is not None and owner.alive and (said := owner.registration) is not None:
+                    streak = Streak(said.streak_of, said.streak)
+                    life = f"{said.id}-{said.salt}"
+                    found[life] = Peer(life, streak, said.counters.documents)
+        return list(found.values())
+
+    def _say(self, streak: Streak) -> None:
+        self.streak = streak
+        for beats in self.beats:
+            beats.registration.streak = streak.failures
+            beats.registration.streak_of = streak.key
+
+    def _tell(self) -> None:
+        """Let the others know at once."""
+        for beats in self.beats:
+            # Shown with the next beat, then.
+            with contextlib.suppress(OSError):
+                beats.write()
+
+    # Stop, and go on
+
+    def look(self, now: float) -> None:
+        """See whether the stage is stopped: by whomever, and still."""
+        found = next(filter(None, (load(queue.private) for queue in self._queues)), None)
+        if found is not None and self.trip is None:
+            self.trip, self._sure_at = found, None
+            self._trials = 0
+            drivers = sorted(self._drivers())
+            rank = drivers.index(self._queues[0].mint.driver)
+            self.trial_at = now + FIRST_TRIAL * (rank + 1)
+            self._halt()
+        elif found is None and self.trip is not None:
+            # Somebody was successful, or has removed it by hand.
+            self._say(NO_STREAK)
+            self._tell()
+            self._go_on()
+        elif self._sure_at is not None and now >= self._sure_at:
+            self._make_sure()
+
+    def _make_sure(self) -> None:
+        """Stop the stage, unless another driver has had a success meanwhile."""
+        peers = self._peers()
+        if has_worked(self._before, peers):
+            self._say(NO_STREAK)
+        # Who has left meanwhile may have been successful until then.
+        elif (
+            self._before.keys() <= {peer.life for peer in peers}
+            and in_a_row(self.streak, peers) >= self._after
+        ):
+            self._stop(self._queues[0], peers)
+            return
+        self._go_on()
+
+    def _stop(self, queue: InputQueue, peers: Iterable[Peer] = ()) -> None:
+        """Stop the stage: for all drivers of the queue, until the file is gone."""
+        message = encodable(first_line(self._failure)[:_MOST_MESSAGE])
+        trip = Trip(
+            key=self.streak.key[:_MOST_MESSAGE],
+            cause=self._failure.cause,
+            message=message,
+            since=time.time(),
+            failures=in_a_row(self.streak, peers),
+            driver=queue.mint.driver,
+        )
+        try:
+            queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)
+        except FileExistsError:
+            pass
+        else:
+            queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
+        self._halt()
+        self.look(self._clock())
+
+    def _halt(self) -> None:
+        for queue in self._queues:
+            queue.stopped, queue.plain = True, False
+        self._stopped()
+
+    def _go_on(self) -> None:
+        self.trip = self._sure_at = None
+        for queue in self._queues:
+            queue.stopped = False
+            # What was listed before is out of date.
+            queue.restart()
+        self._stopped()
+
+    # Trials
+
+    def due(self, now: float) -> bool:
+        """Tell whether it is time to try a document."""
+        return self.trip is not None and now >= self.trial_at
+
+    def tried(self, now: float) -> None:
+        """Note that a document is tried; the next one comes later."""
+        self._trials += 1
+        self.trial_at = now + pause_after(self._trials, len(self._drivers()))
+
+    def claim(self, now: float) -> list[Claim]:
+        """Claim one of all that wait, drawn at random; none where nothing waits."""
+        self.tried(now)
+        for queue in self._queues:
+            name = self._draw(queue)
+            if name and (claims := queue.claim([name])):
+                return claims
+        return []
+
+    def _draw(self, queue: InputQueue) -> str:
+        drawn, now = "", time.time()
+        waiting = (name for name, item in names.walk(queue.directory) if item and item.waits(now))
+        for count, name in enumerate(waiting, 1):
+            if not self._random.randrange(count):
+                drawn = name
+        return drawn
+
+    def _drivers(self) -> set[str]:
+        me = {self._queues[0].mint.driver}
+        return me.union(*(queue.recoverer.drivers(anew=False) for queue in self._queues))
