@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from queuedriver.claims.document import Document
-    from queuedriver.claims.outcomes import Failure
     from queuedriver.claims.outputs import Output, Outputs
     from queuedriver.driving.driver import Driver
     from queuedriver.driving.limits import Limits
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         QueueError,
         TryLater,
     )
+    from queuedriver.format.records import Failure
     from queuedriver.operating.queue import Queue
     from queuedriver.options import Options
     from queuedriver.processors.base import Processor
@@ -71,7 +71,7 @@ _HOME_OF = {
     "ConfigError": "queuedriver.errors",
     "Document": "queuedriver.claims.document",
     "Driver": "queuedriver.driving.driver",
-    "Failure": "queuedriver.claims.outcomes",
+    "Failure": "queuedriver.format.records",
     "FileSystemTrouble": "queuedriver.errors",
     "IdHeld": "queuedriver.errors",
     "Interrupted": "queuedriver.errors",

@@ -16,6 +16,7 @@ Exception
 │       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
 ├── TakenBack (OSError)          a claimed document is not there any more
+├── OutputMissing (OSError)      an output that was written is not where it was to be
 ├── NotRegular (OSError)         what should be a small file of ours is none
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75
@@ -25,13 +26,14 @@ BaseException
 └── Interrupted                  raised into a running processor: time-out, or leaving
 """
 
+import contextlib
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from queuedriver.claims.outcomes import Failure
+    from queuedriver.format.records import Failure
 
 # What a full disk, a failing one, a stale mount, a read-only remount or a server that went away
 # say. None of it is a document's fault.
@@ -145,6 +147,14 @@ class TakenBack(FileNotFoundError):
     system, it cannot be seen yet. Neither is its fault."""
 
 
+class OutputMissing(FileNotFoundError):
+    """An output is not in its directory: somebody moved or removed the one or the other."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        what = "what was written is not there, or it is not the directory that it was"
+        super().__init__(errno.ENOENT, what, f"{directory}/{name}")
+
+
 class NotRegular(OSError):
     """A symlink, a FIFO, a socket, a device or a directory where a file of ours should be."""
 
@@ -220,3 +230,26 @@ def trouble(error: OSError, doing: str) -> FileSystemTrouble:
     if where:
         made.filename = where
     return made
+
+
+@contextlib.contextmanager
+def explained(path: str, *, part: bool = False) -> Iterator[None]:
+    """Raise what the operating system says of a queue's directory in words of ours."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
+    except (NotADirectoryError, FileExistsError):
+        mend = "queuedriver check --repair moves it aside" if part else "so not a queue"
+        raise CannotUse(f"{path!r} is not a directory{'; ' if part else ', '}{mend}") from None
+    except PermissionError as error:
+        raise NotPermitted(
+            f"{error.filename or path!r} may not be used: permission denied; a queue must be "
+            "readable for whoever looks at it, and writable for whoever drives it"
+        ) from None
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise trouble(error, f"cannot use the queue {path!r}") from None
+        if leads_nowhere(error):
+            raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
+        raise

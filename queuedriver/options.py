@@ -84,6 +84,9 @@ class Options(StageOptions, frozen=True, kw_only=True):
     """How a driver drives; times in seconds, sizes in bytes."""
 
     drain: Annotated[bool, Said("Leave when the queue is empty; it stays open for more.")] = False
+    no_output: Annotated[
+        bool, Said("There is none: what a command writes to stdout is not wanted.")
+    ] = False
     # Whether what is still being written into the queue counts as something left in it.
     await_writing: bool = True
     # The soft limit of one document (or batch); its hard one comes `hard_after` later.

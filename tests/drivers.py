@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters, Registration
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import FileSystemTrouble, QueueError
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Report
+from queuedriver.format.names import JOURNAL
+from queuedriver.format.records import Counters, Registration, Report
 from queuedriver.operating.history import read_history
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import load

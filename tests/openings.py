@@ -9,8 +9,9 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL
 from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 
 
 def open_queue(

@@ -1,5 +1,6 @@
 """What the tests' drivers do to documents."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -12,7 +13,8 @@ from typing import NoReturn
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Output
-from queuedriver.errors import PermanentError, TryLater
+from queuedriver.disk.filesystem import copy_all
+from queuedriver.errors import Interrupted, PermanentError, TryLater
 
 # Seconds: longer than any test lasts.
 _AGES = 600
@@ -130,6 +132,15 @@ def dribble(document: Document) -> Iterator[bytes]:
     """Answers bit by bit, and never to the end."""
     yield document.read()
     time.sleep(_AGES)
+
+
+def stall(document: Document) -> None:
+    """Waits for a file system that does not answer, as long as nothing else ends it."""
+    source, _writer = os.pipe()
+    target = os.open(os.devnull, os.O_WRONLY)
+    while True:
+        with contextlib.suppress(Interrupted):
+            copy_all(source, target)
 
 
 _hoard: list[bytearray] = []

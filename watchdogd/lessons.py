@@ -16,7 +16,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.format.decoding import decode_by
-from queuedriver.operating.queue import JOURNAL
+from queuedriver.format.names import JOURNAL
 from watchdogd.learned import REMEMBERED
 
 # Bytes of one journal file that one reading takes.

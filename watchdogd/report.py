@@ -12,8 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from queuedriver.claims.liveness import HIDDEN, Identity
+from queuedriver.claims.liveness import HIDDEN
 from queuedriver.format.decoding import decode as decode_json
+from queuedriver.format.records import Identity
 
 VERSION = 1
 HOSTS = os.path.join(".watchdogd", "hosts")

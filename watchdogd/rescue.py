@@ -8,11 +8,11 @@ from queuedriver.claims.liveness import (
     DRIVERS,
     NETWORK_BEAT,
     Observer,
-    Registration,
     process_ticks,
     read_registrations,
 )
 from queuedriver.disk.filesystem import Directory
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from watchdogd.snapshot import Recovered
 

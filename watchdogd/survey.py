@@ -17,9 +17,10 @@ import msgspec
 
 from queuedriver.claims.picking import Counts, count
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import Controls
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.format import names
-from queuedriver.operating.queue import Controls, Queue
+from queuedriver.operating.queue import Queue
 from watchdogd.snapshot import QueueSeen
 
 # FAT stamps every two seconds, others each second or oftener.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import close_if_fed
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline
@@ -22,7 +23,7 @@ def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
     closed = False
     for name in _fed_out(pipeline, seen):
         with Queue.open(pipeline.path(name)) as queue:
-            closed |= queue.close_if_fed(time.time())
+            closed |= close_if_fed(queue.directory, time.time())
     return closed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from queuedriver.check.files import Finding, Look
-from queuedriver.check.rules import RULES, Repairs, judge_item
+from queuedriver.check.rules import Repairs, find_all, judge_item
 from queuedriver.claims.liveness import Observer
 from queuedriver.operating.queue import Queue
 
@@ -20,7 +20,7 @@ _ROUNDS = 4
 
 
 class Repair(NamedTuple):
-    """What was mended, and what a check finds after it."""
+    """Findings that were mended, and those that a check has after it."""
 
     mended: list[Finding]
     left: list[Finding]
@@ -58,8 +58,7 @@ def repair(queue: Queue, *, clock: Callable[[], float] = time.time, pause: float
 
 
 def _look(queue: Queue, observer: Observer, clock: Callable[[], float]) -> list[Finding]:
-    look = Look(queue, observer, clock(), judge_item)
-    return [one for rule in RULES.values() for one in rule.find(look)]
+    return find_all(Look(queue, observer, clock(), judge_item))
 
 
 def _key(finding: Finding) -> tuple[str, str]:

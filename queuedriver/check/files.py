@@ -8,14 +8,13 @@ before the documents), so that work in progress is not mistaken for one.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from queuedriver.claims.attempts import ATTEMPTS, parse
+from queuedriver.claims.attempts import ATTEMPTS
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.leftovers import SCRAPS, Swept
+from queuedriver.claims.leftovers import SCRAPS, Swept, opened
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
@@ -23,9 +22,10 @@ from queuedriver.disk.upstreams import FEEDS
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
+from queuedriver.format.names import INCOMING, JOURNAL
 from queuedriver.format.settings import Settings
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.queue import INCOMING, JOURNAL, Queue, resolve
+from queuedriver.operating.queue import Queue, resolve
 
 # A file as young as this may still be at work for somebody who never registered; in seconds.
 SETTLED = 3600.0
@@ -42,6 +42,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     # What --repair does about it; empty when that is left to people.
     repair: str = ""
+
+
+# A finding as its rule yields it: the rule, the subject, the message and the repair.
+Found = tuple[str, str, str, str]
 
 
 class File(NamedTuple):
@@ -65,67 +69,44 @@ class Item(NamedTuple):
 
 
 class Look:
-    """What one look showed."""
+    """One look at a queue, and all that it showed."""
 
     def __init__(self, queue: Queue, observer: Observer, now: float, judge: "Judge") -> None:
         self.queue = queue
         self.now = now
+        # What excuses leftovers; where something is mounted; how many bytes a name may have here.
+        self.swept = Swept(queue.directory, queue.directory)
+        self.mounted = mount_points()
+        self.longest_name = queue.directory.longest_name()
         # Directories of ours that are none, and what they are; and those on another file system.
         self.wrong_types: dict[str, str] = {}
         self.elsewhere: list[str] = []
         self.scraps: list[File] = []
         parts = (CLAIMS, ATTEMPTS, names.DISCARDED, INCOMING, ORPHANS, FEEDS, DRIVERS, JOURNAL, "")
         # By the last part of their paths; `.queuedriver` itself is "".
-        self.files = {part: self._list(part) for part in parts}
+        self.files = {part: list(self._list(part)) for part in parts}
         self.settings, self.trouble = self._settings()
         self.known: dict[str, Owner] = {}
         if not {names.PRIVATE, _path(DRIVERS)} & self.wrong_types.keys():
             self.known = queue.drivers(observer)
+        self.living = any(one.alive for one in self.known.values())
         self.missing: list[str] = []
         self.outputs = list(self._outputs())
-        # Claims by their N; outputs that are being written here; the docids of those items of which
-        # attempts are remembered; and what is wrong with single items.
+        # Claims by their N; outputs that are being written here; what is wrong with single items.
         self.claims: dict[str, Item] = {}
         self.writing: list[File] = []
-        self.docids: set[str] = set()
-        self.findings: list[Finding] = []
+        self.found: list[Found] = []
         self._walk(judge)
 
-    @cached_property
-    def swept(self) -> Swept:
-        """What excuses leftovers."""
-        return Swept(self.queue.directory, self.queue.directory)
-
-    @cached_property
     def set_aside(self) -> set[str]:
-        """The N of what was moved to the orphans of the outputs."""
-        found = set()
+        """Return the N of what was moved to the orphans of the outputs."""
+        found: list[str] = []
         for path in self.settings.outputs:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 above = Directory.open(resolve(self.queue.path, path))
                 with contextlib.closing(above):
-                    orphans = above.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
-                with contextlib.closing(orphans):
-                    found |= {item.token for _, item in names.walk(orphans) if item is not None}
-        return found
-
-    @cached_property
-    def mounted(self) -> frozenset[str]:
-        """Where something is mounted."""
-        return mount_points()
-
-    @cached_property
-    def longest_name(self) -> int:
-        """How many bytes a name may have here."""
-        return self.queue.directory.longest_name()
-
-    @cached_property
-    def _device(self) -> int:
-        return self.queue.directory.status().device
-
-    @property
-    def living(self) -> bool:
-        return any(one.alive for one in self.known.values())
+                    found += orphans_of(above)
+        return {item.token for name in found if (item := names.parse(name))}
 
     def owner(self, token: str) -> Owner:
         """Return who made a claim."""
@@ -144,7 +125,7 @@ class Look:
         return self.now - max(found.st_mtime, found.st_ctime)
 
     def read(self, path: str, kind: type[_Record]) -> _Record | str:
-        """A record of ours; or why it cannot be read."""
+        """Return a record of ours; or why it cannot be read."""
         try:
             return decode(self.queue.directory.read(path), kind)
         except msgspec.DecodeError as error:
@@ -156,45 +137,34 @@ class Look:
 
     @contextlib.contextmanager
     def opened(self, part: str) -> Iterator[Directory | None]:
-        """One of the queue's own directories; None where there is none."""
+        """Open one of the queue's own directories; None where there is none."""
         path = _path(part)
         try:
             directory = self.queue.directory.subdirectory(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._see_type(path)
+            try:
+                mode = self.queue.directory.inspect(path).st_mode
+                self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
+            except OSError as error:
+                # Not there; or in something that is no directory, which is named by itself.
+                if is_trouble(error):
+                    raise
             yield None
             return
-        try:
+        with contextlib.closing(directory):
             yield directory
-        finally:
-            directory.close()
 
-    def _see_type(self, path: str) -> None:
-        try:
-            mode = self.queue.directory.inspect(path).st_mode
-        except OSError as error:
-            if is_trouble(error):
-                raise
-            # Not there; or in something that is no directory, which is named by itself.
-            return
-        self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
-
-    def _list(self, part: str) -> list[File]:
+    def _list(self, part: str) -> Iterator[File]:
         with self.opened(part) as directory:
             if directory is None:
-                return []
-            if directory.status().device != self._device:
+                return
+            if directory.status().device != self.queue.directory.status().device:
                 self.elsewhere.append(_path(part))
-            return list(self._files(directory, f"{_path(part)}/"))
-
-    def _files(self, directory: Directory, above: str) -> Iterator[File]:
-        for name in directory.names():
-            with contextlib.suppress(FileNotFoundError):
-                file = File(f"{above}{name}", self.age(directory.inspect(name)))
-                if name.startswith(SCRAPS):
-                    self.scraps.append(file)
-                else:
-                    yield file
+            for name in directory.names():
+                path = f"{_path(part)}/{name}"
+                if not self._is_scrap(directory, name, path):
+                    with contextlib.suppress(FileNotFoundError):
+                        yield File(path, self.age(directory.inspect(name)))
 
     def _settings(self) -> tuple[Settings, str]:
         if names.PRIVATE in self.wrong_types:
@@ -205,9 +175,8 @@ class Look:
             return Settings(), str(error)
 
     def _outputs(self) -> Iterator[Item]:
-        """What is being written in the outputs; those that lead nowhere are missing."""
-        archive = [] if self.settings.archive is None else [self.settings.archive]
-        for path in (*self.settings.outputs, *archive):
+        """Find what is being written in the outputs; those that lead nowhere are missing."""
+        for path in filter(None, (*self.settings.outputs, self.settings.archive)):
             try:
                 directory = Directory.open(resolve(self.queue.path, path))
             except OSError as error:
@@ -215,40 +184,44 @@ class Look:
                     raise
                 self.missing.append(path)
                 continue
-            try:
-                for name in directory.names() if path not in archive else ():
-                    if name.startswith(SCRAPS):
-                        age = self.age(directory.inspect(name))
-                        self.scraps.append(File(f"{path}/{name}", age))
-                    elif ".writing" in name and (item := names.parse(name)) and item.token:
+            with contextlib.closing(directory):
+                for name in directory.names() if path != self.settings.archive else ():
+                    if self._is_scrap(directory, name, f"{path}/{name}"):
+                        continue
+                    if ".writing" in name and (item := names.parse(name)) and item.token:
                         yield Item(f"{path}/{name}", item, 0.0)
-            finally:
-                directory.close()
 
     def _walk(self, judge: "Judge") -> None:
         """Look at each name once. Memory is for what is odd, not for the million that are well."""
-        noted = {file.docid for one in self.files[ATTEMPTS] if (file := parse(one.name))}
         for name, item in names.walk(self.queue.directory):
-            if names.is_reserved(name) and not name.startswith(SCRAPS):
+            if self._is_scrap(self.queue.directory, name, name) or names.is_reserved(name):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 found = self.queue.directory.inspect(name)
-                if name.startswith(SCRAPS):
-                    self.scraps.append(File(name, self.age(found)))
-                    continue
-                self.findings += judge(self, name, item, found)
-                if item is None:
-                    continue
-                if item.docid in noted:
-                    self.docids.add(item.docid)
-                if item.claimed:
+                self.found += judge(self, name, item, found)
+                if item is not None and item.claimed:
                     self.claims[item.token] = Item(name, item, self.age(found))
-                elif item.state == names.WRITING:
+                elif item is not None and item.state == names.WRITING:
                     self.writing.append(File(name, self.age(found)))
+
+    def _is_scrap(self, directory: Directory, name: str, path: str) -> bool:
+        """Return whether this is a file that somebody began to write, and note it then."""
+        if not name.startswith(SCRAPS):
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            self.scraps.append(File(path, self.age(directory.inspect(name))))
+        return True
 
 
 # What is wrong with one name of the queue.
-Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Finding]]
+Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Found]]
+
+
+def orphans_of(queue: Directory) -> list[str]:
+    """Return the names of what was moved aside in a queue."""
+    with contextlib.suppress(FileNotFoundError), opened(queue, _path(ORPHANS)) as orphans:
+        return orphans.list()
+    return []
 
 
 def _path(part: str) -> str:

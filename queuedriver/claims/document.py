@@ -7,9 +7,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, regular_size
 from queuedriver.errors import ProcessorFailed, TakenBack, is_trouble, trouble
+from queuedriver.format.records import Failure
 
 
 class Document(msgspec.Struct, gc=False, eq=False):
@@ -34,7 +34,7 @@ class Document(msgspec.Struct, gc=False, eq=False):
         """Where its file is while it is being processed, for programs that want a name."""
         try:
             regular = self.directory.status(self.name).regular
-        except FileNotFoundError as error:
+        except OSError as error:
             raise self._cannot(error) from None
         if not regular:
             raise _not_a_file(self.docid)

@@ -28,7 +28,8 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outcomes import OF_THE_ITEM
 from queuedriver.claims.outputs import Outputs, Written
 from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move
-from queuedriver.errors import FileSystemTrouble
+from queuedriver.disk.mounts import is_local
+from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.records import Plan
@@ -217,10 +218,17 @@ def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None =
     if final is None:
         final = _publish_orphan(directory, token, one, replace)
     if final is None and ours is not None and queue.directory.present(ours.name):
-        # Nobody else has published it who would not finish it, too, so it is not where we wrote it.
+        # Nobody else has published it who would not finish it, too, so it is not where we wrote it;
+        # unless somebody else's kernel has renamed it for us, and the reply was lost.
+        if is_local(directory.status().device):
+            queue.missing.add(one.writing)
         raise FileSystemTrouble(
             errno.ENOENT, f"{one.writing} is not in {directory.path}, and nobody has published it"
         )
+    if final is None and ours is None and (one.writing in queue.missing or directory.moved()):
+        # We know better than to believe that it was published; or whoever wrote it went by the
+        # path, and that leads elsewhere.
+        raise OutputMissing(directory.path, one.writing)
     # Otherwise somebody has published it for us, as the commit entitles everybody to.
     return final or one.final
 
@@ -269,10 +277,21 @@ def put_away(queue: "InputQueue", claim: Claim) -> bool:
 # What somebody else committed
 
 
-def finish_written(queue: "InputQueue", item: names.Item, name: str) -> tuple[str, ...]:
-    """Publish and finish what somebody committed; by whoever finds it, however often."""
+def finish_written(
+    queue: "InputQueue", item: names.Item, name: str, made_for: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Publish and finish what somebody committed; by whoever finds it, however often.
+
+    `made_for` is what its driver opened its outputs as; empty when that is not known.
+    OutputMissing when it cannot be finished here.
+    """
     claim = queue.claim_of(item, name)
     written, planned = planned_outputs(queue, claim)
+    for one in written if made_for else ():
+        target = queue.targets[one.queue]
+        if made_for[one.queue : one.queue + 1] != (target.identity,):
+            # Another directory: that the output is not in it says nothing.
+            raise OutputMissing(target.directory.path, one.writing)
     claim.outputs.written = written
     if queue.durable:
         # Whoever committed it may have died before this, and a power cut would take the commit

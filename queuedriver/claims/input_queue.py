@@ -29,7 +29,6 @@ from queuedriver.claims.outcomes import (
     Doubted,
     Ending,
     Failed,
-    Failure,
     Postponed,
     Released,
     first_line,
@@ -45,7 +44,7 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import is_plain
-from queuedriver.format.records import Attempt
+from queuedriver.format.records import Attempt, Failure
 from queuedriver.format.settings import FILE, Settings
 
 if TYPE_CHECKING:
@@ -120,6 +119,10 @@ class InputQueue:
         # Who decides that is told of each document that is charged, and that documents were done.
         self.charged: Callable[[InputQueue, Failure], object] = _unheard
         self.worked: Callable[[], object] = _unheard
+        # What the outputs are, for whoever finds what was committed for them.
+        self.opened_as = tuple(target.identity for target in targets)
+        # Outputs that were gone when we were to publish them, by the names they had.
+        self.missing: set[str] = set()
         # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
         # Documents of which something is remembered: these are never as usual.
@@ -351,8 +354,11 @@ class InputQueue:
                     waiting.append(name)
                     break
                 alone, plain = True, False
-            # `Mint.tick` has looked at the clock; here each N is only later than the one before.
-            mint.last = serial = mint.last + 1
+            # As `Mint.next` does it: later than the one before, whatever the clock says.
+            serial = time.time_ns() // 1000
+            if serial <= mint.last:
+                serial = mint.last + 1
+            mint.last = serial
             token = mint.form(serial)
             working = names.working_name(docid, attempt, token) if alone else _WORKING(docid, token)
             try:
@@ -419,8 +425,10 @@ class InputQueue:
             for claim, ending in zip(claims, endings, strict=True):
                 if ending is DONE and (missing := self._missing(claim)):
                     self.check_paths()
-                    # It was removed by somebody; and nothing has been committed.
-                    self._apply(claim, Released(f"its output {missing} is gone"))
+                    # It was removed, by somebody or by the document's own program; and nothing has
+                    # been committed.
+                    message = f"its output {missing} is gone"
+                    self._apply(claim, Doubted(Failure(cause="output-missing", message=message)))
                 elif ending is DONE:
                     done.append(claim)
                 else:

@@ -36,7 +36,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
 from queuedriver.format import names
-from queuedriver.operating.queue import INCOMING, JOURNAL
+from queuedriver.format.names import INCOMING, JOURNAL
 
 # Seconds.
 MINUTE = 60.0
@@ -313,21 +313,21 @@ def sweep(queue: Directory, others: Sequence[Directory]) -> None:
         for where, of_one in itertools.groupby(rows, lambda row: row.where):
             with suppress(OSError):
                 _sweep_rows(swept, where, list(of_one))
-    with suppress(OSError), _opened(queue, _inside(JOURNAL)) as journals:
+    with suppress(OSError), opened(queue, _inside(JOURNAL)) as journals:
         sweep_journals(journals)
 
 
 def _settle(queue: Directory) -> None:
     """Put reports beside their documents before any is taken for a leftover."""
     with (
-        _opened(queue, _inside(ATTEMPTS)) as noted,
-        _opened(queue, names.DISCARDED) as discarded,
+        opened(queue, _inside(ATTEMPTS)) as noted,
+        opened(queue, names.DISCARDED) as discarded,
     ):
         Attempts(noted, discarded).settle()
 
 
 def _sweep_rows(swept: Swept, where: str, rows: Sequence[Leftover]) -> None:
-    with _opened(swept.queue, where) as directory:
+    with opened(swept.queue, where) as directory:
         listed = list(itertools.islice(directory.names(), _NAMES))
         for row in rows:
             for name in _old(directory, row, [name for name in listed if row.is_one(name)]):
@@ -338,8 +338,8 @@ def _sweep_rows(swept: Swept, where: str, rows: Sequence[Leftover]) -> None:
 
 
 @contextmanager
-def _opened(queue: Directory, where: str) -> Iterator[Directory]:
-    """A directory of the queue; an OSError where there is none, as nobody has made it yet."""
+def opened(queue: Directory, where: str) -> Iterator[Directory]:
+    """Open a directory of the queue. Raise OSError where nobody has made it yet."""
     if not where:
         yield queue
         return

@@ -21,11 +21,9 @@ import msgspec
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.format import names
-from queuedriver.format.records import read_record
+from queuedriver.format.records import Counters, Identity, Registration, read_record
 
 DRIVERS = "drivers"
-# 60 s for the slowest attribute cache, and four beats missed.
-LEASE = 180.0
 # Seconds between two beats on a network mount, where each is a request to the server.
 NETWORK_BEAT = 30.0
 # Seconds for which the beat of a host that seems to be this one, before it was started anew, must
@@ -53,66 +51,6 @@ _FOR_EACH_GONE = 0.01
 _NO_WAIT = 2.0
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """One process of one boot of one host. `ticks` tells it from a later one with its pid."""
-
-    host: str
-    machine: str
-    boot: str
-    namespace: int
-    pid: int
-    ticks: int
-
-
-class Counters(msgspec.Struct, frozen=True):
-    """A driver's time, in milliseconds, by what it was spent on, and what came of it."""
-
-    work: int = 0
-    wait: int = 0
-    block: int = 0
-    overhead: int = 0
-    documents: int = 0
-    failed: int = 0
-    discarded: int = 0
-    lost_races: int = 0
-
-
-class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A driver's account of itself."""
-
-    id: str
-    salt: str
-    past: tuple[str, ...] = ()
-    # Those of them that left in order: what they had in hand is given back.
-    left: tuple[str, ...] = ()
-    identity: Identity
-    processor: str = ""
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    started_at: float
-    beat: int = 0
-    beat_at: float = 0.0
-    lease: float = LEASE
-    state: str = "starting"
-    why: str = ""
-    counters: Counters = Counters()
-    # Documents per second over the last minute.
-    rate: float = 0.0
-    # How many of its documents failed in a row for one cause, and what these have in common.
-    streak: int = 0
-    streak_of: str = ""
-    # Its queue is on a file system that other hosts may use.
-    network: bool = False
-    # The file of the runtime directory that faulthandler writes before it ends a hung driver.
-    dump: str = ""
-    # It deals documents to workers elsewhere: that it ends says nothing about any document.
-    broker: bool = False
-    # How many documents it has processed at once: of one, only the newest claim can have ended it.
-    batch: int = 1
-    last_word: str = ""
-    last_why: str = ""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +184,7 @@ class Roster:
         self._confirmed = set()
         if now < self._due:
             return
-        written_at = self._drivers.status().mtime_ns / 1e9
-        found = read_registrations(self._drivers)
-        self.owners = {one.id: self._judged(one, written_at) for one in found}
+        self.owners = {one.id: self._judged(one) for one in read_registrations(self._drivers)}
         self._confirmed = None
         alive = len(self.alive)
         gone = len(self.owners) - alive
@@ -271,28 +207,29 @@ class Roster:
         if found is None or found.id != driver:
             self.owners.pop(driver, None)
             return None
-        owner = self._judged(found, self._drivers.status().mtime_ns / 1e9)
-        self.owners[driver] = owner
+        owner = self.owners[driver] = self._judged(found)
         return owner
 
-    def _judged(self, one: Registration, written_at: float) -> Owner:
+    def _judged(self, one: Registration) -> Owner:
         here = self.observer.is_here(one)
         age = time.time() - one.beat_at
         still_for = 0.0
         if not here and age > EXPIRY:
             # Its clock may be wrong; that of the file system tells when it, and when somebody, last
             # wrote here.
-            still_for = written_at - self._written_at(one.id, written_at)
+            still_for = self._still_for(one.id)
         shared = here or one.network or self._shared
         verdict = self.observer.judge(one, still_for if still_for > EXPIRY else 0.0, shared)
         silent = verdict == "alive" and not here and age > one.lease
         return Owner(id=one.id, registration=one, verdict=verdict, here=here, silent=silent)
 
-    def _written_at(self, driver: str, default: float) -> float:
+    def _still_for(self, driver: str) -> float:
+        """Return for how long others have written here since this driver last did, in seconds."""
+        latest = self._drivers.status().mtime_ns
         try:
-            return self._drivers.status(f"{driver}.json").mtime_ns / 1e9
+            return (latest - self._drivers.status(f"{driver}.json").mtime_ns) / 1e9
         except FileNotFoundError:
-            return default
+            return 0.0
 
     @cached_property
     def _shared(self) -> bool:

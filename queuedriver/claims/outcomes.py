@@ -11,6 +11,7 @@ import traceback as tb
 import msgspec
 
 from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, TakenBack, TryLater
+from queuedriver.format.records import Failure
 
 # The whole traceback of a deep recursion is nobody's reading; both its ends are.
 _MAX_TRACEBACK = 32 * 1024
@@ -31,22 +32,6 @@ _NOT_THE_USERS = re.compile(r"/(site|dist)-packages/|/lib/python3|/queuedriver/[
 _OWN_FAULT = frozenset({"permanent", "not-a-file", "too-large", "operator"})
 # The longest "later", in seconds. Longer is taken for a slip: milliseconds, or an instant.
 MAX_LATER = 366 * 24 * 3600.0
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an attempt did not work: what a discarded document's report says of it."""
-
-    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server;
-    # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
-    cause: str
-    message: str
-    permanent: bool = False
-    traceback: str | None = None
-    exit_code: int | None = None
-    signal: str | None = None
-    stderr_tail: str | None = None
-    stacks: str | None = None
-    peak_memory: int | None = None
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.filesystem import Directory, copy_all, regular_size
-from queuedriver.errors import BadArgument, BadDocid, ProcessorFailed, trouble
+from queuedriver.errors import (
+    BadArgument,
+    BadDocid,
+    ConfigError,
+    FileSystemTrouble,
+    ProcessorFailed,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 
 if TYPE_CHECKING:
@@ -61,6 +69,11 @@ class Target(NamedTuple):
     publication: Publication
     # Tells the directory from another one that is there while it is not mounted.
     landmark: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Return what tells the directory that is open from every other, a copy of it included."""
+        return f"{self.directory.status().inode}-{self.landmark}"
 
 
 # What no iterator gives.
@@ -142,7 +155,14 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
         for noted in self.written:
-            self.targets[noted.queue].directory.remove_all(noted.writing)
+            directory = self.targets[noted.queue].directory
+            directory.remove_all(noted.writing)
+            if self.elsewhere:
+                # What went by a path may be in another directory, where no sweeper looks for what
+                # is ours.
+                with suppress(OSError):
+                    if directory.moved():
+                        os.unlink(self._path(noted))
         self.written.clear()
         self.usual = self.blind = False
 
@@ -188,7 +208,11 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def _note(self, docid: str | None, queue: str | None, ext: str | None) -> Written:
         """Choose the names of an output and remember them, before anything is made."""
         if not self.targets:
-            raise _failed("the document has an output, but the driver was given no --to")
+            # No document can be blamed for that, and each would be discarded.
+            raise ConfigError(
+                f"{self.docid!r} was answered with an output, and there is nowhere to put it; "
+                "name a queue or a directory by --to, or answer with nothing"
+            )
         if docid is queue is ext is None and not self.written:
             docid = self.docid
             noted = Written(0, f"{docid}.{self.token}.writing", self._final(0, docid))
@@ -238,6 +262,14 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         return trouble(error, f"writing an output of {self.docid!r}")
 
     def _move(self, path: str, noted: Written) -> None:
+        try:
+            self._move_regular(path, noted)
+        except OSError as error:
+            if is_trouble(error) and not isinstance(error, FileSystemTrouble):
+                raise trouble(error, f"moving {path}") from None
+            raise
+
+    def _move_regular(self, path: str, noted: Written) -> None:
         directory = self.targets[noted.queue].directory
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -260,7 +292,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         finally:
             os.close(source)
         if not claimed:
-            os.unlink(path)
+            # Gone is what it was to be; a network file system may have lost the reply.
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _copy(self, source: int, directory: Directory, noted: Written) -> None:
         try:
@@ -278,6 +312,9 @@ def _renamed(path: str, directory: Directory, name: str) -> bool:
     try:
         os.rename(path, name, dst_dir_fd=directory.fd)
     except OSError as error:
+        # The reply to a rename that happened may be lost; the name has an N that nobody else uses.
+        if isinstance(error, FileNotFoundError) and directory.present(name):
+            return True
         if error.errno != errno.EXDEV:
             raise
         return False

@@ -70,14 +70,6 @@ _inode = operator.methodcaller("inode")
 _T = TypeVar("_T")
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """An item that waits, by the name it was seen under."""
-
-    name: str
-    docid: str
-    attempt: int
-
-
 class Counts(msgspec.Struct, kw_only=True):
     """How many items of a queue are in each state; `due` are those of `later` whose time has
     come."""
@@ -97,22 +89,22 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        """What a driver could claim now."""
+        """Return how many a driver could claim now."""
         return self.ready + self.failed + self.due
 
     @property
     def claimed(self) -> int:
-        """What drivers have in hand."""
+        """Return how many drivers have in hand."""
         return self.working + self.written
 
     @property
     def unfinished(self) -> int:
-        """Everything that may still become work here."""
+        """Return how many may still become work here."""
         return self.ready + self.failed + self.later + self.working + self.written + self.writing
 
     @property
     def only_later(self) -> bool:
-        """Whether nothing can be done yet: another may be at work on what was seen to be due."""
+        """Return whether nothing can be done yet: another may be at work on what was due."""
         return self.unfinished == self.later > 0 and not self.due
 
     def see(self, name: str, item: Item | None, now: float) -> None:
@@ -180,12 +172,7 @@ class Picker:
         self.passes = 0
         self._directory = directory
         self._order = order
-        self._me = me
-        # The drivers known to live; asked at the beginning of a pass, which is to cost nothing, and
-        # anew when races are lost.
-        self._alive = alive
-        # When each driver was last known to share the queue, on the monotonic clock.
-        self._sharers: dict[str, float] = {}
+        self._sharers = Sharers(me, alive)
         # The pass under way: what it saw, its further blocks, and whether it is at what failed.
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
@@ -206,8 +193,8 @@ class Picker:
 
     @property
     def sharers(self) -> int:
-        """How many drivers take from this queue, as far as is known."""
-        return len(self._sharers | {self._me: 0.0})
+        """Return how many drivers take from this queue, as far as is known."""
+        return self._sharers.share[1]
 
     def names(self, limit: int, now: float) -> list[str]:
         """Return up to `limit` names to try next; none at the end of a pass. What failed before
@@ -259,10 +246,10 @@ class Picker:
 
     def _deal_again(self) -> bool:
         """Leave to others what is theirs; return whether any of them were not known before."""
-        self._meet(anew=True)
-        if not self._numbers or self._share() == self._dealt:
+        self._sharers.ask(self._now, anew=True)
+        if not self._numbers or self._sharers.share == self._dealt:
             return False
-        self._lost, self._dealt = 0, self._share()
+        self._lost, self._dealt = 0, self._sharers.share
         mine = _deal(*self._dealt)
         left = list(zip(self._waiting, self._numbers, strict=False))
         kept = [(name, number) for name, number in left if number % _REMAINDERS in mine]
@@ -318,7 +305,7 @@ class Picker:
     def _see(self, block: list["os.DirEntry[str]"], helping: bool) -> list[str]:
         """Count a block; return which of its names to try, the first one last."""
         seen = self._pass
-        part, of = self._dealt = self._share()
+        part, of = self._dealt = self._sharers.share
         mine = _deal(0, 1) if helping else _deal(part, of)
         number = _numbering(block)
         # No call of ours for each: with many drivers most names are others'.
@@ -364,7 +351,7 @@ class Picker:
             self._pass.claims.append((name, item))
         token = names.parse_token(item.token)
         if token.salt:
-            self._sharers[token.driver] = self._now
+            self._sharers.meet(token.driver, self._now)
 
     def _turned(self, waiting: list[_T], start: float) -> list[_T]:
         """Put them in the order in which they are taken off the end, from this part on. Each pass
@@ -374,17 +361,10 @@ class Picker:
         waiting.reverse()
         return waiting
 
-    # Shares
-
     def _begin_share(self) -> bool:
         """See who shares the queue; return whether this pass helps the others."""
         now = self._now
-        self._sharers = {
-            driver: seen_at
-            for driver, seen_at in self._sharers.items()
-            if now - seen_at < _SHARES_FOR
-        }
-        self._meet(anew=False)
+        self._sharers.begin(now)
         before = self.counts
         self._patient = self._patient + 1 if before.left else 0
         if self._patient <= 1:
@@ -392,34 +372,25 @@ class Picker:
         lasted = self._patient >= _PATIENCE and now - self._patient_since >= _PATIENT_FOR
         return bool(before.left) and (before.got <= 0 or lasted)
 
-    def _meet(self, anew: bool) -> None:
-        self._sharers |= dict.fromkeys((*self._alive(anew), self._me), self._now)
-
-    def _share(self) -> tuple[int, int]:
-        """Return which part of how many is ours."""
-        drivers = sorted(self._sharers)
-        return drivers.index(self._me), len(drivers)
-
     # By age, by name
 
     def _sorted(self) -> Generator[list[str]]:
-        """What never was tried, exactly in order, then what failed before; each for as many tries
-        as waited when its turn began, or whatever comes meanwhile could keep the other out."""
+        """Yield what never was tried, exactly in order, then what failed before; each for as many
+        tries as waited when its turn began, or what comes meanwhile could keep the other out."""
         self._begin_share()
         for self._again in (False, True):
-            tries: float = math.inf
-            while tries > 0 and (found := self._first()):
-                if tries == math.inf:
-                    seen = self._pass
-                    waiting = seen.again if self._again else seen.waiting - seen.again
-                    # Our part of it.
-                    tries = math.ceil(waiting / self._share()[1])
-                found = found[: int(tries)]
-                tries -= len(found)
-                found.reverse()
-                yield found
+            found = self._first()
+            seen = self._pass
+            waiting = seen.again if self._again else seen.waiting - seen.again
+            # Our part of it.
+            tries = math.ceil(waiting / self._sharers.share[1])
+            while tries > 0 and found:
+                turn = found[:tries][::-1]
+                tries -= len(turn)
+                yield turn
                 # What was dropped was not tried.
-                tries += len(found)
+                tries += len(turn)
+                found = self._first() if tries > 0 else []
             if not self._pass.again:
                 return
 
@@ -447,8 +418,38 @@ class Picker:
             return 0
 
 
+class Sharers:
+    """The drivers that take from a queue: those that live, those seen to have a claim, and we."""
+
+    def __init__(self, me: str, alive: Callable[[bool], Collection[str]]) -> None:
+        self._me = me
+        # The drivers known to live; asked at the beginning of a pass, which is to cost nothing, and
+        # anew when races are lost.
+        self._alive = alive
+        # When each was last known to share the queue, on the monotonic clock.
+        self._met = {me: 0.0}
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Return which part of how many is ours."""
+        drivers = sorted(self._met)
+        return drivers.index(self._me), len(drivers)
+
+    def meet(self, driver: str, now: float) -> None:
+        self._met[driver] = now
+
+    def ask(self, now: float, *, anew: bool) -> None:
+        """Add the drivers that are known to live."""
+        self._met |= dict.fromkeys((*self._alive(anew), self._me), now)
+
+    def begin(self, now: float) -> None:
+        """Begin a pass: forget who was not seen for long, and ask who lives."""
+        self._met = {one: met for one, met in self._met.items() if now - met < _SHARES_FOR}
+        self.ask(now, anew=False)
+
+
 def _has_failed(name: str, now: float) -> bool:
-    """Whether a name is of an item that waits and has failed before."""
+    """Return whether a name is of an item that waits and has failed before."""
     item = None if name.endswith(".ready") else names.parse(name)
     return item is not None and item.attempt > 0 and item.waits(now)
 

@@ -1,7 +1,8 @@
 """Finish or take back what dead drivers left. Anyone may, at any time, any number at once.
 
     .written              publish and finish it: it is committed; left alone where the queue's
-                          settings do not say to which outputs
+                          settings do not say to which outputs, or these are other directories
+                          than its driver opened
     .working, crashed     its process ended by itself: the attempt is charged
     .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
                           they show it waiting for the queue's file system: given back
@@ -31,23 +32,24 @@ import msgspec
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
-from queuedriver.claims.liveness import EXPIRY, LEASE, Observer, Owner, Registration, Roster
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
 from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
-from queuedriver.errors import BadDocid, NotRegular
+from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.format import names
+from queuedriver.format.records import LEASE, Failure, Registration
 
 # How often it is looked whether somebody has registered, when races are lost; in seconds.
 _MEET_EVERY = 0.005
 
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
-# another user's in a sticky directory ends in.
+# another user's in a sticky directory ends in; and a commit whose output is in another directory.
 _BEYOND_US = (
     FileExistsError,
     IsADirectoryError,
     PermissionError,
     NotRegular,
+    OutputMissing,
     BadDocid,
     msgspec.DecodeError,
 )
@@ -264,7 +266,8 @@ class Recoverer:
     def _recover_one(self, name: str, item: names.Item, owner: Owner, *, newest: bool) -> bool:
         """Whether the claim was taken back, rather than finished, or found gone."""
         if item.state == "written":
-            finals = finish_written(self._queue, item, name)
+            made_for = self._made_for(item, owner)
+            finals = finish_written(self._queue, item, name, made_for)
             self._queue.note(
                 "recovered",
                 item.docid,
@@ -294,6 +297,13 @@ class Recoverer:
         )
         blame = self._queue.charge if ended.how == "charge" else self._queue.strike
         return blame(claim, failure, now, owner.host) != "revoked"
+
+    def _made_for(self, item: names.Item, owner: Owner) -> tuple[str, ...]:
+        """Return what the outputs of a claim were opened as; () when nobody said."""
+        token = names.parse_token(item.token)
+        if self._is_ours(token.driver, token.salt):
+            return self._queue.opened_as
+        return owner.registration.made_for(token.salt) if owner.registration is not None else ()
 
     def _note_stuck(self, item: names.Item, why: str) -> None:
         message = f"cannot be recovered: {why}"
@@ -384,5 +394,6 @@ def _cause(owner: Owner, ending: Ending | None, *, newest: bool) -> str:
         return verdict
     if ending is None:
         return "crashed"
-    stalled = ending.stacks is not None and waited_for_files(ending.stacks)
+    dump = registration.dump if registration is not None else ""
+    stalled = ending.stacks is not None and waited_for_files(dump, ending.stacks)
     return "stalled" if stalled and ending.cause == "hung" else ending.cause

@@ -17,10 +17,9 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError
 from queuedriver.format.event import Event
-from queuedriver.format.names import PRIVATE
+from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events
-from queuedriver.operating.queue import JOURNAL
 from queuedriver.options import Options
 
 # One sync of the file system serves so many documents.

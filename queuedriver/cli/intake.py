@@ -14,7 +14,8 @@ from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import SYNC_ALL_FROM, Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.errors import AlreadyThere, BadArgument
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.format.names import JOURNAL
+from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted, entering_name
 
 _CANNOT_CREATE = 73

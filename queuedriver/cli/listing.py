@@ -2,7 +2,7 @@
 
 from queuedriver.cli.render import escape_name
 from queuedriver.format import names
-from queuedriver.format.units import format_duration
+from queuedriver.format.units import first_line, format_duration
 from queuedriver.operating.document_view import Place
 
 DISCARDED = "discarded"
@@ -52,8 +52,7 @@ def line(place: Place, now: float) -> str:
         cause, message = ("no report", "")
         if report is not None:
             cause, message = report.failure.cause, report.failure.message
-        first = message.strip().split("\n")[0]
-        name += f"  {escape_name(cause)}: {escape_name(first)}".rstrip(": ")
+        name += f"  {escape_name(cause)}: {escape_name(first_line(message))}".rstrip(": ")
     return _FORM.format(place.state, place.attempt, age, escape_name(_driver(place)), name)
 
 

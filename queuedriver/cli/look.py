@@ -12,7 +12,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
 from queuedriver.cli.arguments import AsJson, QueuePath, Queues, warn_of_trip
-from queuedriver.cli.naming import extended
+from queuedriver.cli.docids import extended
 from queuedriver.cli.render import (
     columns_of,
     escape_name,

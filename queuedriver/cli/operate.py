@@ -10,7 +10,7 @@ import msgspec
 
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AsJson, QueuePath, Queues, Yes, confirm, opened, warn_of
-from queuedriver.cli.naming import by_glob, matching, meant
+from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.cli.words import Argument, Option
 from queuedriver.disk.journal import Journal
@@ -208,7 +208,9 @@ def recover(
     with opened(queue) as found, noting(found) as journal:
         events, unjudged = operations.recover(found, journal, lease)
     if as_json:
-        _print_recovered(found, events, unjudged)
+        recovered = [msgspec.to_builtins(event) for event in events]
+        unknown = [one._asdict() for one in unjudged]
+        write_json({"queue": found.path, "recovered": recovered, "unjudged": unknown})
     else:
         for event in events:
             write(_line(event))
@@ -235,13 +237,3 @@ def _line(event: Event) -> str:
     if event.renamed:
         words += f"; it goes on as {event.renamed}"
     return escape_name(words)
-
-
-def _print_recovered(queue: Queue, events: Sequence[Event], unjudged: Sequence[Unjudged]) -> None:
-    write_json(
-        {
-            "queue": queue.path,
-            "recovered": [msgspec.to_builtins(event) for event in events],
-            "unjudged": [one._asdict() for one in unjudged],
-        }
-    )

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TextIO
 
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, visible
 
 # What `--json` documents are; raised when a field changes its meaning or goes.
 VERSION = 1
@@ -23,22 +23,13 @@ _ELLIPSIS = "…"
 
 def escape(text: str) -> str:
     """Return text of several lines in which nothing steers a terminal."""
-    return _visible(text, "\n\t")
+    return visible(text, "\n\t")
 
 
 def escape_name(text: str) -> str:
     """Return a name on one line: control and format characters, line ends, overrides of the
     direction of writing and bytes that are no text become visible."""
-    return _visible(text, "")
-
-
-def _visible(text: str, kept: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
-        for char in text
-    )
+    return visible(text)
 
 
 def width(text: str) -> int:

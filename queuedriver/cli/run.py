@@ -64,7 +64,8 @@ def run(
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
-    One of --call, --command and --server says what is done to a document.
+    One of --call, --command and --server says what is done to a document, and --to where
+    the result goes; a document whose result is published is removed from INPUT.
 
     \b
     Signals:

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.cli.render import Paint, escape, escape_name
-from queuedriver.format.records import Attempt
+from queuedriver.format.records import Attempt, Failure
 from queuedriver.format.units import format_duration, format_instant, format_size
 from queuedriver.operating.document_view import DocumentView, Place
 

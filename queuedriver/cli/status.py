@@ -8,7 +8,6 @@ from queuedriver.claims.liveness import host_id
 from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
 from queuedriver.cli.render import Column, Paint, escape_name, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
-from queuedriver.operating.queue import Controls
 from queuedriver.operating.queue_view import DriverView, QueueView
 
 # Always shown, also when there is nothing in them.
@@ -80,19 +79,15 @@ def _row(seen: QueueView) -> tuple[str, ...]:
         escape_name(seen.queue),
         _state(seen),
         *(f"{number:,}" for number in (*numbers, counts.discarded)),
-        str(sum(1 for one in seen.drivers if one.alive)),
+        str(len(seen.living)),
         rate(seen.rate),
         eta(seen.counts.waiting, seen.eta),
     )
 
 
 def _state(seen: QueueView) -> str:
-    words = [word for word, on in (("PAUSED", seen.paused), ("QUIT", seen.quit)) if on]
-    if seen.tripped:
-        words.append("TRIPPED")
-    if seen.done:
-        words.append("closed")
-    return " ".join(words)
+    words = [word for word, _ in seen.controls.meanings("")]
+    return " ".join([*words, "TRIPPED"] if seen.tripped else words)
 
 
 def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
@@ -111,20 +106,14 @@ def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
 
 
 def _loud(seen: QueueView, paint: Paint) -> str:
-    controls = Controls(seen.done, seen.paused, seen.quit)
-    words = [f"{word}: {why}" for word, why in controls.meanings(escape_name(seen.queue))]
-    if seen.done and _drained(seen):
+    words = [f"{word}: {why}" for word, why in seen.controls.meanings(escape_name(seen.queue))]
+    if seen.done and not seen.counts.unfinished:
         words[-1] = "closed, and drained: nothing more comes"
     elif seen.done and not seen.living:
         words.append("documents wait in a closed queue, and no driver is alive")
     if seen.tripped:
         words.append(f"TRIPPED: {escape_name(seen.tripped)}")
     return "".join(f"  {paint.loud(word)}" for word in words)
-
-
-def _drained(seen: QueueView) -> bool:
-    counts = seen.counts
-    return not (counts.waiting or counts.later or counts.working or counts.written + counts.writing)
 
 
 def _counts(seen: QueueView, paint: Paint) -> str:

@@ -89,7 +89,7 @@ class Directory:
 
     @property
     def refuses_to_replace(self) -> bool:
-        """Whether a rename here can refuse to replace what is there, as far as is known."""
+        """Return whether a rename here can refuse to replace what is there, as far as is known."""
         return self._noreplace
 
     def close(self) -> None:
@@ -111,6 +111,17 @@ class Directory:
         except FileNotFoundError:
             return True
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
+
+    def replaced(self) -> bool:
+        """Tell whether another directory of the same file system is at the path by which this one
+        was opened: made there, or what a link leads to by now. On another file system it is the
+        mount that came or went."""
+        try:
+            ours, there = os.fstat(self.fd), os.stat(self.path)
+        except OSError:
+            return False
+        same_disk = stat.S_ISDIR(there.st_mode) and there.st_dev == ours.st_dev
+        return same_disk and there.st_ino != ours.st_ino
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
         """One of ours inside; NotADirectoryError also for a symlink to one."""
@@ -182,7 +193,7 @@ class Directory:
                 yield entry.name
 
     def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
-        """The same with inode numbers, and to be closed."""
+        """Yield the entries, which know their inode numbers; what this returns is to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
         fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
         try:
@@ -196,7 +207,7 @@ class Directory:
         return list(self.names())
 
     def present(self, name: str) -> bool:
-        """Whether the name is there, asked by an open: a bare stat may be answered from a cache."""
+        """Ask by an open whether the name is there: a bare stat may be answered from a cache."""
         try:
             os.close(os.open(name, _READ, dir_fd=self.fd))
         except FileNotFoundError:
@@ -306,7 +317,7 @@ class Directory:
         self._write_aside(self.rename_over, name, data, durable)
 
     def write_first(self, name: str, data: bytes, durable: bool = False) -> None:
-        """The same, but whoever was there first stays: FileExistsError."""
+        """Write a file aside and rename it in unless one is there: then raise FileExistsError."""
         self._write_aside(self.rename_new, name, data, durable)
 
     def _write_aside(
@@ -390,7 +401,7 @@ class Directory:
             raise OSError(error.errno, error.strerror, self.path) from error
 
     def room(self) -> Room:
-        """What is left for us to write."""
+        """Return what is left for us to write."""
         found = os.fstatvfs(self.fd)
         return Room(found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
 

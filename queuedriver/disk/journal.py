@@ -20,7 +20,7 @@ import re
 import stat
 import time
 import weakref
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from queuedriver.disk.filesystem import Directory
@@ -139,9 +139,6 @@ class Journal:
             self._release()
             return
         self.trouble = None
-        if written == len(data):
-            self._pending, self._dropped, self._torn = [], 0, False
-            return
         self._torn = data[written - 1 : written] != b"\n"
         # Short on a full disk: the next attempt will say why. Lines that went whole are done with,
         # also one that lacks only its end: it parses, and the next write begins with that end.
@@ -187,17 +184,12 @@ class Journal:
             # Only this one level: where there is no queue, a journal must not make one.
             above, name = os.path.split(self.directory)
             parent = Directory.open(above, inside=INSIDE - 1)
-            try:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=parent.fd)
-            finally:
-                parent.close()
+            with closing(parent), suppress(FileExistsError):
+                os.mkdir(name, dir_fd=parent.fd)
             directory = Directory.open(self.directory, inside=INSIDE)
-        try:
-            fd = os.open(f"{self.writer}.jsonl", _APPEND, 0o666, dir_fd=directory.fd)
-        finally:
-            directory.close()
-        self._fd = fd
+        with closing(directory):
+            name = f"{self.writer}.jsonl"
+            self._fd = fd = os.open(name, _APPEND, 0o666, dir_fd=directory.fd)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", self.path)
@@ -217,8 +209,7 @@ class Journal:
             return
         name = f"{self.writer}.jsonl"
         rotated = f"{self.writer}.{time.time_ns() // 1000:014x}.jsonl"
-        directory = Directory.open(self.directory, inside=INSIDE)
-        try:
+        with closing(Directory.open(self.directory, inside=INSIDE)) as directory:
             # It may be faster even now, and in the same microsecond: never replace what it rotated.
             directory.rename_new(name, rotated)
             old = sorted(
@@ -228,8 +219,6 @@ class Journal:
             )
             for name in old[: max(0, len(old) - self.keep)]:
                 directory.unlink(name)
-        finally:
-            directory.close()
 
     def _forget(self) -> None:
         self._pending = []

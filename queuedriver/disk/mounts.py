@@ -80,8 +80,20 @@ def mount_points() -> frozenset[str]:
         return frozenset()
 
 
+def is_local(device: int) -> bool:
+    """Tell whether the file system with this number is certainly one that only our kernel
+    changes."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as table:
+            mounts = parse_mounts(os.fsdecode(table.read()))
+    except OSError:
+        return False
+    wanted = (os.major(device), os.minor(device))
+    return any(mount.device == wanted and mount.fstype in _LOCAL for mount in mounts)
+
+
 def is_network(fstype: str) -> bool:
-    """Whether another host may change such a file system without our kernel knowing."""
+    """Return whether another host may change such a file system without our kernel knowing."""
     return fstype not in _LOCAL
 
 

@@ -4,6 +4,9 @@ A `.written` whose output is nowhere to be found was published by somebody, and 
 that is so only in the directory it was written to. So each output has a landmark, some random
 digits in `.queuedriver/landmark`, and each input notes those of its outputs in
 `.queuedriver/landmarks.json` before its first claim. Where the two differ nothing is recovered.
+
+That is so of the queue. Of its claims, each driver's registration says what it opened its outputs
+as: one that was moved away while the driver ran has its descriptor still, and another has its path.
 """
 
 import os
@@ -45,7 +48,7 @@ def landmark(directory: Directory, create: bool = False) -> str:
 
 
 def noted(private: Directory) -> dict[str, str]:
-    """What a queue knows of its outputs: their paths, as its settings have them, and landmarks."""
+    """Return the landmarks that a queue knows of its outputs, by their paths in the settings."""
     try:
         return decode(private.read(_NOTED), dict[str, str])
     except (FileNotFoundError, NotRegular, msgspec.DecodeError):

@@ -1,12 +1,14 @@
 """A directory on this host, for what must be written even when the queues' disk is not well.
 
 `$XDG_RUNTIME_DIR/queuedriver-<uid>`, or the same in the temporary directory. A hung driver's stacks
-go there: `<random>.stacks`, written by faulthandler as it ends the process. A supervisor that ends
-a driver says there for which reason, in a line of its own, before it does.
+go there: `<random>-<thread>.stacks`, written by faulthandler as it ends the process; the thread is
+the driver's own, as faulthandler names it. A supervisor that ends a driver says there for which
+reason, in a line of its own, before it does.
 """
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -22,9 +24,8 @@ _ENDED = "ended from outside, "
 # What heads the stacks that a driver's own hard limit wrote. Others were asked for, by somebody who
 # wanted to know, and the driver went on.
 _LATE = "Timeout ("
-# How faulthandler names the driver's own thread, and a call of ours to the file system.
-_LOOP = os.path.join("queuedriver", "loop.py")
-_FILES = os.path.join("queuedriver", "filesystem.py")
+# How faulthandler names a call of ours to the file system, wherever the package is installed.
+_FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 
 
 def runtime_directory() -> str:
@@ -52,8 +53,10 @@ class Ending(NamedTuple):
 
 @contextmanager
 def stacks_file() -> Iterator[FileIO]:
-    """Where faulthandler is to write; gone with a driver that leaves by itself."""
-    number, path = tempfile.mkstemp(".stacks", dir=runtime_directory())
+    """Open the file that faulthandler is to write to of a driver that runs in this thread; gone
+    with a driver that leaves by itself."""
+    suffix = f"-{threading.get_ident():x}.stacks"
+    number, path = tempfile.mkstemp(suffix, dir=runtime_directory())
     os.close(number)
     try:
         with FileIO(path, "a") as file:
@@ -100,7 +103,7 @@ def read_ending(name: str) -> Ending | None:
 
 
 def read_stacks(name: str) -> str | None:
-    """What a driver of this host left when it was ended; None when that is not how it went."""
+    """Read what a driver of this host left when it was ended; return None when it was not."""
     if not _is_ours(name):
         return None
     with suppress(FileNotFoundError):
@@ -112,12 +115,16 @@ def read_stacks(name: str) -> str | None:
     return None
 
 
-def waited_for_files(stacks: str) -> bool:
-    """Whether a hung driver was in a call of ours to the file system, not in its processor."""
-    threads = stacks.split("most recent call first):")
-    ours = next((one for one in threads if _LOOP in one), "")
-    innermost = ours.strip().partition("\n")[0]
-    return _FILES in innermost
+def waited_for_files(name: str, stacks: str) -> bool:
+    """Return whether a hung driver was in a call of ours to the file system, not in its processor.
+
+    Told by the thread that the name of its stacks says: beats, too, wait for files.
+    """
+    thread = name.removesuffix(".stacks").rpartition("-")[2]
+    # There may be earlier ones, that somebody asked for.
+    _, found, ours = stacks.rpartition(f"hread 0x{thread:0>16} ")
+    innermost = ours.partition("\n")[2].partition("\n")[0]
+    return bool(found) and _FILES in innermost
 
 
 def _is_ours(name: str) -> bool:

@@ -34,7 +34,7 @@ def note_feed(directory: Directory, queue: str, source: str) -> None:
 
 
 def read_feeds(directory: Directory, queue: str) -> list[str | None]:
-    """The absolute paths of the queues that feed `queue`; None for a note that cannot be read."""
+    """Return the absolute paths of the queues that feed `queue`; None for an unreadable note."""
     found: list[str | None] = []
     for name in sorted(directory.names()):
         if name.endswith(".json") and name[0] != ".":

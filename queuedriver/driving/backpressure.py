@@ -1,10 +1,12 @@
 """Whether the output queues take more, and whether anybody empties them."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
-from queuedriver.claims.liveness import DRIVERS, Observer, read_registrations
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster
 from queuedriver.claims.outputs import Target
 from queuedriver.format import names
 from queuedriver.format.units import format_size
@@ -48,7 +50,7 @@ class BackPressure:
         self._asked_at = 0.0
 
     def has_room(self, published: int) -> bool:
-        """Whether that is known; `published` are the outputs of this driver so far."""
+        """Return whether there is known to be room; `published` counts this driver's outputs."""
         return published < self._look_at
 
     def room(self, published: int) -> float:
@@ -58,11 +60,11 @@ class BackPressure:
         return self._most - published
 
     def full(self, published: int) -> str:
-        """Why nothing more should be claimed; empty while there is room."""
+        """Return why nothing more should be claimed; "" while there is room."""
         return "" if self.room(published) > 0 else self._why
 
     def no_consumer_for(self) -> float:
-        """For how long one of the full outputs has been seen without a living driver."""
+        """Return for how many seconds a full output was seen without a living driver."""
         now = time.monotonic()
         if now - self._asked_at >= _ASK_EVERY:
             self._asked_at = now
@@ -88,7 +90,7 @@ class BackPressure:
         self._look_at = published + (0 if exact else room // self._sharers())
 
     def _count(self, target: Target) -> tuple[int, str]:
-        """How many items there are, and why there should not be more."""
+        """Count the items; return besides why there should not be more."""
         items = size = 0
         for name in target.directory.names():
             if not _is_counted(name):
@@ -106,17 +108,14 @@ class BackPressure:
         return items, ""
 
     def _consumed(self, target: Target) -> bool:
-        # The first that is alive will do: nobody reads the registrations of all others for it.
         try:
-            private = target.directory.subdirectory(names.PRIVATE)
-            drivers = private.subdirectory(DRIVERS)
+            drivers = target.directory.subdirectory(os.path.join(names.PRIVATE, DRIVERS))
         except FileNotFoundError:
             return False
-        try:
-            return any(self._observer.judge(one) == "alive" for one in read_registrations(drivers))
-        finally:
-            drivers.close()
-            private.close()
+        with closing(drivers):
+            roster = Roster(drivers, self._observer)
+            roster.refresh()
+            return bool(roster.alive)
 
 
 def _is_counted(name: str) -> bool:

@@ -23,10 +23,11 @@ import msgspec
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import Failure, cause_key, first_line, is_own_fault
+from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.claims.trip import Trip, load
 from queuedriver.format import names
 from queuedriver.format.event import encodable
+from queuedriver.format.records import Failure
 
 _MOST_MESSAGE = 500
 # A document is tried so many seconds after the stop, then after twice as many, at the most so many;

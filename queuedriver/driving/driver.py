@@ -25,7 +25,7 @@ from typing import NamedTuple
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, Counters, Observer, draw_salt
+from queuedriver.claims.liveness import CRASHED, Observer, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group, Process
@@ -33,9 +33,10 @@ from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit
-from queuedriver.driving.setup import Opened, opened
+from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
 from queuedriver.format import names
+from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor
@@ -44,6 +45,10 @@ from queuedriver.processors.call import CallProcessor
 _ONE_DONE: tuple[Ending, ...] = (DONE,)
 
 Path = str | os.PathLike[str]
+
+
+# The last word of a life that ends because an output was replaced; another one begins.
+REPLACED = "replaced"
 
 
 class Progress(NamedTuple):
@@ -80,6 +85,7 @@ class Driver:
         )
         self._inputs = _paths(inputs)
         self._outputs = _paths(outputs)
+        check_output(self.processor, bool(self._outputs), no_output=self.options.no_output)
         self._wanted_id = id
         # The id it got, once it runs.
         self.id = ""
@@ -99,34 +105,46 @@ class Driver:
             options = self.options
             limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
             at_end.callback(limits.close)
-            beats: list[Heartbeat] = []
-            found = at_end.enter_context(
-                opened(
-                    self._inputs,
-                    self._outputs,
-                    self._wanted_id,
-                    options,
-                    Observer(),
-                    lambda found: beats.append(self._register(found, limits, dump)),
-                )
-            )
+            at_end.callback(limits.restore)
+            while True:
+                end = self._live(limits, dump)
+                if end.word != REPLACED:
+                    break
+            if self._board is not None:
+                self._board.left(end.word, end.why, end.exit_code)
+            return left(end, self._tally, self.options)
+
+    def _live(self, limits: Limits, dump: FileIO | None) -> Quit:
+        """Open, register and drive, until there is a reason to leave; return it. A life ends also
+        when an output was replaced: the next one has an N of its own, so nobody takes what was
+        committed to the one directory for published in the other."""
+        beats: list[Heartbeat] = []
+        with opened(
+            self._inputs,
+            self._outputs,
+            self.id or self._wanted_id,
+            self.options,
+            Observer(),
+            lambda found: beats.append(self._register(found, limits, dump)),
+        ) as found:
             self.id, self._limits = found.mint.driver, limits
             mints.add(found.mint)
-            loop = Turns(found, self.processor, beats[0], limits, self._tally, options, self._clock)
+            options, tally = self.options, self._tally
+            loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
             return self._drive(found, loop, beats[0], limits)
 
     def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Heartbeat:
         return register(found, self.options, self.processor.name, self._report, limits, dump)
 
-    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Left:
+    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Quit:
         end = Quit(CRASHED, "it ended by an error", 70)
         # Signals, and the time-outs made of them, are the main thread's alone.
-        in_main = threading.current_thread() is threading.main_thread()
-        if in_main:
+        if self._loop is None and threading.current_thread() is threading.main_thread():
             limits.install()
         try:
             self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
-            self._tally.start()
+            if self._loop is None:
+                self._tally.start()
             self._loop = loop
             if self._board is not None:
                 self._board.ready(time.monotonic())
@@ -139,12 +157,10 @@ class Driver:
             self.processor.stop()
             loop.count()
             loop.waker.close()
-            if in_main:
-                limits.restore()
-            self.unnoted = say_goodbye(found, beats, end)
-            if self._board is not None:
+            self.unnoted += say_goodbye(found, beats, end)
+            if self._board is not None and end.word in (CRASHED, "failed"):
                 self._board.left(end.word, end.why, end.exit_code)
-        return left(end, self._tally, self.options)
+        return end
 
     @contextlib.contextmanager
     def _stacks(self) -> Iterator[FileIO | None]:
@@ -203,6 +219,9 @@ class Turns(Loop):
         # group of documents that wait.
         durable = any(queue.durable for queue in self.queues)
         self._watched = any((options.timeout, options.max_documents, tally.board, durable))
+        self._outputs = [target.directory for target in found.targets]
+        # The path of an output in whose place another directory is by now.
+        self._replaced = ""
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
@@ -225,7 +244,8 @@ class Turns(Loop):
                 self.group.flush()
             except OSError as error:
                 self.group.give_back(error)
-            self.group.close()
+            finally:
+                self.group.close()
 
     def _run(self) -> Quit:
         clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch
@@ -253,7 +273,25 @@ class Turns(Loop):
         """Look at what need not be looked at before each document."""
         if self.group is not None:
             self.group.raise_error()
+        self._see_outputs()
         super().look()
+
+    def mend(self) -> None:
+        """Open everything anew, to see whether all is well again; unless an output was replaced,
+        which only another life can follow."""
+        self._see_outputs()
+        if not self._replaced:
+            super().mend()
+
+    def _see_outputs(self) -> None:
+        self._replaced = next((one.path for one in self._outputs if one.replaced()), "")
+
+    def wish(self) -> tuple[str, str]:
+        """Return the last word on leaving, and why; "" while there is nothing to leave for."""
+        word, why = super().wish()
+        if not word and self._replaced:
+            return REPLACED, f"another directory is at {self._replaced} by now"
+        return word, why
 
     def rest(self) -> Quit | None:
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""

@@ -83,7 +83,7 @@ class Limits(Signals):
             super().restore()
 
     def leave(self, word: str, why: str) -> None:
-        """The same wish as the first signal, by other means (a QUIT file); from any thread."""
+        """Ask to leave as the first signal does, by other means (a QUIT file); from any thread."""
         with self._changing:
             if self.leaving_at is not None:
                 return

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from queuedriver.claims.liveness import Counters
 from queuedriver.errors import ConfigError
+from queuedriver.format.records import Counters
 
 SIZE = 1024
 _MAGIC = b"qdboard2"
@@ -86,7 +86,7 @@ class Board:
 
     @classmethod
     def create(cls, path: str) -> Self:
-        """A blank board under this name; whoever mapped an earlier one keeps that."""
+        """Make a blank board under this name; whoever mapped an earlier one keeps that."""
         aside = f"{path}.new"
         fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -99,7 +99,7 @@ class Board:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """A board that is there. ConfigError for a file that is none."""
+        """Map a board that is there. ConfigError for a file that is none."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.fstat(fd).st_size != SIZE or os.pread(fd, len(_MAGIC), 0) != _MAGIC:
@@ -114,7 +114,7 @@ class Board:
     # Its watchdog's, before there is a driver
 
     def ordered(self, parent: int, memory: int, order: str) -> None:
-        """What another watchdog will want to know, should it find the driver."""
+        """Note what another watchdog will want to know, should it find the driver."""
         _ORDERED.pack_into(self._map, _AT_ORDERED, parent, memory, _text(order))
 
     def read_ordered(self) -> Ordered:
@@ -124,35 +124,35 @@ class Board:
     # The driver's
 
     def sign(self, pid: int, ticks: int) -> None:
-        """From now on this process writes here."""
+        """Note that from now on this process writes here."""
         self._shown.pid, self._shown.ticks = pid, ticks
         self._write()
 
     def began(self, docid: str, now: float, claimed: int) -> None:
-        """A document, or a batch that starts with it, is taken up."""
+        """Show a document, or a batch that starts with it, as taken up."""
         shown = self._shown
         shown.docid, shown.began_at, shown.claimed = os.fsencode(docid), now, claimed
         self._write()
 
     def clock(self, now: float) -> None:
-        """The time of the document at hand counts from this instant, which may be to come."""
+        """Count the time of the document at hand from this instant, which may be to come."""
         self._shown.began_at = now
         self._write()
 
     def ended(self, sums: Sums, failed: int, discarded: int) -> None:
-        """It has been dealt with: nothing is at hand. `sums` are those of a `Tally`."""
+        """Show that nothing is at hand. `sums` are those of a `Tally`."""
         shown = self._shown
         shown.work, shown.wait, shown.block, shown.overhead, shown.documents = sums
         shown.failed, shown.discarded, shown.began_at = failed, discarded, 0.0
         self._write()
 
     def show(self, state: str, why: str) -> None:
-        """What it does while no document is at hand."""
+        """Show what it does while no document is at hand."""
         self._shown.state, self._shown.why = _text(state), _text(why)
         self._write()
 
     def ready(self, now: float) -> None:
-        """The processor is loaded, and the driver registered."""
+        """Show that the processor is loaded, and the driver registered."""
         self._shown.ready_at = now
         self.show("ready", "")
 
@@ -161,7 +161,7 @@ class Board:
         self._write()
 
     def left(self, word: str, why: str, exit_code: int) -> None:
-        """The last word."""
+        """Show the last word."""
         self._shown.word, self._shown.exit_code = _text(word), exit_code
         self.show("stopped", why)
 

@@ -12,10 +12,11 @@ from io import FileIO
 from typing import NamedTuple
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import PAST, Counters, Registration
+from queuedriver.claims.liveness import PAST
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
+from queuedriver.driving.closing import Controls, close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Block, Quit, Seen, Stop, Wait, is_time_to_watch, plan
@@ -24,7 +25,7 @@ from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
-from queuedriver.operating.queue import Controls, Queue
+from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 
 # How often what need not be looked at before each document is looked at, in seconds: the control
@@ -105,7 +106,7 @@ class Loop:
         self.look_at = now + LOOK_EVERY
         self.clocks = time.time() - now
         if not self.trouble:
-            self._controls = [Queue(queue.directory).controls() for queue in self.queues]
+            self._controls = [read_controls(queue.directory) for queue in self.queues]
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
@@ -353,15 +354,19 @@ def register(
 ) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
+    output_ids = tuple(target.identity for target in found.targets)
+    past = tuple(found.past)[:PAST]
     registration = Registration(
         id=found.mint.driver,
         salt=found.mint.salt,
-        past=found.past[:PAST],
+        past=past,
         left=found.left[:PAST],
         identity=found.observer.me,
         processor=processor,
         inputs=tuple(queue.path for queue in queues),
         outputs=tuple(target.directory.path for target in found.targets),
+        output_ids=output_ids,
+        past_output_ids={salt: found.past[salt] for salt in past if found.past[salt] != output_ids},
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
@@ -393,8 +398,7 @@ def finish(found: Opened, end: Quit) -> None:
         now = time.time()
         for target in found.targets:
             if target.publication.is_queue:
-                with Queue.open(target.directory.path) as output:
-                    output.close_if_fed(now)
+                close_if_fed(target.directory, now)
 
 
 def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import Observer, Registration, draw_salt, host_id
+from queuedriver.claims.liveness import Observer, Owner, draw_salt, host_id, owner_of
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
@@ -27,6 +27,7 @@ from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.disk.output_id import landmark, note, strangers
 from queuedriver.errors import (
+    BadArgument,
     CannotUse,
     ConfigError,
     FileSystemTrouble,
@@ -39,15 +40,40 @@ from queuedriver.errors import (
     trouble,
 )
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL, OPERATOR
+from queuedriver.format.records import Registration
 from queuedriver.format.settings import FILE, Publication, Settings, check_publish, save
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue, check_path, resolve
+from queuedriver.operating.queue import Queue, check_path, resolve
 from queuedriver.options import Options
+from queuedriver.processors.base import Processor
 
 # A start takes milliseconds; one that recovers a large queue takes longer.
 _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
 # How often a holder of our id is looked at whose process cannot be seen from here.
 _SILENCE_LOOK = 0.5
+
+
+def check_output(processor: Processor, given: bool, *, no_output: bool) -> None:
+    """Raise BadArgument for a processor that has nowhere to put what it writes, unless somebody has
+    said that there is to be no output.
+
+    A processor may have `writes_output`, for what is lost without one, and `needs_output`, for what
+    cannot be done without.
+    """
+    if given:
+        if no_output:
+            raise BadArgument("--to and --no-output: there is an output, or there is none")
+        return
+    if getattr(processor, "needs_output", False):
+        raise BadArgument(
+            f"{processor.name}: {{output}} has nowhere to go; name a queue or a directory by --to"
+        )
+    if not no_output and getattr(processor, "writes_output", False):
+        raise BadArgument(
+            f"{processor.name}: what it writes would be lost, and each document with it; name a "
+            "queue or a directory by --to, or say --no-output"
+        )
 
 
 class Opened(NamedTuple):
@@ -57,8 +83,9 @@ class Opened(NamedTuple):
     targets: tuple[Target, ...]
     mint: names.Mint
     observer: Observer
-    # Salts of earlier lives of the driver; and of those of them that left in order.
-    past: tuple[str, ...]
+    # Salts of earlier lives of the driver, the latest first, with what each opened its outputs as;
+    # and salts of those of them that left in order.
+    past: dict[str, tuple[str, ...]]
     left: tuple[str, ...]
 
 
@@ -97,8 +124,8 @@ def opened(
             for queue in sorted(queues, key=lambda queue: queue.path):
                 locks.enter_context(_lock(queue))
             driver = _choose_id(queues, driver, observer)
-            mint = mint or names.Mint(driver, draw_salt(), time.time_ns() // 1000)
-            found = Opened([], targets, mint, observer, (), ())
+            mint = mint or names.Mint(driver, draw_salt())
+            found = Opened([], targets, mint, observer, {}, ())
             for queue in queues:
                 with our_directories(queue):
                     found = _agreed(found, queue, archive, options)
@@ -125,7 +152,7 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
     have = queue.settings()
     settings = _settings(queue, have, found.targets, options)
     _agree(queue, have, settings, mint.driver, observer)
-    _check_landmarks(queue, settings, found.targets)
+    _check_landmarks(queue, settings, found.targets, observer)
     journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
     one = InputQueue(
         queue.directory, queue.private, found.targets, settings, mint, journal, archive
@@ -145,7 +172,8 @@ def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Opt
         left = (last.salt, *left)
     else:
         one.recoverer.recover()
-    return found._replace(past=(*found.past, last.salt, *last.past), left=found.left + left)
+    past = {salt: last.made_for(salt) for salt in (last.salt, *last.past)}
+    return found._replace(past=found.past | past, left=found.left + left)
 
 
 @contextlib.contextmanager
@@ -163,7 +191,7 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
             targets = targets_of(queue, settings)
             for target in targets:
                 at_end.callback(target.directory.close)
-            mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
+            mint = names.Mint(OPERATOR, draw_salt())
             one = InputQueue(
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )
@@ -302,16 +330,35 @@ def _agree(
     save(queue.private, settings)
 
 
-def _check_landmarks(queue: Queue, settings: Settings, targets: Sequence[Target]) -> None:
-    """Refuse to recover claims into other directories than they were made for."""
+def _check_landmarks(
+    queue: Queue, settings: Settings, targets: Sequence[Target], observer: Observer
+) -> None:
+    """Refuse to recover claims into other directories than they were made for; those apart whose
+    drivers have said for which, as they are recovered into no other."""
     marks = {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
-    if (moved := strangers(queue.private, marks)) and queue.listing(0).claimed:
+    moved = strangers(queue.private, marks)
+    if moved and any(map(_is_unsaid, _owners(queue, observer))):
         path = resolve(queue.path, moved[0])
         raise ConfigError(
             f"{path} is not the directory that the claims left in {queue.path} were made for; "
             f"mount the file system that is missing there, or see queuedriver check {queue.path}"
         )
     note(queue.private, marks)
+
+
+def _owners(queue: Queue, observer: Observer) -> Iterator[tuple[Owner, str]]:
+    """Return who has each claim, and with which salt."""
+    known = queue.drivers(observer)
+    for _, item in queue.items():
+        if item.claimed:
+            token = names.parse_token(item.token)
+            yield owner_of(token, known), token.salt
+
+
+def _is_unsaid(owned: tuple[Owner, str]) -> bool:
+    """Tell whether it was never said for which directories a claim was made."""
+    owner, salt = owned
+    return owner.registration is None or not owner.registration.made_for(salt)
 
 
 def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:

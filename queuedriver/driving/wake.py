@@ -72,12 +72,12 @@ class Waker:
 
     @property
     def loaded(self) -> bool:
-        """Whether watching costs little: what it takes is imported, and its threads are there."""
+        """Return whether watching costs little: its import is done, its threads are there."""
         return self._forced or bool(self.reason) or self._observer is not None
 
     @property
     def hinted(self) -> bool:
-        """Whether inotify watches all the directories right now."""
+        """Return whether inotify watches all the directories right now."""
         if not self._armed or self._observer is None or not self._observer.is_alive():
             return False
         # A watch ends with its directory.
@@ -166,7 +166,7 @@ class Waker:
 
 
 def _objection(paths: Sequence[str]) -> str:
-    """Why inotify would not see what comes into these directories; empty when it would."""
+    """Return why inotify would not see what comes into these directories; "" when it would."""
     for path in paths:
         fstype = filesystem_type(path)
         if is_network(fstype):

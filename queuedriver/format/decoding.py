@@ -13,7 +13,7 @@ _decoders: "dict[type[Any], msgspec.json.Decoder[Any]]" = {}
 
 
 def decode(data: bytes, kind: type[_Kind]) -> _Kind:
-    """What the bytes say; msgspec.DecodeError when that is nothing of this kind."""
+    """Return what the bytes say; raise msgspec.DecodeError when that is nothing of this kind."""
     decoder: msgspec.json.Decoder[_Kind] | None = _decoders.get(kind)
     if decoder is None:
         # To make one takes longer than to use it.
@@ -22,7 +22,7 @@ def decode(data: bytes, kind: type[_Kind]) -> _Kind:
 
 
 def decode_by(decoder: "msgspec.json.Decoder[_Kind]", data: bytes) -> _Kind:
-    """The same, where it is done so often that the decoder is kept."""
+    """Decode with a decoder that is kept, where it is done often."""
     try:
         return decoder.decode(data)
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from queuedriver.format.decoding import decode_by
-from queuedriver.format.units import format_duration
+from queuedriver.format.units import format_duration, visible
 
 # Longer lines are not ours, or no use: skipped when read, shortened when written.
 MAX_LINE = 1 << 20
@@ -115,12 +115,4 @@ def describe(event: Event) -> str:
     on = f"on {event.host}" if event.host else ""
     words = " ".join(filter(None, (clock, event.docid, ", ".join(parts), by, on)))
     why = ": ".join(filter(None, (event.cause, event.message)))
-    return _printable(f"{words}: {why}" if why else words)
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
+    return visible(f"{words}: {why}" if why else words)

@@ -38,6 +38,11 @@ PRIVATE = ".queuedriver"
 BREAKER = "breaker.json"
 DISCARDED = "discarded"
 REPORT = ".report.json"
+# Inside `.queuedriver/`: documents that are being submitted, and what happened to which.
+INCOMING = "incoming"
+JOURNAL = "journal"
+# A claim made for an operator's command, not by a driver.
+OPERATOR = "operator"
 # Under which name an output is published, unless a stage says otherwise.
 DEFAULT_PUBLISH = "{docid}.ready"
 
@@ -94,11 +99,11 @@ class Item(NamedTuple):
 
     @property
     def claimed(self) -> bool:
-        """Whether a driver has it in hand."""
+        """Return whether a driver has it in hand."""
         return self.state in (WORKING, WRITTEN)
 
     def waits(self, now: float) -> bool:
-        """Whether it may be tried. `now` is in seconds since the epoch."""
+        """Return whether it may be tried. `now` is in seconds since the epoch."""
         return self.state in (READY, FAILED) or (self.state == LATER and self.due <= now)
 
 
@@ -118,9 +123,9 @@ class Token(NamedTuple):
 class Mint:
     """Forms the N of one driver: each later than the one before, none twice."""
 
-    def __init__(self, driver: str, salt: str, now_us: int = 0) -> None:
+    def __init__(self, driver: str, salt: str) -> None:
         self.driver = driver
-        self.last = now_us
+        self.last = 0
         self.renew(salt)
 
     def renew(self, salt: str) -> None:
@@ -129,15 +134,10 @@ class Mint:
         # From a serial to its N, in one call.
         self.form = token_form(self.driver, salt)
 
-    def tick(self, now_us: int) -> None:
-        """Let the next N tell this time. The clock may step back; the serial does not."""
-        self.last = max(self.last, now_us - 1)
-
     def next(self, now_us: int) -> str:
-        """Return a new N that tells the time."""
-        self.tick(now_us)
-        self.last += 1
-        return self.form(self.last)
+        """Return a new N that tells the time. The clock may step back; the serial does not."""
+        self.last = serial = now_us if now_us > self.last else self.last + 1
+        return self.form(serial)
 
 
 def token_form(driver: str, salt: str) -> Callable[[int], str]:
@@ -233,7 +233,7 @@ def format_name(item: Item) -> str:
 
 
 def parse(name: str) -> Item | None:
-    """What a file name says; None when it is foreign."""
+    """Return what a file name says; None when it is foreign."""
     item = _match(name)
     return item if item is not None and objection(item.docid) is None else None
 
@@ -286,7 +286,7 @@ def walk(directory: Listed) -> Iterator[tuple[str, Item | None]]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name in a queue is the queue's own: no item, and not foreign either."""
+    """Return whether a name in a queue is the queue's own: no item, and not foreign either."""
     return name[0] == "." or name in CONTROLS or name == DISCARDED
 
 
@@ -332,7 +332,7 @@ def why_foreign(name: str) -> str:
 
 
 def looks_like_item(name: str) -> bool:
-    """Whether a foreign name has the shape of an item, so that somebody may wait for it."""
+    """Return whether a foreign name has an item's shape, so that somebody may wait for it."""
     return _match(name) is not None
 
 

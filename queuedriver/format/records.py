@@ -1,24 +1,28 @@
-"""What is written down in JSON: attempts at a document, its report, the plan of a claim."""
+"""JSON files: attempts at a document, its report, the plan of a claim, a driver's registration."""
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
-from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format.decoding import decode
 from queuedriver.format.event import encodable
 
+if TYPE_CHECKING:
+    from queuedriver.disk.filesystem import Directory
+
 # More than the stacks and stderr of a hundred attempts; a limit all the same, for a file that
 # others may have written.
 MAX_RECORD = 64 << 20
+# Seconds of silence for which a driver of another host is taken for alive: 60 s for the slowest
+# attribute cache, and four beats missed.
+LEASE = 180.0
 
 _Kind = TypeVar("_Kind")
 
 
 def read_record(
-    directory: Directory, name: str, kind: type[_Kind], limit: int = 16 << 20
+    directory: "Directory", name: str, kind: type[_Kind], limit: int = 16 << 20
 ) -> _Kind | None:
     """Read a small file of ours; return None when it is not there, or nothing of the kind. What
     speaks of the file system is raised."""
@@ -30,6 +34,23 @@ def read_record(
         return None
     except msgspec.DecodeError:
         return None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an attempt did not work: what a discarded document's report says of it."""
+
+    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server,
+    # output-missing;
+    # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
+    cause: str
+    message: str
+    permanent: bool = False
+    traceback: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    stderr_tail: str | None = None
+    stacks: str | None = None
+    peak_memory: int | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,6 +95,74 @@ class Plan(msgspec.Struct, frozen=True):
     """The outputs of a claim that has not just the usual one: (queue, writing name, final name)."""
 
     outputs: tuple[tuple[int, str, str], ...]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """One process of one boot of one host. `ticks` tells it from a later one with its pid."""
+
+    host: str
+    machine: str
+    boot: str
+    namespace: int
+    pid: int
+    ticks: int
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """A driver's time, in milliseconds, by what it was spent on, and what came of it."""
+
+    work: int = 0
+    wait: int = 0
+    block: int = 0
+    overhead: int = 0
+    documents: int = 0
+    failed: int = 0
+    discarded: int = 0
+    lost_races: int = 0
+
+
+class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A driver's account of itself."""
+
+    id: str
+    salt: str
+    past: tuple[str, ...] = ()
+    # Those of them that left in order: what they had in hand is given back.
+    left: tuple[str, ...] = ()
+    identity: Identity
+    processor: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    # What it opened them as (`Target.identity`), and those of its earlier lives that were opened as
+    # others, by salt.
+    output_ids: tuple[str, ...] = ()
+    past_output_ids: dict[str, tuple[str, ...]] = {}
+    started_at: float
+    beat: int = 0
+    beat_at: float = 0.0
+    lease: float = LEASE
+    state: str = "starting"
+    why: str = ""
+    counters: Counters = Counters()
+    # Documents per second over the last minute.
+    rate: float = 0.0
+    # How many of its documents failed in a row for one cause, and what these have in common.
+    streak: int = 0
+    streak_of: str = ""
+    # Its queue is on a file system that other hosts may use.
+    network: bool = False
+    # The file of the runtime directory that faulthandler writes before it ends a hung driver.
+    dump: str = ""
+    # It deals documents to workers elsewhere: that it ends says nothing about any document.
+    broker: bool = False
+    # How many documents it has processed at once: of one, only the newest claim can have ended it.
+    batch: int = 1
+    last_word: str = ""
+    last_why: str = ""
+
+    def made_for(self, salt: str) -> tuple[str, ...]:
+        """Return what the outputs were opened as by the life that has this salt."""
+        return self.past_output_ids.get(salt, self.output_ids)
 
 
 def encode_report(report: Report | Record) -> bytes:

@@ -42,7 +42,7 @@ class Publication(NamedTuple):
 
     @property
     def is_queue(self) -> bool:
-        """Whether what is published are items, rather than files of an ordinary directory."""
+        """Return whether it publishes items, rather than files of an ordinary directory."""
         return self.template.endswith(".ready")
 
     def name(self, docid: str) -> str:

@@ -110,6 +110,22 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
+def visible(text: str, kept: str = "") -> str:
+    """Return text in which nothing but what is kept steers a terminal: control and format
+    characters and bytes that are no text are written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in kept else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def first_line(text: str) -> str:
+    """Return the first line that is not blank; "" when there is none."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
 def format_duration(seconds: float) -> str:
     """Return as much as a reader wants to know: "45 ms", "3.2 s", "3 min 20 s", "2 d 3 h"."""
     if not math.isfinite(seconds):

@@ -17,7 +17,7 @@ import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, Counters, Observer
+from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
@@ -26,6 +26,7 @@ from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, free_id, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import QueueError
+from queuedriver.format.records import Counters
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line
 from queuedriver.network.requests import Requests, brought_to

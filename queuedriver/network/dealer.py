@@ -19,25 +19,19 @@ import msgspec
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import (
-    DONE,
-    Doubted,
-    Ending,
-    Failed,
-    Failure,
-    Released,
-    from_exception,
-)
+from queuedriver.claims.outcomes import DONE, Doubted, Ending, Failed, Released, from_exception
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import (
     BadDocid,
+    ConfigError,
     ProcessorFailed,
     QueueClosed,
     RemoteProtocolError,
 )
+from queuedriver.format.records import Failure
 from queuedriver.network.line import Line
 from queuedriver.network.meter import Meter
 from queuedriver.network.requests import Reply, Requests
@@ -373,8 +367,8 @@ class Dealer:
                 claim.outputs.take(
                     result.data if name is None else Output(result.data, name), self._limits
                 )
-        except (ProcessorFailed, BadDocid, OSError) as error:
-            # A name that cannot be used, or a disk that is not well.
+        except (ProcessorFailed, BadDocid, ConfigError, OSError) as error:
+            # A name that cannot be used, no output at all, or a disk that is not well.
             return from_exception(error)
         return DONE
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, Counters, Observer
+from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
@@ -26,6 +26,7 @@ from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format import names
+from queuedriver.format.records import Counters
 from queuedriver.network import fuq_jobs, tls
 from queuedriver.network.addresses import is_loopback
 from queuedriver.network.fuq_board import Board

@@ -19,7 +19,6 @@ from queuedriver.claims.outcomes import (
     Doubted,
     Ending,
     Failed,
-    Failure,
     Released,
     Setback,
     from_exception,
@@ -27,8 +26,9 @@ from queuedriver.claims.outcomes import (
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.errors import ProcessorFailed
+from queuedriver.errors import ConfigError, ProcessorFailed
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.network import fuq_jobs as dirs
 from queuedriver.network.fuq_jobfile import Summary, description, result
 from queuedriver.network.fuq_jobfile import decode as decode_job
@@ -358,7 +358,7 @@ class Foreman:
             one.outcomes.note([dealt.task], outcome)
             data = result(one.record.file.name, effect.client.decode(), update)
             claim.outputs.take(data, self._limits)
-        except (ProcessorFailed, OSError) as error:
+        except (ProcessorFailed, ConfigError, OSError) as error:
             ending = from_exception(error)
         self._put_down(dealt)
         try:

@@ -6,9 +6,9 @@ import shlex
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format.names import objection
+from queuedriver.format.records import Failure
 from queuedriver.protocols.fuq_wire import MAX_NPROC, JobDescription, JobStatusUpdate
 
 # One queue item per task: more than this takes a file system longer than it takes a person to

@@ -15,11 +15,11 @@ from contextlib import suppress
 import msgspec
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs, Target, Written
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, ProcessorFailed
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.protocols.dealing import Result, Work
 

@@ -10,24 +10,32 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, suppress
 
 import msgspec
 
-from queuedriver.claims.attempts import ATTEMPTS, attempts_of
-from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.names import JOURNAL
+from queuedriver.format.records import LEASE, Attempt, Report
 from queuedriver.format.settings import Publication, Settings
-from queuedriver.format.units import format_count, format_duration, format_instant
+from queuedriver.format.units import first_line, format_count, format_duration, format_instant
 from queuedriver.operating.history import Reading, read_history
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
 # Of several items of one docid, the one that is farthest comes first.
 _RANK = ("written", "working", "ready", "failed", "later", "discarded", "writing", "failed_twice")
+_KINDS = {
+    stat.S_IFREG: "",
+    stat.S_IFLNK: "symlink",
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+}
 # How long a living driver may take to look for what a dead one left, in words.
 _SOON = "within seconds"
 
@@ -56,7 +64,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return names.parse_token(self.token) if self.token else None
 
     def waits(self, now: float) -> bool:
-        """It may be tried."""
+        """Return whether it may be tried."""
         due = self.state == "later" and self.due <= now
         return due or self.state in ("ready", "failed")
 
@@ -100,7 +108,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """It may be tried now."""
+        """Return whether it may be tried now."""
         return bool(self.places) and self.place.waits(self.at)
 
     @property
@@ -138,19 +146,19 @@ def gather(
     now = time.time() if now is None else now
     around = overview(queue, observer, now)
     settings = around.settings or Settings()
-    found = [_place(queue, name, item) for name, item in queue.find(docid)]
+    found = [_place(queue, name, item, settings) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
         found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
-    places = [_with_output(queue, one, settings) for one in found if one.size is not None]
+    places = [one for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
     return DocumentView(
         docid=docid,
         around=around,
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
-        attempts=_attempts(queue, docid),
+        attempts=queue.attempts(docid),
         journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
-        found=() if places else tuple(_found(queue, docid, settings)),
+        found=() if places else _found(queue, docid, settings),
     )
 
 
@@ -165,55 +173,45 @@ def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
             yield _discarded_place(queue, docid, queue.report(docid))
 
 
-def _place(queue: Queue, name: str, item: names.Item) -> Place:
-    _, state, attempt, token, due, _ = item
-    return _seen(
-        queue,
-        Place(docid=item.docid, name=name, state=state, attempt=attempt, token=token, due=due),
-    )
+def _place(queue: Queue, name: str, item: names.Item, settings: Settings | None = None) -> Place:
+    """Return a document in the queue; with settings, of a claim how much of its usual output there
+    is, too."""
+    docid, state, attempt, token, due, _ = item
+    written = None
+    if state == names.WORKING and settings is not None and settings.outputs:
+        output = os.path.join(queue.path, settings.outputs[0], names.writing_name(docid, token))
+        with suppress(OSError):
+            written = os.stat(output, follow_symlinks=False).st_size
+    place = Place(docid=docid, name=name, state=state, attempt=attempt, token=token, due=due)
+    return _inspected(queue, place, written=written)
 
 
 def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
     name = os.path.join(names.DISCARDED, docid)
     attempts = len(report.attempts) if report is not None else 0
-    place = Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
-    return _seen(queue, place)
+    return _inspected(
+        queue, Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
+    )
 
 
-def _seen(queue: Queue, place: Place) -> Place:
-    """Add what the file system says."""
+def _inspected(queue: Queue, place: Place, written: int | None = None) -> Place:
+    """Return a place with what the file system says of it; as it is when nothing is there."""
     try:
         found = queue.directory.inspect(place.name)
     except (FileNotFoundError, NotADirectoryError):
         return place
-    kind = kind_of(found.st_mode)
-    return msgspec.structs.replace(place, size=found.st_size, modified_at=found.st_mtime, kind=kind)
+    return msgspec.structs.replace(
+        place,
+        size=found.st_size,
+        modified_at=found.st_mtime,
+        kind=kind_of(found.st_mode),
+        written=written,
+    )
 
 
 def kind_of(mode: int) -> str:
     """Return what a file is that is not regular; "" of one that is."""
-    if stat.S_ISREG(mode):
-        return ""
-    tests = {
-        "symlink": stat.S_ISLNK,
-        "directory": stat.S_ISDIR,
-        "FIFO": stat.S_ISFIFO,
-        "socket": stat.S_ISSOCK,
-    }
-    return next((kind for kind, is_kind in tests.items() if is_kind(mode)), "device")
-
-
-def _with_output(queue: Queue, place: Place, settings: Settings) -> Place:
-    """Add how much of the usual output of a claim there is."""
-    if place.state != "working" or not settings.outputs:
-        return place
-    name = names.writing_name(place.docid, place.token)
-    path = os.path.join(queue.path, settings.outputs[0], name)
-    try:
-        size = os.stat(path, follow_symlinks=False).st_size
-    except OSError:
-        return place
-    return msgspec.structs.replace(place, written=size)
+    return _KINDS.get(stat.S_IFMT(mode), "device")
 
 
 def _foreign(queue: Queue, docid: str) -> str:
@@ -231,29 +229,22 @@ def _foreign(queue: Queue, docid: str) -> str:
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
-def _attempts(queue: Queue, docid: str) -> tuple[Attempt, ...]:
-    directory = queue.inside(ATTEMPTS)
-    if directory is None:
-        return ()
-    try:
-        return attempts_of(directory, docid)
-    finally:
-        directory.close()
-
-
-def _found(queue: Queue, docid: str, settings: Settings) -> Iterator[str]:
-    """Yield where it would be if it were finished, and is."""
-    for path in settings.outputs:
+def _found(queue: Queue, docid: str, settings: Settings) -> tuple[str, ...]:
+    """Return where it would be if it were finished, and is."""
+    places = []
+    if settings.outputs:
         try:
             final = Publication(settings.publish).name(docid)
         except BadDocid:
-            return
-        if _is_there(os.path.join(queue.path, path), final):
-            yield os.path.join(path, final)
-    if settings.archive is not None and _is_there(
-        os.path.join(queue.path, settings.archive), docid
-    ):
-        yield os.path.join(settings.archive, docid)
+            return ()
+        places = [(path, final) for path in settings.outputs]
+    if settings.archive is not None:
+        places.append((settings.archive, docid))
+    return tuple(
+        os.path.join(path, name)
+        for path, name in places
+        if _is_there(os.path.join(queue.path, path), name)
+    )
 
 
 def _is_there(path: str, name: str) -> bool:
@@ -264,10 +255,8 @@ def _is_there(path: str, name: str) -> bool:
         if not leads_nowhere(error):
             raise
         return False
-    try:
+    with closing(directory):
         return directory.present(name)
-    finally:
-        directory.close()
 
 
 # Why it is where it is
@@ -329,8 +318,7 @@ def _because(seen: DocumentView) -> str:
 
 
 def _in_brackets(cause: str | None, message: str | None) -> str:
-    first = next((line.strip() for line in (message or "").splitlines() if line.strip()), "")
-    words = ": ".join(filter(None, (cause, first)))
+    words = ": ".join(filter(None, (cause, first_line(message or ""))))
     return f" ({words})" if words else ""
 
 

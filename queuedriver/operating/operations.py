@@ -13,19 +13,20 @@ which is given back.
 import os
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.journal import Journal, operator
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import JOURNAL, OPERATOR
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
-from queuedriver.operating.queue import JOURNAL, OPERATOR, Queue
+from queuedriver.operating.queue import Queue
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
 
@@ -42,11 +43,9 @@ class Result(NamedTuple):
 def journal_of(queue: Queue) -> Iterator[Journal]:
     """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
-    journal = Journal(os.path.join(queue.private.path, JOURNAL), operator(host), host)
-    try:
+    path = os.path.join(queue.private.path, JOURNAL)
+    with closing(Journal(path, operator(host), host)) as journal:
         yield journal
-    finally:
-        journal.close()
 
 
 # Retry
@@ -79,7 +78,7 @@ def _from_discarded(
     newest, under the docid that they had."""
     moved: dict[str, str] = {}
     restored: list[File] = []
-    with _attempts_of(queue) as attempts:
+    with attempts_in(queue) as attempts:
         attempts.settle()
         discarded = attempts.discarded
         for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
@@ -111,7 +110,7 @@ def _from_discarded(
 def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]) -> dict[str, str]:
     """Let what has failed, or is not due, begin anew; which, and what to note."""
     moved: dict[str, str] = {}
-    with _attempts_of(queue) as attempts:
+    with attempts_in(queue) as attempts:
         for name, item in [one for one in queue.items() if one[1].docid in wanted]:
             docid, ready = item.docid, names.waiting_name(item.docid, 0)
             if item.state not in ("failed", "later"):
@@ -149,14 +148,13 @@ def _not_waiting(name: str, item: names.Item) -> Result:
 
 
 @contextmanager
-def _attempts_of(queue: Queue) -> Iterator[Attempts]:
-    directory = queue.private.subdirectory(ATTEMPTS, create=True)
-    discarded = queue.directory.subdirectory(names.DISCARDED, create=True)
-    try:
+def attempts_in(queue: Queue) -> Iterator[Attempts]:
+    """Open what is remembered of a queue's documents, and its discarded ones."""
+    with (
+        closing(queue.private.subdirectory(ATTEMPTS, create=True)) as directory,
+        closing(queue.directory.subdirectory(names.DISCARDED, create=True)) as discarded,
+    ):
         yield Attempts(directory, discarded)
-    finally:
-        discarded.close()
-        directory.close()
 
 
 # Discard
@@ -172,12 +170,8 @@ def discard(
     chosen = [
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
-    # No outputs: discarding needs none, and they may be where this host cannot see them.
-    settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt(), time.time_ns() // 1000)
-    one = InputQueue(queue.directory, queue.private, (), settings, mint, journal)
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    try:
+    with without_outputs(queue, journal) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -188,9 +182,17 @@ def discard(
                 came[item.docid] = Result(item.docid, "refused", why)
             else:
                 came[item.docid] = Result(item.docid, "done")
-    finally:
-        one.close()
     return list(came.values())
+
+
+@contextmanager
+def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
+    """Open a queue to discard from it: that needs no outputs, and they may be where this host
+    cannot see them."""
+    settings = queue.settings() or Settings()
+    mint = names.Mint(OPERATOR, draw_salt())
+    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
+        yield one
 
 
 # Recover
@@ -232,7 +234,7 @@ def recover(
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
     for name, item in queue.items():
-        if item.state in (names.WORKING, names.WRITTEN):
+        if item.claimed:
             owner = roster.owner(names.parse_token(item.token))
             if not owner.here and queue.directory.present(name):
                 yield Unjudged(item.docid, name, owner.id, owner.host)

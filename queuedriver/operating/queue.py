@@ -4,66 +4,32 @@ What is here is for whoever submits, looks or operates; drivers hand over throug
 """
 
 import contextlib
-import errno
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
-from queuedriver.claims.attempts import ATTEMPTS, Discarded, find_report, places_of
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Owner,
-    Registration,
-    Roster,
-    read_registrations,
+from queuedriver.claims.attempts import (
+    ATTEMPTS,
+    Discarded,
+    attempts_of,
+    find_report,
+    places_of,
 )
+from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, read_registrations
 from queuedriver.claims.picking import Counts, count
 from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import FEEDS, note_feed, read_feeds
-from queuedriver.driving.plan import DRAINED_AFTER
-from queuedriver.errors import (
-    BadArgument,
-    CannotUse,
-    NotFound,
-    NotPermitted,
-    QueueClosed,
-    leads_nowhere,
-    trouble,
-)
+from queuedriver.disk.upstreams import FEEDS, note_feed
+from queuedriver.driving import closing
+from queuedriver.driving.closing import Controls
+from queuedriver.errors import CannotUse, QueueClosed, explained
 from queuedriver.format import names, settings
-from queuedriver.format.records import Report
+from queuedriver.format.records import Attempt, Registration, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
-INCOMING = "incoming"
-JOURNAL = "journal"
-# A claim made for an operator's command, not by a driver.
-OPERATOR = "operator"
-
+_ATTEMPTS = os.path.join(names.PRIVATE, ATTEMPTS)
 _DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
-_FEEDS = os.path.join(names.PRIVATE, FEEDS)
 _Found = TypeVar("_Found")
-
-
-class Controls(NamedTuple):
-    """Which control files are there."""
-
-    done: bool = False
-    paused: bool = False
-    quit: bool = False
-
-    def meanings(self, queue: str) -> list[tuple[str, str]]:
-        """Return a word for each that is there, and what it means and what undoes it."""
-        found = []
-        if self.paused:
-            found.append(("PAUSED", f"nothing is claimed before queuedriver resume {queue}"))
-        if self.quit:
-            found.append(("QUIT", f"no driver stays before queuedriver resume {queue}"))
-        if self.done:
-            found.append(("closed", f"drivers leave when it is empty; queuedriver reopen {queue}"))
-        return found
 
 
 class Queue:
@@ -79,14 +45,14 @@ class Queue:
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
         """Open a queue; `create` makes the directory where there is none."""
         check_path(path)
-        with _explained(os.fspath(path)):
+        with explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
     @property
     def private(self) -> Directory:
         """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
         if self._private is None:
-            with _explained(os.path.join(self.path, names.PRIVATE), part=True):
+            with explained(os.path.join(self.path, names.PRIVATE), part=True):
                 self._private = self.directory.subdirectory(names.PRIVATE, create=True)
         return self._private
 
@@ -95,7 +61,7 @@ class Queue:
         return self._open_part(os.path.join(names.PRIVATE, name))
 
     def _open_part(self, path: str) -> Directory | None:
-        with _explained(os.path.join(self.path, path), part=True):
+        with explained(os.path.join(self.path, path), part=True):
             try:
                 return self.directory.subdirectory(path)
             except FileNotFoundError:
@@ -161,7 +127,7 @@ class Queue:
     @property
     def incoming(self) -> Directory:
         if self._incoming is None:
-            self._incoming = self.private.subdirectory(INCOMING, create=True)
+            self._incoming = self.private.subdirectory(names.INCOMING, create=True)
         return self._incoming
 
     _incoming: Directory | None = None
@@ -201,12 +167,10 @@ class Queue:
         directory = self._open_part(names.DISCARDED)
         if directory is None:
             return
-        try:
+        with contextlib.closing(directory):
             for name in directory.names():
                 if name[0] != "." and not name.endswith(names.REPORT):
                     yield name
-        finally:
-            directory.close()
 
     def report(self, docid: str) -> Report | None:
         """Read why a document was discarded, by its name in `discarded/`."""
@@ -233,6 +197,10 @@ class Queue:
                     at_end.callback(directory.close)
             yield found
 
+    def attempts(self, docid: str) -> tuple[Attempt, ...]:
+        """Read what is remembered of the attempts at a document that has not ended."""
+        return self._read(_ATTEMPTS, lambda attempts: attempts_of(attempts, docid), ())
+
     def settings(self) -> settings.Settings | None:
         """Read what its drivers agreed on; return None before the first of them."""
         return self._read(names.PRIVATE, lambda private: settings.load(private, self.path), None)
@@ -258,22 +226,12 @@ class Queue:
     # Control
 
     def controls(self) -> Controls:
-        present = self.directory.present
-        return Controls(present(names.DONE), present(names.PAUSE), present(names.QUIT))
+        """Look which control files are there."""
+        return closing.read_controls(self.directory)
 
     def set_control(self, name: str, *, wanted: bool) -> None:
         """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment."""
-        if name not in names.CONTROLS:
-            raise BadArgument(f"{name!r} is not a control file")
-        if wanted:
-            self.directory.mark(name)
-        else:
-            try:
-                self.directory.remove(name)
-            except IsADirectoryError:
-                path = os.path.join(self.path, name)
-                raise CannotUse(f"{path!r} is a directory; remove it by hand") from None
-        self.directory.sync()
+        closing.set_control(self.directory, name, wanted=wanted)
 
     def stopped(self) -> Trip | None:
         """Return why the stage that takes from here has stopped itself; None while it has not."""
@@ -294,62 +252,7 @@ class Queue:
 
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
-        return [path for path in self._feeds() if path is not None]
-
-    def _feeds(self) -> list[str | None]:
-        """Return those, and None for each note that cannot be read."""
-        return self._read(_FEEDS, lambda feeds: read_feeds(feeds, self.path), [])
-
-    def drained(self, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
-        """Tell whether the queue is closed and without any item: by two listings, for one alone may
-        miss what is renamed."""
-        if not self.directory.present(names.DONE):
-            return False
-        before = self.directory.status().mtime_ns
-        if self.listing(now).unfinished:
-            return False
-        pause(DRAINED_AFTER)
-        unfinished = self.listing(now).unfinished
-        return not unfinished and self.directory.status().mtime_ns == before
-
-    def close_if_fed(self, now: float) -> bool:
-        """Create `done` here when every feed is done and drained; whether it is there now."""
-        # A feed we cannot see, or not even read of, may still bring something.
-        for path in self._feeds():
-            if path is None:
-                return False
-            try:
-                feed = Queue.open(path)
-            except (NotFound, NotPermitted, CannotUse):
-                return False
-            with feed:
-                if not feed.drained(now):
-                    return False
-        self.set_control(names.DONE, wanted=True)
-        return True
-
-
-@contextlib.contextmanager
-def _explained(path: str, *, part: bool = False) -> Iterator[None]:
-    """Raise what the operating system says of a queue's directory in words of ours."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
-    except (NotADirectoryError, FileExistsError):
-        mend = "queuedriver check --repair moves it aside" if part else "so not a queue"
-        raise CannotUse(f"{path!r} is not a directory{'; ' if part else ', '}{mend}") from None
-    except PermissionError as error:
-        raise NotPermitted(
-            f"{error.filename or path!r} may not be used: permission denied; a queue must be "
-            "readable for whoever looks at it, and writable for whoever drives it"
-        ) from None
-    except OSError as error:
-        if error.errno == errno.EROFS:
-            raise trouble(error, f"cannot use the queue {path!r}") from None
-        if leads_nowhere(error):
-            raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
-        raise
+        return [path for path in closing.feeds_of(self.directory) if path is not None]
 
 
 def check_path(path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from queuedriver.claims.liveness import Observer, Owner, owner_of
 from queuedriver.claims.picking import Counts
+from queuedriver.driving.closing import Controls
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
 from queuedriver.format import names
@@ -74,6 +75,10 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings | None = None
     # Why the settings could not be read.
     trouble: str = ""
+
+    @property
+    def controls(self) -> Controls:
+        return Controls(self.done, self.paused, self.quit)
 
     @property
     def living(self) -> list[DriverView]:

@@ -67,7 +67,9 @@ class Stage(StageOptions, frozen=True, kw_only=True):
         """Return how each driver of this stage drives."""
         shared = {name: getattr(self, name) for name in StageOptions.__struct_fields__}
         timeout = None if self.timeout == "auto" else self.timeout
-        return Options(timeout=timeout, durable=self.durable, **shared)
+        # Here `output = []` says so: a stage without the key has one.
+        none = not self.outputs
+        return Options(timeout=timeout, durable=self.durable, no_output=none, **shared)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):

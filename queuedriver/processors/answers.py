@@ -1,4 +1,4 @@
-"""What a driver and a server say to each other; `server` has the rules in words. Pure."""
+"""Lines between a driver and its server; `server` has the rules in words. Pure."""
 
 import json
 import os
@@ -13,7 +13,11 @@ _SHOWN = 100
 
 
 class Fault(Exception):
-    """The server broke the rules; the message says which one."""
+    """The server broke the rules, or took too long; the message says how."""
+
+    def __init__(self, words: str, cause: str = "server") -> None:
+        super().__init__(words)
+        self.cause = cause
 
 
 class AnsweredOutput(msgspec.Struct, frozen=True):
@@ -40,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def question(docid: str, attempt: int, source: str, output: str | None) -> bytes:
-    """The line that hands a document over.
+    """Return the line that hands a document over.
 
     In ASCII, by the standard library: a name that is not UTF-8 has lone surrogates, and they have
     no other form in JSON that all readers take.
@@ -50,7 +54,7 @@ def question(docid: str, attempt: int, source: str, output: str | None) -> bytes
 
 
 def parse(line: bytes) -> Answer:
-    """What a line means."""
+    """Return what a line means. Raise Fault when it means nothing."""
     try:
         answer = msgspec.convert(json.loads(line), Answer)
     # A recursion error is what json makes of a line of brackets.
@@ -81,7 +85,7 @@ class Lines:
         self._buffer += chunk
 
     def next(self) -> bytes | None:
-        """The next whole line; None when there is none yet."""
+        """Return the next whole line; None when there is none yet."""
         end = self._buffer.find(b"\n", 0, MAX_LINE + 1)
         if end < 0:
             if len(self._buffer) > MAX_LINE:

@@ -1,4 +1,4 @@
-"""What every kind of processor is to a driver."""
+"""Processors of every kind, as a driver sees them."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

@@ -7,17 +7,18 @@ answer that is an exception fails, postpones or discards its document alone.
 """
 
 import importlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
+from queuedriver.format.records import Failure
 
 ENTRY_POINTS = "queuedriver.processors"
 
@@ -64,47 +65,48 @@ def _take(answer: Any, outputs: Outputs, limits: Limits) -> BaseException | None
 
 
 def load(reference: str, said: str = "--call") -> CallProcessor:
-    """The processor that `--call` names: `package.module:function`, or a plug-in's name. What was
-    `said` is told in errors.
+    """Return the processor that `--call` names: `package.module:function`, or a plug-in's name.
+    What was `said` is told in errors.
 
     Modules are also found in the current directory. What cannot be imported can never work.
     """
-    if ":" not in reference:
-        return CallProcessor(_plug_in(reference, said), reference)
-    module_name, _, attributes = reference.partition(":")
+    try:
+        function = _import(reference) if ":" in reference else _plug_in(reference)
+    except ConfigError as error:
+        raise ConfigError(f"{said} {reference}: {error}") from error.__cause__
+    return CallProcessor(function, reference)
+
+
+def _import(reference: str) -> Any:
+    module, _, attributes = reference.partition(":")
     directory = os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:
-        found: Any = importlib.import_module(module_name)
+        imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{said} {reference}: importing {module_name!r} failed: "
-            f"{type(error).__name__}: {error}; looked in {directory} and the installed packages"
+            f"importing {module!r} failed: {type(error).__name__}: {error}; "
+            f"looked in {directory} and the installed packages"
         ) from error
-    for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
-            raise ConfigError(f"{said} {reference}: {module_name!r} has no {attributes!r}")
-        found = getattr(found, attribute)
+    try:
+        found = operator.attrgetter(attributes)(imported)
+    except AttributeError:
+        raise ConfigError(f"{module!r} has no {attributes!r}") from None
     if not callable(found):
-        raise ConfigError(
-            f"{said} {reference}: {attributes!r} is a {type(found).__name__}, not callable"
-        )
-    return CallProcessor(found, reference)
+        raise ConfigError(f"{attributes!r} is a {type(found).__name__}, not callable")
+    return found
 
 
-def _plug_in(name: str, said: str) -> Callable[..., Any]:
+def _plug_in(name: str) -> Any:
     # Not at the top: most drivers name a module, and should not wait for this import.
     from importlib.metadata import entry_points
 
     plug_ins = entry_points(group=ENTRY_POINTS)
     if name not in plug_ins.names:
         known = ", ".join(sorted(plug_ins.names)) or "none is installed"
-        raise ConfigError(
-            f"{said} {name}: neither package.module:function nor a plug-in; plug-ins: {known}"
-        )
+        raise ConfigError(f"neither package.module:function nor a plug-in; plug-ins: {known}")
     try:
-        function: Callable[..., Any] = plug_ins[name].load()
+        return plug_ins[name].load()
     except Exception as error:
-        raise ConfigError(f"{said} {name}: the plug-in does not import: {error}") from error
-    return function
+        raise ConfigError(f"the plug-in does not import: {error}") from error

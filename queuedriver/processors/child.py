@@ -1,6 +1,7 @@
 """A program that runs beside a driver, in a process group of its own, and how it ends.
 
-    turn       one poll(2) over the child, its stderr and whatever the caller adds to `poll`
+    turn       one poll(2) over the child, its stderr, and what else is listened to
+    obeys      turns until the end, or until the document's time-out or the driver's leaving
     end        TERM to the group, a grace, KILL to the group; then reap
     reap       KILL to the group, and only then collect the leader: until it is collected, the
                number of the group cannot be given to strangers
@@ -15,10 +16,13 @@ import os
 import resource
 import select
 import signal
+import threading
 import time
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
 from queuedriver.disk.processes import KILL_WAIT, ZOMBIE, statuses_of_group
+from queuedriver.driving.limits import Limits
 
 # How much of the end of stderr goes into a report, in bytes: more than a person reads, and no more
 # than memory and disk give away without noticing. It is also what a pipe holds.
@@ -32,9 +36,11 @@ _LONGEST_POLL = 3600.0
 class Tail:
     """The last of what was written, however much that was."""
 
-    __slots__ = ("_data", "_dropped")
+    __slots__ = ("_data", "_dropped", "_lock")
 
     def __init__(self) -> None:
+        # A thread may read while another tells what was read.
+        self._lock = threading.RLock()
         self._data = bytearray()
         self._dropped = 0
 
@@ -44,20 +50,24 @@ class Tail:
             self._cut()
 
     def clear(self) -> None:
-        self._data.clear()
-        self._dropped = 0
+        with self._lock:
+            self._data.clear()
+            self._dropped = 0
 
     def text(self) -> str | None:
-        self._cut()
-        if not self._data:
-            return None
-        text = self._data.decode("utf-8", "backslashreplace")
+        with self._lock:
+            self._cut()
+            text = self._data.decode("utf-8", "backslashreplace") or None
         return f"… {self._dropped} bytes left out …\n{text}" if self._dropped else text
 
     def last_line(self) -> str:
-        """The last line with anything on it, or its beginning."""
+        """Return the last line with anything on it, or its beginning."""
         lines = self._data[-2000:].decode("utf-8", "backslashreplace").split("\n")
         return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+    def after(self, words: str) -> str:
+        """Return words, and what was written last, which is usually why a program gave up."""
+        return f"{words}: {last}" if (last := self.last_line()) else words
 
     def _cut(self) -> None:
         surplus = max(len(self._data) - TAIL, 0)
@@ -65,14 +75,45 @@ class Tail:
         self._dropped += surplus
 
 
-class Ended(NamedTuple):
-    """How a child ended."""
+class Stderr(Tail):
+    """A pipe for what a program writes on stderr, and the last that came through it.
 
-    # As subprocess has it: below zero, the signal that ended it. None: somebody else collected it.
-    code: int | None
-    max_rss: int
+    Both of its ends stay open here: a pipe at its end would wake each poll.
+    """
+
+    __slots__ = ("_poll", "reader", "writer")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader, self.writer = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self.reader, select.POLLIN)
+
+    def read(self) -> None:
+        """Read what is there by now."""
+        # Not for ever, where somebody writes faster than we read.
+        with self._lock:
+            for _ in range(16):
+                if not self._poll.poll(0):
+                    return
+                self.add(os.read(self.reader, TAIL))
+
+    def close(self) -> None:
+        os.close(self.reader)
+        os.close(self.writer)
+
+
+class Ended(NamedTuple):
+    """The end of a child."""
+
+    # As subprocess has it: below zero, the signal that ended it. None: it is not known.
+    code: int | None = None
+    # In bytes; None when it is not known.
+    peak_memory: int | None = None
     # Whether nothing of its process group is left alive.
-    alone: bool
+    alone: bool = True
+    # Whether it did not end, not even by SIGKILL.
+    hung: bool = False
 
     @property
     def signal(self) -> str | None:
@@ -93,130 +134,134 @@ class Ended(NamedTuple):
             return "ended, and its exit status is lost"
         return f"was ended by {self.signal}" if self.signal else f"ended with exit code {self.code}"
 
-    @property
-    def peak_memory(self) -> int | None:
-        """In bytes; None when it is not known.
-
-        Until a spawned child execs it runs in our memory, and the kernel counts that as its own.
-        """
-        ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return self.max_rss * 1024 if self.max_rss > ours else None
-
 
 class Child:
     """One running program, the leader of its own process group."""
 
-    __slots__ = ("_pidfd", "_reaped", "_spoke", "_stderr", "_tail", "pid", "poll")
+    __slots__ = ("_peak_memory", "_pidfd", "_poll", "_reaped", "_stderr", "pid")
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._reaped = False
-        self._stderr = -1
-        # Whether the last turn found something on stderr; then there may be more.
-        self._spoke = False
-        self._tail = Tail()
+        self._stderr: Stderr | None = None
+        # In bytes, as it was seen before the child was asked to end.
+        self._peak_memory: int | None = None
         try:
             self._pidfd = os.pidfd_open(pid)
         except OSError:
             self.signal(signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
-        # First the child and then its stderr: one poll that says it ended, and says nothing of
-        # stderr, has looked at stderr after the end.
-        self.poll = select.poll()
-        self.poll.register(self._pidfd, select.POLLIN)
+        self._poll = select.poll()
+        self._poll.register(self._pidfd, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._reaped:
-            self.signal(signal.SIGKILL)
-            if self.ends_within(KILL_WAIT):
-                self.reap()
-            else:
-                self._abandon()
+            self._kill()
 
-    def keep(self, stderr: int, tail: Tail) -> None:
-        """From now on every wait also reads this pipe, so that the child never blocks on it.
-
-        The caller holds the pipe's other end open as long: a pipe at its end would wake each poll.
-        """
+    def keep(self, stderr: Stderr) -> None:
+        """Read this pipe in every wait from now on, so that the child never blocks on it."""
         self._stderr = stderr
-        self._tail = tail
-        self.poll.register(stderr, select.POLLIN)
+        self._poll.register(stderr.reader, select.POLLIN)
 
-    def turn(self, until: float | None) -> dict[int, int]:
-        """Wait for something to happen, at most until then; what was ready, as poll(2) says it."""
-        wait = None
-        if until is not None:
-            left = min(max(until - time.monotonic(), 0.0), _LONGEST_POLL)
-            wait = math.ceil(left * 1000)
-        ready = dict(self.poll.poll(wait))
-        self._spoke = self._stderr in ready
-        if self._spoke:
-            self._tail.add(os.read(self._stderr, TAIL))
+    @contextlib.contextmanager
+    def listening(self, limits: Limits, events: Mapping[int, int]) -> Iterator[None]:
+        """Let each turn also see these descriptors, and what wakes the driver."""
+        events = {limits.wake_fd: select.POLLIN, **events}
+        for fd, event in events.items():
+            self._poll.register(fd, event)
+        try:
+            yield
+        finally:
+            for fd in events:
+                self.ignore(fd)
+
+    def ignore(self, fd: int) -> None:
+        """Let no further turn see a descriptor."""
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+
+    def turn(self, until: float | None, limits: Limits | None = None) -> dict[int, int]:
+        """Wait for something to happen, at most until then; return what was ready, as poll(2) says
+        it. What woke the driver is cleared: whoever waits asks its limits then."""
+        left = _LONGEST_POLL if until is None else max(until - time.monotonic(), 0.0)
+        ready = dict(self._poll.poll(math.ceil(min(left, _LONGEST_POLL) * 1000)))
+        if self._stderr is not None and self._stderr.reader in ready:
+            self._stderr.read()
+        if limits is not None and limits.wake_fd in ready:
+            limits.clear()
         return ready
 
     def ended(self, ready: dict[int, int]) -> bool:
-        """Whether this turn saw the end of the child."""
+        """Return whether this turn saw the end of the child."""
         return self._pidfd in ready
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait for the end. The caller has taken everything of its own out of `poll`."""
+        """Wait for the end; return whether it came. Nothing else may be listened to meanwhile."""
         until = time.monotonic() + seconds
         while not self.ended(self.turn(until)):
             if time.monotonic() >= until:
                 return False
         return True
 
+    def obeys(self, limits: Limits) -> str | None:
+        """Wait for the end; return None when it came, or why it must come."""
+        with self.listening(limits, {}):
+            while not self.ended(self.turn(limits.deadline(), limits)):
+                if (reason := limits.reason()) is not None:
+                    return reason
+        return None
+
     def signal(self, number: int) -> None:
         """Signal the whole process group. Only before `reap`."""
-        # Denied is everything that runs as somebody else (sudo): it ends by itself or not at all.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        _signal(self.pid, number)
 
-    def end(self, grace: float) -> Ended | None:
-        """Ask it to end, and then see to it. None when not even SIGKILL ends it."""
+    def end(self, grace: float) -> Ended:
+        """Ask it to end, and then see to it."""
+        self._peak_memory = self.peak_memory()
         self.signal(signal.SIGTERM)
         # One that is stopped gets its TERM only now.
         self.signal(signal.SIGCONT)
-        if not self.ends_within(grace):
-            self.signal(signal.SIGKILL)
-            if not self.ends_within(KILL_WAIT):
-                self._abandon()
-                return None
-        return self.reap()
+        return self.reap() if self.ends_within(grace) else self._kill()
+
+    def _kill(self) -> Ended:
+        self.signal(signal.SIGKILL)
+        if self.ends_within(KILL_WAIT):
+            return self.reap()
+        # It hangs in a file system. What it writes there is under a name that nobody publishes.
+        self._reaped = True
+        os.close(self._pidfd)
+        return Ended(peak_memory=self._peak_memory, hung=True)
 
     def reap(self) -> Ended:
         """Collect a child that has ended, and kill what is left of its group."""
         self._reaped = True
         self.signal(signal.SIGKILL)
-        try:
+        code, peak_memory = None, self._peak_memory
+        with contextlib.suppress(ChildProcessError):
             _, status, usage = os.wait4(self.pid, 0)
-        except ChildProcessError:
-            code, max_rss = None, 0
-        else:
-            code, max_rss = os.waitstatus_to_exitcode(status), usage.ru_maxrss
+            code = os.waitstatus_to_exitcode(status)
+            # Until a spawned child execs it runs in our memory, and the kernel counts that as its
+            # own.
+            if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+                peak_memory = peak_memory or usage.ru_maxrss * 1024
         os.close(self._pidfd)
         alone = _group_ends(self.pid)
-        if self._spoke:
-            self._read_what_is_left()
-        return Ended(code, max_rss, alone)
+        if self._stderr is not None:
+            # Not to its end: a process that left the group may hold it open for ever.
+            self._stderr.read()
+        return Ended(code, peak_memory, alone)
 
-    def _abandon(self) -> None:
-        # It hangs in a file system. What it writes there is under a name that nobody publishes.
-        self._reaped = True
-        os.close(self._pidfd)
-
-    def _read_what_is_left(self) -> None:
-        # Not to its end: a process that left the group may hold stderr open for ever.
-        poll = select.poll()
-        poll.register(self._stderr, select.POLLIN)
-        for _ in range(4):
-            if not poll.poll(0):
-                return
-            self._tail.add(os.read(self._stderr, TAIL))
+    def peak_memory(self) -> int | None:
+        """Return the most memory it had in use so far, in bytes; None for one that has ended."""
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        return None
 
 
 def _group_ends(group: int) -> bool:
@@ -225,20 +270,21 @@ def _group_ends(group: int) -> bool:
     It takes a moment after the signal, as a rule.
     """
     until = time.monotonic() + KILL_WAIT
-    while _group_lives(group):
+    # Zombies whose new parent does not collect them still count as members of the group.
+    while _signal(group, 0) and any(one != ZOMBIE for one in statuses_of_group(group)):
         if time.monotonic() >= until:
             return False
         time.sleep(0.002)
     return True
 
 
-def _group_lives(group: int) -> bool:
+def _signal(group: int, number: int) -> bool:
+    """Signal a process group; return whether there is anything of it."""
     try:
-        os.killpg(group, 0)
+        os.killpg(group, number)
     except ProcessLookupError:
         return False
     except PermissionError:
-        # Somebody else's are members, too: alive, or zombies.
-        pass
-    # Zombies whose new parent does not collect them still count as members of the group.
-    return any(status != ZOMBIE for status in statuses_of_group(group))
+        # Denied is everything that runs as somebody else (sudo): it ends by itself or not at all.
+        return True
+    return True

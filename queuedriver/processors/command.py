@@ -20,26 +20,19 @@ everything else failed. The end of stderr goes into the report, and that of stdo
 its process group.
 """
 
+import contextlib
 import os
 import re
-import select
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.processors.child import GRACE, Child, Ended, Tail
-from queuedriver.processors.program import (
-    Program,
-    failed,
-    objection_to_output,
-    open_null,
-    split_command,
-)
+from queuedriver.errors import ConfigError, Interrupted, TryLater
+from queuedriver.processors.child import GRACE, Ended, Stderr, Tail
+from queuedriver.processors.program import Program, objection_to_output, open_null
 
 _DONE = 0
 _PERMANENT = 65
@@ -47,10 +40,10 @@ _LATER = 75
 # Exit code 75 does not say how much later; in seconds.
 _LATER_AFTER = 60.0
 
-_WORDS = ("input", "docid", "attempt")
-# A word in braces; what may follow it is for `output` only.
+_WORDS = {"input", "docid", "attempt"}
+# A word in two braces, or in one; what may follow it is for `output` only.
 _WORD = r"\w+(?:[.:][^{}]*)?\??"
-_SLOT = re.compile(r"\{\{(?P<text>" + _WORD + r")\}\}|\{(?P<word>" + _WORD + r")\}")
+_SLOT = re.compile(r"\{\{(" + _WORD + r")\}\}|\{(" + _WORD + r")\}")
 _OUTPUT = re.compile(
     r"output(?:\.(?P<ext>[A-Za-z0-9]{1,12}))?(?::(?P<queue>[^/?]+))?(?P<optional>\?)?"
 )
@@ -66,7 +59,7 @@ _TEXT_OPTION = re.compile(r"-[A-Za-z]*[ceEr]|--(?:command|eval)")
 
 
 class OutputSlot(NamedTuple):
-    """What one `{output…}` says."""
+    """One `{output…}`, taken apart."""
 
     word: str
     queue: str | None
@@ -80,16 +73,13 @@ class Template:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = [_parse(one) for one in arguments]
         self.words = {word for parts in self._arguments for word in parts[1::2]}
-        slots = [_output_slot(word) for word in sorted(self.words)]
-        self.outputs = [slot for slot in slots if slot is not None]
+        self.outputs = [_output_slot(word) for word in sorted(self.words - _WORDS)]
         _refuse_text(self._arguments)
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
-        """The arguments for one document. What is filled in is not looked at again."""
+        """Return the arguments for one document. What is filled in is not looked at again."""
         return [
-            parts[0]
-            if len(parts) == 1
-            else "".join(values[part] if at % 2 else part for at, part in enumerate(parts))
+            "".join(values[part] if at % 2 else part for at, part in enumerate(parts))
             for parts in self._arguments
         ]
 
@@ -97,21 +87,22 @@ class Template:
 class CommandProcessor:
     """Runs a command for each document."""
 
+    writes_output = True
+
     def __init__(
         self,
         command: str | Sequence[str],
         environ: Mapping[str, str] | None = None,
         grace: float = GRACE,
     ) -> None:
-        self._arguments = split_command(command)
-        self.name = shlex.join(self._arguments)
-        self._template = Template(self._arguments)
-        self._environ = os.environ if environ is None else environ
-        self._grace = grace
+        self._program = Program(command, environ, grace)
+        self.name = shlex.join(self._program.arguments)
+        self._template = Template(self._program.arguments)
+        self.needs_output = bool(self._template.outputs)
         self._null = -1
 
     def start(self, marker: str) -> None:
-        self._program = Program(self._arguments, self._environ, marker)
+        self._program.find(marker)
         self._null = open_null()
 
     def stop(self) -> None:
@@ -126,114 +117,79 @@ class CommandProcessor:
         values = {"docid": document.docid, "attempt": str(document.attempt)}
         paths = [outputs.reserve(queue=one.queue, ext=one.ext) for one in template.outputs]
         values.update((one.word, path) for one, path in zip(template.outputs, paths, strict=True))
-        tail = Tail()
-        opened = list(os.pipe())
-        try:
-            stdin, stdout, (reader, writer) = self._null, opened[1], opened
-            if "input" in template.words:
-                values["input"] = document.path
-            else:
-                opened.append(stdin := document.descriptor())
-            if not paths and outputs.wanted:
-                opened.append(stdout := outputs.open_reserved())
-            with self._program.spawn(template.fill(values), stdin, stdout, writer) as child:
-                child.keep(reader, tail)
-                reason = _watch(child, limits)
-                ended = child.reap() if reason is None else child.end(self._grace)
-        finally:
-            for fd in opened:
-                os.close(fd)
+        opened = []
+        with contextlib.closing(Stderr()) as stderr:
+            try:
+                stdin, stdout = self._null, stderr.writer
+                if "input" in template.words:
+                    values["input"] = document.path
+                else:
+                    opened.append(stdin := document.descriptor())
+                if not paths and outputs.wanted:
+                    opened.append(stdout := outputs.open_reserved())
+                arguments = template.fill(values)
+                with self._program.spawn(arguments, stdin, stdout, stderr.writer) as child:
+                    child.keep(stderr)
+                    reason = child.obeys(limits)
+                    ended = child.reap() if reason is None else child.end(self._program.grace)
+            finally:
+                for fd in opened:
+                    os.close(fd)
         if reason == "leaving":
             raise Interrupted(reason)
-        self._judge(reason, ended, tail)
+        self._judge(reason, ended, stderr)
         for slot, path in zip(template.outputs, paths, strict=True):
-            self._look_at(slot, path, outputs, ended, tail)
+            self._look_at(slot, path, outputs, ended, stderr)
 
-    def _judge(self, reason: str | None, ended: Ended | None, tail: Tail) -> None:
+    def _judge(self, reason: str | None, ended: Ended, tail: Tail) -> None:
         """Raise what the end of the command means, unless it is done."""
-        if ended is None:
-            raise self._failed("hung", "does not end, not even by SIGKILL", ended, tail)
+        words = tail.after(ended.words)
         if reason is not None:
-            raise self._failed(reason, "took longer than the document's time-out", ended, tail)
-        if ended.code == _DONE:
+            cause, words = reason, "took longer than the document's time-out"
+        elif ended.code == _DONE:
             if ended.alone:
                 return
-            raise self._failed("hung", "left a process that SIGKILL does not end", ended, tail)
-        words = ended.words + _last_words(tail)
-        if ended.code == _LATER:
+            cause, words = "hung", "left a process that SIGKILL does not end"
+        elif ended.code == _LATER:
             raise TryLater(_LATER_AFTER, f"{self._program.name} {words}")
-        if ended.code == _PERMANENT:
-            raise self._failed("permanent", words, ended, tail)
-        raise self._failed("signal" if ended.signal else "exit", words, ended, tail)
+        elif ended.code == _PERMANENT:
+            cause = "permanent"
+        else:
+            cause = "signal" if ended.signal else "exit"
+        raise self._program.failed(cause, words, tail, ended)
 
     def _look_at(
-        self, slot: OutputSlot, path: str, outputs: Outputs, ended: Ended | None, tail: Tail
+        self, slot: OutputSlot, path: str, outputs: Outputs, ended: Ended, tail: Tail
     ) -> None:
         """Raise unless there is an output where the command was to write one."""
-        wrong = objection_to_output(path)
-        if wrong is None:
-            return
-        if not wrong and slot.optional:
+        place = f"{{{slot.word}}}"
+        missing = "" if slot.optional else f"ended well, but did not write {place}"
+        wrong = objection_to_output(path, place, missing)
+        if wrong:
+            raise self._program.failed("bad-answer", tail.after(wrong), tail, ended)
+        if wrong is not None:
             outputs.forget(path)
-            return
-        what = f"{wrong} at" if wrong else "ended well, but did not write"
-        words = f"{what} {{{slot.word}}}{_last_words(tail)}"
-        raise self._failed("bad-answer", words, ended, tail)
-
-    def _failed(self, cause: str, words: str, ended: Ended | None, tail: Tail) -> ProcessorFailed:
-        return failed(cause, f"{self._program.name} {words}", tail.text(), ended)
-
-
-def _last_words(tail: Tail) -> str:
-    """Return what a program wrote last, which is usually why it gave up."""
-    return f": {last}" if (last := tail.last_line()) else ""
-
-
-def _watch(child: Child, limits: Limits) -> str | None:
-    """None when the child has ended; else why it must."""
-    deadline = limits.deadline()
-    child.poll.register(limits.wake_fd, select.POLLIN)
-    try:
-        while True:
-            ready = child.turn(deadline)
-            if child.ended(ready):
-                return None
-            if limits.wake_fd in ready:
-                limits.clear()
-            elif deadline is None or time.monotonic() < deadline:
-                # It wrote on stderr.
-                continue
-            if (reason := limits.reason()) is not None:
-                return reason
-            deadline = limits.deadline()
-    finally:
-        child.poll.unregister(limits.wake_fd)
 
 
 def _parse(argument: str) -> list[str]:
-    """Text, word, text, word, … text."""
-    parts, text, at = [], "", 0
-    for match in _SLOT.finditer(argument):
-        text += argument[at : match.start()]
-        at = match.end()
-        if match["text"] is not None:
-            text += f"{{{match['text']}}}"
-            continue
-        word = match["word"]
-        if word not in _WORDS and _output_slot(word) is None:
-            raise ConfigError(
-                f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
-                f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
-            )
-        parts += [text, word]
-        text = ""
-    return [*parts, text + argument[at:]]
+    """Return text, word, text, word, … text."""
+    text, *rest = _SLOT.split(argument)
+    parts = [text]
+    for literal, word, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        if literal is None:
+            parts += [word, following]
+        else:
+            parts[-1] += f"{{{literal}}}{following}"
+    return parts
 
 
-def _output_slot(word: str) -> OutputSlot | None:
+def _output_slot(word: str) -> OutputSlot:
     match = _OUTPUT.fullmatch(word)
     if match is None:
-        return None
+        raise ConfigError(
+            f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
+            f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
+        )
     return OutputSlot(word, match["queue"], match["ext"], match["optional"] is not None)
 
 

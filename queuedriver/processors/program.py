@@ -14,10 +14,10 @@ import signal
 import stat
 from collections.abc import Mapping, Sequence
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
-from queuedriver.processors.child import Child, Ended
+from queuedriver.format.records import Failure
+from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.
 _SHORTAGES = frozenset(
@@ -29,13 +29,22 @@ _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Program:
-    """An executable that was found, and the environment its children get."""
+    """A command or a server: its arguments, and how it is started."""
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str], marker: str) -> None:
-        self.name = command[0]
-        self._path = _find(command[0], environ.get("PATH", os.defpath))
+    def __init__(
+        self, command: str | Sequence[str], environ: Mapping[str, str] | None, grace: float
+    ) -> None:
+        self.arguments = split_command(command)
+        self.name = self.arguments[0]
+        # From SIGTERM to SIGKILL, in seconds.
+        self.grace = grace
+        self._given = os.environ if environ is None else environ
+
+    def find(self, marker: str) -> None:
+        """Find the executable, and make the environment that its children get."""
+        self._path = _find(self.name, self._given.get("PATH", os.defpath))
         # In bytes, because posix_spawn would encode all of it for each document.
-        self._environ = {os.fsencode(key): os.fsencode(value) for key, value in environ.items()}
+        self._environ = {os.fsencode(key): os.fsencode(x) for key, x in self._given.items()}
         self._environ[MARKER.encode()] = os.fsencode(marker)
         _keep_exit_statuses()
         _keep_descriptors()
@@ -59,15 +68,15 @@ class Program:
         except OSError as error:
             raise _cannot_start(error, self._path) from None
 
+    def failed(self, cause: str, words: str, stderr: Tail, ended: Ended) -> ProcessorFailed:
+        """Return what to raise for a document at whose processing it ended, or was ended."""
+        if ended.hung:
+            cause, words = "hung", stderr.after("does not end, not even by SIGKILL")
+        return failed(cause, f"{self.name} {words}", stderr.text(), ended)
+
 
 def failed(
-    cause: str,
-    message: str,
-    stderr: str | None,
-    ended: Ended | None = None,
-    *,
-    traceback: str | None = None,
-    peak_memory: int | None = None,
+    cause: str, message: str, stderr: str | None, ended: Ended, traceback: str | None = None
 ) -> ProcessorFailed:
     """Return what to raise for a document that a program failed at."""
     return ProcessorFailed(
@@ -76,26 +85,28 @@ def failed(
             message=message,
             permanent=cause == "permanent",
             traceback=traceback,
-            exit_code=ended and ended.exit_code,
-            signal=ended and ended.signal,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
             stderr_tail=stderr,
-            peak_memory=peak_memory or (ended and ended.peak_memory),
+            peak_memory=ended.peak_memory,
         )
     )
 
 
-def objection_to_output(path: str) -> str | None:
+def objection_to_output(path: str, place: str, missing: str) -> str | None:
     """Return what is wrong with what a program left at the path it was given; None when it is a
-    file, and "" when there is nothing."""
+    file. There the message says `place`, and where there is nothing, `missing`."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return ""
-    return None if stat.S_ISREG(mode) else "left something that is not a regular file"
+        return missing
+    except OSError as error:
+        raise trouble(error, f"looking at {path}") if is_trouble(error) else error from None
+    return None if stat.S_ISREG(mode) else f"left something that is not a regular file at {place}"
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:
-    """A command as its arguments; a string is split as a shell would, and not run by one."""
+    """Return the arguments of a command; a string is split as a shell would, and not run by one."""
     if not isinstance(command, str):
         arguments = list(command)
     else:

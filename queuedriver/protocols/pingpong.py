@@ -22,8 +22,9 @@ message: it may have said that just before it got a document of an earlier broke
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released, Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.errors import LocalProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import (
     Done,
     Effects,

@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols import roundrobin as rr
 from queuedriver.protocols import roundrobin_frames as wire
 from queuedriver.protocols.dealing import (

@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from queuedriver.claims.outcomes import MAX_LATER, Failed, Failure, Postponed, Released, Setback
+from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, Setback
+from queuedriver.format.records import Failure
 from queuedriver.protocols import roundrobin as rr
 from queuedriver.protocols.dealing import Done, Result, SetBack, Work
 from queuedriver.protocols.roundrobin_frames import DOCUMENT, TRACKEXEC, Message, count_of

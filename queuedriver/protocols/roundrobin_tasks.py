@@ -7,7 +7,8 @@ import random
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Setback
+from queuedriver.format.records import Failure
 from queuedriver.protocols import roundrobin as rr
 from queuedriver.protocols import roundrobin_frames as wire
 from queuedriver.protocols import roundrobin_stream as streams

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
+from queuedriver.claims.outcomes import Failed, Postponed, Released
 from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import (
     Answered,
     Done,

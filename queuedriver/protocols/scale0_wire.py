@@ -15,8 +15,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released, Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import Result
 
 # What DISCONNECTERROR says.

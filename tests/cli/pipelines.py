@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Identity, identify
+from queuedriver.claims.liveness import identify
+from queuedriver.format.records import Identity
 from tests.cli.queues import Called
 from watchdogd.cli import run
 from watchdogd.control import host_file

@@ -23,6 +23,7 @@ QUEUEDRIVER = (sys.executable, "-m", "queuedriver")
 ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 _READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" || exit 99; shift; exec "$@"'
+_BUSY = 'mount --bind "$1" "$1" || exit 99; shift; exec "$@"'
 _FULL = 'mount -t tmpfs -o size=256k none "$1" || exit 99; shift; exec "$@"'
 
 
@@ -130,6 +131,11 @@ def read_only(directory: Path) -> list[str | Path]:
 def full(directory: Path) -> list[str | Path]:
     """What to put before a command for a directory to be a small file system of its own."""
     return _in_namespace(_FULL, directory)
+
+
+def mounted_upon(file: Path) -> list[str | Path]:
+    """What to put before a command for a file to be one that cannot be renamed."""
+    return _in_namespace(_BUSY, file)
 
 
 def _in_namespace(script: str, directory: Path) -> list[str | Path]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Identity, Observer, Registration
+from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import operator
+from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import (
     command,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.outcomes import Failure
-from queuedriver.format.records import Report, encode_report
+from queuedriver.format.records import Failure, Report, encode_report
 from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, kill, stuck_driver, submit
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Counters, Observer, Registration
+from queuedriver.claims.liveness import Observer
+from queuedriver.format.records import Counters, Registration
 from queuedriver.format.units import format_instant
 from queuedriver.operating.queue import Queue
 from tests.cli.queues import call, drive, kill, listed, stuck_driver, submit, tree

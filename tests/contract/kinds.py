@@ -87,4 +87,6 @@ DIFFERENT = {
     "ended alone, at the soft one",
     ("call", "die"): "its process is the driver's: the watchdog, or whoever starts the next one, "
     "charges it",
+    ("call", "silent"): "whether a function answers anything is known at its first answer; the "
+    "others are refused before the first claim",
 }

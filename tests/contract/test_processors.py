@@ -11,7 +11,6 @@ import pytest
 
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.runtime import note_ending
-from queuedriver.errors import ConfigError
 from queuedriver.format.names import PRIVATE
 from tests.contract.kinds import DIFFERENT, KINDS, Kind
 from tests.contract.work import LARGE
@@ -227,7 +226,7 @@ def test_a_document_in_trouble_waits_for_its_file_system_and_is_charged_nothing(
     site.wait_at("wait")
     (site.root / "out").rename(site.root / "moved")
     site.open_gate()
-    until(lambda: not site.items() or site.items("out"), "it goes on elsewhere")
+    until(lambda: not site.items() or state_of_driver(site) == "waiting-fs", "it is noticed")
     running.signal()
     running.ended()
     drive(site, case)
@@ -315,14 +314,22 @@ def test_a_full_output_stops_a_batch_as_it_stops_single_documents(site: Site, ca
 
 
 @plain_case
-def test_work_without_an_output_is_refused_before_it_is_done(site: Site, case: Case) -> None:
+def test_work_without_an_output_is_refused_and_charged_to_nobody(site: Site, case: Case) -> None:
     submit(site)
-    with pytest.raises(ConfigError):
-        drive_here(site, case._replace(outputs=NONE))
+    late = (case.kind.name, "silent") in DIFFERENT
+    for _ in range(2):
+        # Nobody has said that there is to be no output.
+        does = case.kind.make(case.batch > 1, ONE)
+        ended = site.drive(does, outputs="", batch=case.batch, durable=case.durable)
+        assert (ended.word, ended.exit_code) == ("failed", 78 if late else 2)
+        assert "--to" in ended.why
     assert set(site.states().values()) == {"ready"}
+    assert ended.counters.failed == 0
+    for docid in site.states():
+        assert {one.event for one in site.events(docid)} <= ({"released"} if late else set())
 
 
-def drive_here(site: Site, case: Case) -> None:
-    ended = drive(site, case, no_output=False)
-    if ended.word == "failed":
-        raise ConfigError(ended.why)
+def test_a_function_that_answers_nothing_needs_no_output(site: Site) -> None:
+    submit(site)
+    assert site.drive(KINDS[0].make(PLAIN[0].batch > 1, NONE), outputs="").exit_code == 0
+    assert site.states() == {}

@@ -16,9 +16,10 @@ from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.leftovers import SCRAPS
 from queuedriver.format import names
 from queuedriver.format.event import describe
+from queuedriver.format.names import INCOMING, JOURNAL
 from queuedriver.format.records import Report
 from queuedriver.operating.history import read_events, read_history
-from queuedriver.operating.queue import INCOMING, JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from tests.crash.chaos_documents import QUEUES, RESULTS, Submission
 
 # Parts of `.queuedriver/` in which killed processes may leave what `queuedriver check --repair`

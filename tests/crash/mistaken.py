@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from queuedriver.claims.liveness import Observer, Registration, Verdict
+from queuedriver.claims.liveness import Observer, Verdict
 from queuedriver.driving.setup import queue_of
+from queuedriver.format.records import Registration
 from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
 

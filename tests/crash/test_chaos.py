@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.outcomes import Failure
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import Attempt, Failure, Report
 from tests.crash.chaos import figures, post_mortem
 from tests.crash.chaos_count import (
     Discard,

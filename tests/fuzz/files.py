@@ -18,12 +18,13 @@ from pathlib import Path
 import msgspec
 
 from queuedriver.check.check import repair
-from queuedriver.claims.liveness import Registration, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.cli import run as queuedriver
+from queuedriver.driving.closing import close_if_fed
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from queuedriver.format.event import Event, describe
-from queuedriver.format.records import Record, encode_report
+from queuedriver.format.records import Record, Registration, encode_report
 from queuedriver.operating.history import read_events, read_history
 from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
@@ -123,7 +124,7 @@ def _forged(path: str, move: Callable[[Path], None] = lambda _: None) -> Callabl
         called(queuedriver, "recover", "--lease", "0", place.queue)
         with Queue.open(place.queue) as queue:
             repair(queue, pause=0.0)
-            queue.close_if_fed(0.0)
+            close_if_fed(queue.directory, 0.0)
         called(queuedriver, "check", "--json", place.queue)
         place.check_kept()
 

@@ -102,7 +102,8 @@ def read_scale(data: bytes) -> None:
 
 def read_stacks(data: bytes) -> None:
     """What faulthandler wrote while a driver was ended, cut anywhere."""
-    waited_for_files(data.decode(errors="replace"))
+    text = data.decode(errors="replace")
+    waited_for_files(text.partition("\n")[0], text)
 
 
 PIPELINE = b"""[pipeline]

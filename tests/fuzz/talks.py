@@ -4,7 +4,8 @@ with a loop around it that does what the session asks for and never errs."""
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
+from queuedriver.claims.outcomes import Failed, Postponed, Released
+from queuedriver.format.records import Failure
 from queuedriver.protocols import (
     fuq_wire,
     pingpong,

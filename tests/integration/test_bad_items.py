@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Registration, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.format import names
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from tests.drivers import Does, Site
 from tests.processors import ignore, misbehave, peek, shout

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import ASKED, Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import DRIVERS, Registration, identify
+from queuedriver.claims.liveness import DRIVERS, identify
 from queuedriver.disk.journal import Journal
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.disks import Disk

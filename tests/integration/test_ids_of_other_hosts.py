@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from queuedriver import Driver, IdHeld, Options
-from queuedriver.claims.liveness import DRIVERS, Identity, Registration, identify
+from queuedriver.claims.liveness import DRIVERS, identify
+from queuedriver.format.records import Identity, Registration
 from tests.drivers import PATIENCE
 
 

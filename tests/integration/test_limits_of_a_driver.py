@@ -6,7 +6,7 @@ import pytest
 
 from queuedriver.disk.runtime import runtime_directory
 from tests.drivers import Site
-from tests.processors import doze, dribble, judge, leak, shout
+from tests.processors import count, doze, dribble, judge, leak, shout, stall
 
 
 @pytest.mark.parametrize("docid", ["hang", "stubborn"])
@@ -52,6 +52,15 @@ def test_a_document_that_nothing_stops_ends_its_driver_and_is_charged(
     assert culprit in report.failure.stacks
     assert {one.driver for one in report.attempts} == {"first", "second"}
     assert os.listdir(runtime_directory()) == before
+
+
+def test_a_document_whose_driver_was_ended_amid_a_call_to_its_file_system_is_not_charged(
+    site: Site,
+) -> None:
+    site.submit("one")
+    assert site.drive(stall, driver="first", timeout=0.2, hard_after=0.2).exit_code == 1
+    assert site.drive(count, driver="second").exit_code == 0
+    assert site.files() == {"one.ready": b"attempt 0"}
 
 
 def test_a_driver_that_is_idle_for_longer_than_its_limits_is_not_a_hung_one(site: Site) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.outcomes import MAX_LATER, Failure
+from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.processes import kill_marked
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
 from queuedriver.processors.child import TAIL

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Driver, Options
-from queuedriver.claims.liveness import LEASE, Observer
+from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.format.records import LEASE
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from tests.openings import open_queue

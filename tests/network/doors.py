@@ -19,12 +19,13 @@ import msgspec
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL
 from queuedriver.network import doors
 from queuedriver.network.broker import Service
 from queuedriver.network.fuq_jobfile import JobFile, encode, task_docid
 from queuedriver.network.fuq_worker import WorkerOptions, run_worker
 from queuedriver.operating.history import read_events
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
 from tests.drivers import FORKS, PATIENCE, Site

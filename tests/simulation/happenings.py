@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from queuedriver.claims.liveness import LEASE
+from queuedriver.format.records import LEASE
 from tests.simulation.disk import Inode
 from tests.simulation.world import MOST_STEPS, Killed, Process, World
 

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, Self
 import filelock
 
 from queuedriver.claims import liveness
-from queuedriver.claims.liveness import Identity
 from queuedriver.disk import filesystem, journal, mounts, processes
 from queuedriver.driving import group
+from queuedriver.format.records import Identity
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Libc
 from tests.simulation.world import NOON, Task, World
@@ -254,6 +254,7 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (liveness.host_id, lambda: world.process.host.name),
         (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),
+        (mounts.is_local, lambda device: False),
     ]
 
 

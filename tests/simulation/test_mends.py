@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from queuedriver.claims.document import Document
-from queuedriver.claims.liveness import CRASHED, LEASE, Observer, Registration, identify
+from queuedriver.claims.liveness import CRASHED, Observer, identify
 from queuedriver.claims.outcomes import Released, from_exception
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
@@ -18,6 +18,7 @@ from queuedriver.disk.output_id import landmark
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import CannotUse, FileSystemTrouble, TakenBack
 from queuedriver.format import names
+from queuedriver.format.records import LEASE, Registration
 from queuedriver.options import Options
 from tests.simulation.seams import seam
 

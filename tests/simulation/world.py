@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from greenlet import getcurrent, greenlet
 
-from queuedriver.claims.liveness import Identity
 from queuedriver.errors import QueueError
+from queuedriver.format.records import Identity
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Kernel, Open
 

@@ -26,6 +26,7 @@ PURE = {
     "queuedriver.format.units",
     "queuedriver.format.event",
     "queuedriver.format.decoding",
+    "queuedriver.format.records",
     "queuedriver.options",
     "queuedriver.processors.answers",
     "queuedriver.format.settings",
@@ -186,6 +187,25 @@ def test_what_is_pure_brings_along_what_is_pure(module: str) -> None:
 
 def test_errors_lead_to_nothing() -> None:
     assert ARROWS["queuedriver.errors"] == set()
+
+
+LEVELS = ("format", "disk", "claims", "driving", "operating", "check", "cli")
+
+
+def level(module: str) -> int:
+    """Return how high the package of a module of a driver is; -1 of others."""
+    package = module.split(".")[1] if module.startswith("queuedriver.") else ""
+    return LEVELS.index(package) if package in LEVELS else -1
+
+
+# A start opens its queues as operators do.
+UPWARD = {("queuedriver.driving.setup", "queuedriver.operating.queue")}
+
+
+@pytest.mark.parametrize("module", [name for name in PATHS if level(name) >= 0])
+def test_no_package_leads_to_one_above_it(module: str) -> None:
+    above = {(module, name) for name in ARROWS[module] if level(name) > level(module)}
+    assert above <= UPWARD
 
 
 def test_no_module_leads_to_itself() -> None:

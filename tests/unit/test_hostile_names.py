@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Registration, identify
+from queuedriver.claims.liveness import identify
 from queuedriver.cli import COMMANDS
 from queuedriver.cli import run as queuedriver
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import PermanentError
 from queuedriver.format import names
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.cli import pipelines
@@ -156,10 +157,10 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
         call("list", queue, "--state", name)
         call(name, queue)
         call("list", f"--{name}", queue)
-        call("run", queue, "--command", "true", "--timeout", name)
-        call("run", queue, "--command", name, "--drain")
+        call("run", queue, "--no-output", "--command", "true", "--timeout", name)
+        call("run", queue, "--no-output", "--command", name, "--drain")
         call("run", queue, "--call", f"{''.join(name.split())}:x", "--drain")
-        call("run", queue, "--command", "true", "--id", name)
+        call("run", queue, "--no-output", "--command", "true", "--id", name)
         call("broker", "pingpong", tmp_path / f"no queue {name}", "--to", output, "--poll")
         call("broker", "pingpong", queue, "--to", output, "--listen", name)
         call("worker", "pingpong", f"tcp://{name}:1", "--command", "true")
@@ -175,7 +176,7 @@ def test_every_command_of_queuedriver_shows_names_safely(tmp_path: Path, shell: 
     # What nobody finishes would be waited for.
     for unfinished in [*queue.glob("*.writing"), *queue.glob("*.working"), *queue.glob("*.later")]:
         unfinished.unlink()
-    call("run", queue, "--command", "false", "--drain", "--to", output)
+    call("run", queue, "--no-output", "--command", "false", "--drain", "--to", output)
     call("get", queue, tmp_path / "got")
     call("retry", queue, "--all", "--yes")
     call("check", "--repair", queue)

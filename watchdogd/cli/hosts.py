@@ -5,9 +5,10 @@ import time
 from itertools import islice
 from typing import NamedTuple
 
-from queuedriver.claims.liveness import Identity, identify, process_ticks
+from queuedriver.claims.liveness import identify, process_ticks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
+from queuedriver.format.records import Identity
 from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
 
 # A host's document may be long; longer is somebody else's file.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from queuedriver.cli.arguments import confirm, opened
-from queuedriver.cli.naming import by_glob, is_meant, matching, meant
+from queuedriver.cli.docids import by_glob, is_meant, matching, meant
 from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
 from queuedriver.cli.words import Argument, Option

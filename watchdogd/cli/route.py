@@ -13,9 +13,10 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
+from queuedriver.format.names import JOURNAL
 from queuedriver.operating.document_view import DocumentView, gather, history
 from queuedriver.operating.history import read_origins
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline, Stage
 
 _READY = ".ready"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from queuedriver.cli.naming import extended
+from queuedriver.cli.docids import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
 from queuedriver.cli.showing import place_as_json

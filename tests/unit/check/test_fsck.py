@@ -13,13 +13,20 @@ import pytest
 
 from queuedriver.check.check import Repair, check, repair
 from queuedriver.check.files import Finding
-from queuedriver.check.rules import RULES
+from queuedriver.check.rules import MENDS
 from queuedriver.claims.leftovers import DAY, HOUR, WEEK
-from queuedriver.claims.liveness import Observer, Registration, host_id
-from queuedriver.claims.outcomes import Failure
+from queuedriver.claims.liveness import Observer, host_id
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Plan, Record, Report, encode_report
+from queuedriver.format.records import (
+    Attempt,
+    Failure,
+    Plan,
+    Record,
+    Registration,
+    Report,
+    encode_report,
+)
 from queuedriver.format.settings import Settings, save
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
@@ -426,9 +433,8 @@ def test_broken_rule_is_named_repaired_without_loss_and_then_at_peace(
 
 
 def test_every_rule_that_can_be_repaired_is_among_these_cases() -> None:
-    mended = {name for name, rule in RULES.items() if rule.mend is not None}
     # This one has tests of its own below.
-    assert {rule for rule, _ in REPAIRED} == mended - {"output-missing"}
+    assert {rule for rule, _ in REPAIRED} == MENDS.keys() - {"output-missing"}
 
 
 def test_queue_that_is_well_has_no_findings(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,13 @@ from queuedriver.claims import handoff
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.outputs import Answer, Output
 from queuedriver.disk.filesystem import Directory, Status
+from queuedriver.disk.mounts import is_local
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import FileSystemTrouble
+from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
-from queuedriver.format.records import Plan
+from queuedriver.format.records import Failure, Plan
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:
@@ -267,6 +268,53 @@ def test_what_a_recoverer_published_and_finished_first_is_not_missed(bench: "Ben
     handoff.finish(queue, claim)
     assert bench.ls("out") == ["doc.ready"]
     assert bench.ls() == []
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> None:
+    """Elsewhere the reply to a rename may be lost."""
+    if not is_local(tmp_path.stat().st_dev):
+        pytest.skip("the directory for temporary files is on no local file system")
+
+
+@durably
+@pytest.mark.usefixtures("local")
+@pytest.mark.parametrize("answer", [b"result", [b"1", Output(b"2", docid="x")]])
+def test_what_we_committed_is_not_believed_to_be_published_while_its_output_is_gone(
+    bench: "Bench", durable: bool, answer: Answer
+) -> None:
+    queue = bench.open(settings=Settings(durable=durable))
+    claim = write(bench.claim(queue), answer)
+    gone = bench.root / "out" / claim.outputs.written[-1].writing
+    handoff.write_plan(queue, claim)
+    handoff.commit(queue, claim)
+    gone.rename(bench.root / "elsewhere")
+    with pytest.raises(FileSystemTrouble, match="nobody has published it"):
+        handoff.publish(queue, claim)
+    # Nor does a later pass believe it.
+    for _ in range(2):
+        with pytest.raises(OutputMissing):
+            finish_written(queue, item_of(claim), claim.name)
+        assert bench.ls() == [names.written_name("doc", 0, claim.token)]
+    (bench.root / "elsewhere").rename(gone)
+    finish_written(queue, item_of(claim), claim.name)
+    assert bench.ls() == []
+    assert [name for name in bench.ls("out") if not name.endswith(".ready")] == []
+
+
+@pytest.mark.usefixtures("local")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_of_a_batch_the_one_whose_output_is_gone_stays(bench: "Bench", lost: int) -> None:
+    queue = bench.open()
+    claims = [write(bench.claim(queue, docid)) for docid in ("a", "b")]
+    (bench.root / "out" / claims[lost].outputs.written[0].writing).unlink()
+    with pytest.raises(FileSystemTrouble):
+        handoff.complete(queue, claims)
+    for claim in claims:
+        with suppress(OutputMissing, FileNotFoundError):
+            finish_written(queue, item_of(claim), claim.name)
+    assert bench.ls() == [claims[lost].name]
+    assert bench.ls("out") == [f"{claims[1 - lost].docid}.ready"]
 
 
 # Names that are taken

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuedriver.claims.handoff import Claim, hand_over
-from queuedriver.claims.outcomes import (
-    DONE,
-    Ending,
-    Failed,
-    Failure,
-    Postponed,
-    Released,
-    from_exception,
-)
+from queuedriver.claims.outcomes import DONE, Ending, Failed, Postponed, Released, from_exception
 from queuedriver.disk.filesystem import Directory, Room
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, PermanentError, TryLater
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:

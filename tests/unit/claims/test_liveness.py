@@ -20,14 +20,10 @@ from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
     HIDDEN,
-    LEASE,
     NETWORK_BEAT,
     REBOOTED_AFTER,
-    Counters,
-    Identity,
     Observer,
     Owner,
-    Registration,
     Roster,
     Verdict,
     draw_salt,
@@ -41,6 +37,7 @@ from queuedriver.claims.liveness import (
 )
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format import names
+from queuedriver.format.records import LEASE, Counters, Identity, Registration
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -7,15 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import (
-    MAX_LATER,
-    Failed,
-    Failure,
-    Postponed,
-    Released,
-    from_exception,
-)
+from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, from_exception
 from queuedriver.errors import Interrupted, PermanentError, ProcessorFailed, TryLater
+from queuedriver.format.records import Failure
 
 
 class Unprintable(Exception):

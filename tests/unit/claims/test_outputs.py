@@ -14,8 +14,9 @@ import pytest
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Answer, Output, Outputs, Written
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import FileSystemTrouble, Interrupted, ProcessorFailed
+from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names
+from queuedriver.processors.program import objection_to_output
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -151,12 +152,14 @@ def test_a_bad_answer_fails_its_document_with_words_and_leaves_nothing(
     assert bench.ls("out") == bench.ls("side") == []
 
 
-def test_an_output_without_an_output_queue_is_a_bad_answer(limits: Limits) -> None:
+@pytest.mark.parametrize("answer", [b"x", "x", [b"x"], Path("x")])
+def test_an_output_that_can_go_nowhere_is_no_documents_fault(limits: Limits, answer: Any) -> None:
     outputs = Outputs("doc", TOKEN, ())
     assert not outputs.wanted
     outputs.take(None, limits)
-    with pytest.raises(ProcessorFailed, match="no --to"):
-        outputs.take(b"x", limits)
+    outputs.take([], limits)
+    with pytest.raises(ConfigError, match="nowhere to put it"):
+        outputs.take(answer, limits)
 
 
 def test_an_output_that_the_template_cannot_name_is_a_bad_answer(
@@ -186,6 +189,87 @@ def test_a_generator_that_raises_midway_leaves_nothing_once_discarded(
 
 
 # Paths
+
+
+def _fails(monkeypatch: pytest.MonkeyPatch, name: str, number: int, *, after: bool) -> None:
+    """Let one call of the system fail, or be carried out and its reply lost."""
+    call = getattr(os, name)
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(os, name, call)
+        if after:
+            call(*arguments, **more)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, name, failing)
+
+
+def test_an_answered_path_whose_renames_reply_was_lost_is_written(
+    bench: "Bench", outputs: Outputs, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bench.root / "made"
+    path.write_bytes(b"data")
+    _fails(monkeypatch, "rename", errno.ENOENT, after=True)
+    outputs.take(path, limits)
+    assert bench.read(f"out/doc.{TOKEN}.writing") == b"data"
+    assert not path.exists()
+    assert outputs.elsewhere
+
+
+def test_an_answered_path_on_another_mount_whose_removals_reply_was_lost_is_written(
+    bench: "Bench", outputs: Outputs, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bench.root / "made"
+    path.write_bytes(b"data")
+    _fails(monkeypatch, "rename", errno.EXDEV, after=False)
+    _fails(monkeypatch, "unlink", errno.ENOENT, after=True)
+    outputs.take(path, limits)
+    assert bench.read(f"out/doc.{TOKEN}.writing") == b"data"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "after"), [("open", False), ("rename", False), ("rename", True)], ids=str
+)
+def test_an_answered_path_that_the_file_system_does_not_move_is_not_charged(
+    bench: "Bench",
+    outputs: Outputs,
+    limits: Limits,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    after: bool,
+) -> None:
+    path = bench.root / "made"
+    path.write_bytes(b"data")
+    _fails(monkeypatch, call, errno.EIO, after=after)
+    with pytest.raises(FileSystemTrouble, match="made"):
+        outputs.take(path, limits)
+
+
+def test_a_look_at_a_document_that_the_file_system_does_not_answer_is_not_charged(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bench.root / "in").mkdir()
+    (bench.root / "in" / "doc.d-1.working").write_bytes(b"data")
+    document = Document("doc", 0, "in", bench.directory("in"), "doc.d-1.working")
+    _fails(monkeypatch, "stat", errno.EIO, after=False)
+    with pytest.raises(FileSystemTrouble, match="doc"):
+        _ = document.path
+    _fails(monkeypatch, "stat", errno.EIO, after=False)
+    with pytest.raises(FileSystemTrouble, match="doc"):
+        document.check()
+    assert document.path.endswith("in/doc.d-1.working")
+
+
+def test_a_look_at_a_programs_output_that_the_file_system_does_not_answer_is_not_charged(
+    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bench.root / "made"
+    path.write_bytes(b"data")
+    _fails(monkeypatch, "lstat", errno.EIO, after=False)
+    with pytest.raises(FileSystemTrouble, match="made"):
+        objection_to_output(str(path), "there", "missing")
+    assert objection_to_output(str(path), "there", "missing") is None
 
 
 def test_a_path_is_moved(bench: "Bench", outputs: Outputs, limits: Limits) -> None:

@@ -16,15 +16,7 @@ import pytest
 from queuedriver.claims import handoff
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.leftovers import SWEEP_EVERY
-from queuedriver.claims.liveness import (
-    CRASHED,
-    EXPIRY,
-    LEASE,
-    Identity,
-    Observer,
-    Registration,
-    identify,
-)
+from queuedriver.claims.liveness import CRASHED, EXPIRY, Observer, identify
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
@@ -33,7 +25,7 @@ from queuedriver.disk.runtime import EndedFor, note_ending, runtime_directory
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
-from queuedriver.format.records import Attempt, Plan
+from queuedriver.format.records import LEASE, Attempt, Identity, Plan, Registration
 from queuedriver.format.settings import Settings
 from queuedriver.operating.history import read_events
 

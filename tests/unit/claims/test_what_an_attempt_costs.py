@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from queuedriver.claims.handoff import Claim, Fate
 from queuedriver.claims.input_queue import UNCOUNTED_STRIKES, _due
-from queuedriver.claims.outcomes import MAX_LATER, Failure
+from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.journal import Journal
 from queuedriver.format import names
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import Attempt, Failure, Report
 from queuedriver.format.settings import Settings
 from queuedriver.operating.history import read_history
 

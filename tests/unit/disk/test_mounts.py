@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.disk.mounts import choose, filesystem_type, is_network, parse_mounts
+from queuedriver.disk.mounts import choose, filesystem_type, is_local, is_network, parse_mounts
 
 TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -97,3 +97,12 @@ def test_this_machine_agrees_with_its_own_stat(tmp_path: Path) -> None:
     assert filesystem_type(os.fspath(link)) == "proc"
     assert filesystem_type(os.fspath(tmp_path)) != "unknown"
     assert filesystem_type(os.fspath(tmp_path / "nowhere")) == "unknown"
+
+
+def test_only_what_is_known_to_be_of_this_kernel_is_local() -> None:
+    for path in ("/proc", "/sys"):
+        assert not is_local(os.stat(path).st_dev)
+    # As a mount in another namespace has, or a subvolume.
+    assert not is_local(os.makedev(4000, 4000))
+    shm = Path("/dev/shm")
+    assert is_local(shm.stat().st_dev) is (filesystem_type(str(shm)) == "tmpfs")

@@ -1,12 +1,16 @@
 """What is left of a driver that was ended, and whom it blames."""
 
+import faulthandler
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 
 import pytest
 
+from queuedriver.disk.filesystem import copy_all
 from queuedriver.disk.runtime import (
     Ending,
     note_ending,
@@ -16,38 +20,80 @@ from queuedriver.disk.runtime import (
     waited_for_files,
 )
 
-_BEAT = """Timeout (0:00:40)!
-Thread 0x00007f00 (most recent call first):
-  File "/usr/lib/python3.11/threading.py", line 331 in wait
-  File "/site/queuedriver/liveness.py", line 288 in _run
 
-"""
-_OURS = """Thread 0x00007f01 (most recent call first):
-{innermost}  File "/site/queuedriver/turn.py", line 120 in _work_one
-  File "/site/queuedriver/loop.py", line 160 in _work
-"""
-_IN_FILES = '  File "/site/queuedriver/filesystem.py", line 104 in rename\n'
-_IN_USERS = '  File "/home/ann/words.py", line 3 in count\n'
+class Waiting:
+    """A thread that waits for a pipe: in a call of ours to the file system, or in its own."""
+
+    def __init__(self, work: Callable[[int], object]) -> None:
+        self.source, self._writer = os.pipe()
+        self._work = work
+        self._began = threading.Event()
+        self.dump = ""
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._began.wait()
+        while not self._is_waiting():
+            time.sleep(0.001)
+
+    def _run(self) -> None:
+        with stacks_file() as file:
+            self.dump = os.path.basename(str(file.name))
+            self._began.set()
+            self._work(self.source)
+
+    def _is_waiting(self) -> bool:
+        with open(f"/proc/self/task/{self._thread.native_id}/syscall") as file:
+            return file.read().split()[:2] == ["0", hex(self.source)]
+
+    def end(self) -> None:
+        os.close(self._writer)
+        self._thread.join()
+        os.close(self.source)
 
 
-@pytest.mark.parametrize(
-    ("stacks", "files"),
-    [
-        (_BEAT + _OURS.format(innermost=_IN_FILES), True),
-        (_OURS.format(innermost=_IN_FILES) + "\n" + _BEAT, True),
-        (_BEAT + _OURS.format(innermost=_IN_USERS), False),
-        # The user's code called ours, which then hung: it is the file system all the same.
-        (_BEAT + _OURS.format(innermost=_IN_FILES + _IN_USERS), True),
-        # Our code called the user's.
-        (_BEAT + _OURS.format(innermost=_IN_USERS + _IN_FILES), False),
-        (_BEAT, False),
-        ("", False),
-    ],
-)
+def ours(source: int) -> None:
+    """What the file system cannot copy, is read."""
+    target = os.open(os.devnull, os.O_WRONLY)
+    copy_all(source, target)
+    os.close(target)
+
+
+def theirs(source: int) -> None:
+    os.read(source, 1)
+
+
+@pytest.fixture
+def dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("work", "beside"), [(ours, theirs), (theirs, ours)])
+@pytest.mark.parametrize("beside_first", [True, False])
 def test_a_driver_that_waited_for_its_file_system_is_told_from_one_whose_document_hung(
-    stacks: str, files: bool
+    dumps: Path,
+    work: Callable[[int], object],
+    beside: Callable[[int], object],
+    beside_first: bool,
 ) -> None:
-    assert waited_for_files(stacks) is files
+    threads = [Waiting(one) for one in ((beside, work) if beside_first else (work, beside))]
+    driver, other = threads[::-1] if beside_first else threads
+    try:
+        with open(dumps / "stacks", "w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            stacks = file.read()
+    finally:
+        for one in threads:
+            one.end()
+    assert waited_for_files(driver.dump, stacks) is (work is ours)
+    assert waited_for_files(other.dump, stacks) is (beside is ours)
+
+
+@pytest.mark.parametrize("stacks", ["", "Timeout (0:00:40)!\n", "Thread 0x1 (most recent"])
+@pytest.mark.parametrize("name", ["", "x.stacks", "x-1.stacks"])
+def test_stacks_that_say_nothing_blame_no_file_system(name: str, stacks: str) -> None:
+    assert not waited_for_files(name, stacks)
 
 
 @pytest.fixture

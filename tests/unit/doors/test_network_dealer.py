@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
+from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
 from queuedriver.network.dealer import Dealer, Desk
 from queuedriver.network.line import Line

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer, Registration
+from queuedriver.claims.liveness import Observer
 from queuedriver.format import names
+from queuedriver.format.records import Registration
 from queuedriver.network.broker import OtherBrokers
 from queuedriver.network.line import Line
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
+from queuedriver.claims.outcomes import Failed, Postponed, Released
 from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import (
     Done,
     Effects,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released, Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols import roundrobin_frames as wire
 from queuedriver.protocols.dealing import Done, Result, SetBack, Work
 from queuedriver.protocols.roundrobin import MAX_RESULTS

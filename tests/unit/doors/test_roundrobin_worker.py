@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols import roundrobin as rr
 from queuedriver.protocols import roundrobin_frames as wire
 from queuedriver.protocols import roundrobin_stream as streams

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released
+from queuedriver.claims.outcomes import Failed, Postponed, Released
 from queuedriver.errors import ConfigError, RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import (
     Answered,
     Asked,

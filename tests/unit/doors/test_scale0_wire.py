@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Postponed, Released, Setback
+from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import Result
 from queuedriver.protocols.scale0_wire import (
     CheckConfig,

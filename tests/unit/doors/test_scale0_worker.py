@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failed, Failure, Released
+from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 from queuedriver.protocols.dealing import (
     Effect,
     Effects,

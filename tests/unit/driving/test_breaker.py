@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.outcomes import Failure, cause_key, from_exception
+from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.driving.breaker import NO_STREAK, Peer, Streak, has_worked, in_a_row, pause_after
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
 from queuedriver.driving.plan import Quit, Seen, Stop, plan
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.format.event import decode
+from queuedriver.format.records import Failure
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options

@@ -8,9 +8,10 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import DRIVERS, Identity, Observer, Registration, host_id, identify
+from queuedriver.claims.liveness import DRIVERS, Observer, host_id, identify
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.setup import free_id
+from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue
 
 

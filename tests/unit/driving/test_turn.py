@@ -14,7 +14,7 @@ import pytest
 from queuedriver.claims.attempts import attempts_of
 from queuedriver.claims.document import Document
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, Counters, Observer, Registration
+from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
@@ -23,6 +23,7 @@ from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left
 from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
+from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
 from tests.faults import by_steps
@@ -57,7 +58,7 @@ class Bank:
     def __init__(self, bench: "Bench", function: Callable[..., Any], batch: int = 1) -> None:
         self.directory = Ailing.open(bench.directory("in").path)
         self.queue = queue = bench.open(directory=self.directory)
-        found = Opened([queue], queue.targets, queue.mint, Observer(), (), ())
+        found = Opened([queue], queue.targets, queue.mint, Observer(), {}, ())
         registration = Registration(id="d", salt="5a17", identity=found.observer.me, started_at=0.0)
         beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.outcomes import Failure
 from queuedriver.format import names, records
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import Attempt, Failure, Report
 
 if TYPE_CHECKING:
     pass

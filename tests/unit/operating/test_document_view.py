@@ -5,12 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import Identity, Registration
-from queuedriver.claims.outcomes import Failure
 from queuedriver.claims.picking import Counts
 from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
-from queuedriver.format.records import Attempt, Report
+from queuedriver.format.records import Attempt, Failure, Identity, Registration, Report
 from queuedriver.format.units import format_instant
 from queuedriver.operating.document_view import DocumentView, Place, explain
 from queuedriver.operating.history import Reading

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuedriver.cli.put import check_file
+from queuedriver.driving.closing import close_if_fed, is_drained
 from queuedriver.errors import (
     AlreadyThere,
     BadArgument,
@@ -65,7 +66,7 @@ def test_to_look_changes_nothing(bench: "Bench") -> None:
         assert queue.registrations() == []
         assert queue.feeds() == []
         assert queue.controls() == (False, False, False)
-        assert not queue.drained(0.0)
+        assert not is_drained(queue.directory, 0.0)
     assert os.listdir(bench.root / "in") == []
 
 
@@ -310,29 +311,29 @@ def test_feeds_are_remembered_by_their_way_from_here(bench: "Bench") -> None:
 def test_a_queue_is_done_when_all_that_feed_it_are_done_and_drained(bench: "Bench") -> None:
     output = feeding(bench, "a", "b")
     now = time.time()
-    assert not output.close_if_fed(now)
+    assert not close_if_fed(output.directory, now)
     bench.put("a/done")
-    assert not output.close_if_fed(now)
+    assert not close_if_fed(output.directory, now)
     bench.put("b/done")
     waiting = bench.put("b/x.ready")
-    assert not output.close_if_fed(now)
+    assert not close_if_fed(output.directory, now)
     waiting.rename(bench.root / f"b/x.{TOKEN}.written")
-    assert not output.close_if_fed(now)
+    assert not close_if_fed(output.directory, now)
     assert bench.ls("out") == []
     (bench.root / f"b/x.{TOKEN}.written").unlink()
     bench.put("b/scan.pdf")
     bench.put("b/discarded/x")
     bench.put("b/y.failed_twice")
-    assert output.close_if_fed(now)
+    assert close_if_fed(output.directory, now)
     assert bench.ls("out") == ["done"]
-    assert output.close_if_fed(now)
+    assert close_if_fed(output.directory, now)
 
 
 def test_a_feed_that_cannot_be_seen_keeps_a_queue_open(bench: "Bench") -> None:
     output = feeding(bench, "a", "b")
     bench.put("a/done")
     os.rename(bench.root / "b", bench.root / "away")
-    assert not output.close_if_fed(time.time())
+    assert not close_if_fed(output.directory, time.time())
 
 
 @pytest.mark.parametrize("kind", ["torn", "symlink"])
@@ -344,7 +345,7 @@ def test_a_note_of_a_feed_that_cannot_be_read_keeps_a_queue_open(bench: "Bench",
         note.write_bytes(b'{"pa')
     else:
         note.symlink_to("nowhere")
-    assert not output.close_if_fed(time.time())
+    assert not close_if_fed(output.directory, time.time())
 
 
 def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> None:
@@ -357,15 +358,15 @@ def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> Non
         assert seconds >= 0.05
         late.append(bench.put("in/x.ready"))
 
-    assert not queue.drained(0.0, pause)
+    assert not is_drained(queue.directory, 0.0, pause)
     late[0].unlink()
-    assert queue.drained(0.0, lambda seconds: None)
+    assert is_drained(queue.directory, 0.0, lambda seconds: None)
 
     def come_and_go(seconds: float) -> None:
         bench.put("in/x.ready").unlink()
 
     os.utime(bench.root / "in", ns=(0, 0))
-    assert not queue.drained(0.0, come_and_go)
+    assert not is_drained(queue.directory, 0.0, come_and_go)
 
 
 # Files to submit

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.liveness import HIDDEN, Identity
+from queuedriver.claims.liveness import HIDDEN
+from queuedriver.format.records import Identity
 from watchdogd.report import (
     SILENT_AFTER,
     Alien,

@@ -9,14 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import (
-    DRIVERS,
-    Observer,
-    Registration,
-    identify,
-    read_registration,
-)
+from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_registration
 from queuedriver.disk.filesystem import Directory
+from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd import control, upkeep

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from queuedriver.cli.arguments import lines_of
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format import names
+from queuedriver.format.names import JOURNAL
 from queuedriver.operating.document_view import docid_of
 from queuedriver.operating.history import read_extended
-from queuedriver.operating.queue import JOURNAL, Queue
+from queuedriver.operating.queue import Queue
 
 
 def meant(given: Sequence[str] | None) -> list[str]:

@@ -1,0 +1,101 @@
+"""Control files, and when a queue is done: nothing more comes in, and nothing is left to do.
+
+A queue that others feed is closed by whoever sees first that all of them are closed and drained.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from queuedriver.claims.picking import count
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.upstreams import FEEDS, read_feeds
+from queuedriver.driving.plan import DRAINED_AFTER
+from queuedriver.errors import BadArgument, CannotUse, explained, leads_nowhere
+from queuedriver.format import names
+
+_FEEDS = os.path.join(names.PRIVATE, FEEDS)
+
+
+class Controls(NamedTuple):
+    """Which control files are there."""
+
+    done: bool = False
+    paused: bool = False
+    quit: bool = False
+
+    def meanings(self, queue: str) -> list[tuple[str, str]]:
+        """Return a word for each that is there, and what it means and what undoes it."""
+        found = []
+        if self.paused:
+            found.append(("PAUSED", f"nothing is claimed before queuedriver resume {queue}"))
+        if self.quit:
+            found.append(("QUIT", f"no driver stays before queuedriver resume {queue}"))
+        if self.done:
+            found.append(("closed", f"drivers leave when it is empty; queuedriver reopen {queue}"))
+        return found
+
+
+def read_controls(queue: Directory) -> Controls:
+    """Look which control files are there."""
+    return Controls(*map(queue.present, (names.DONE, names.PAUSE, names.QUIT)))
+
+
+def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
+    """Create or remove `done`, `PAUSE` or `QUIT`; drivers see it within a moment."""
+    if name not in names.CONTROLS:
+        raise BadArgument(f"{name!r} is not a control file")
+    if wanted:
+        queue.mark(name)
+    else:
+        try:
+            queue.remove(name)
+        except IsADirectoryError:
+            path = os.path.join(queue.path, name)
+            raise CannotUse(f"{path!r} is a directory; remove it by hand") from None
+    queue.sync()
+
+
+def feeds_of(queue: Directory) -> list[str | None]:
+    """Return the absolute paths of the queues that feed one; None for an unreadable note."""
+    with explained(os.path.join(queue.path, _FEEDS), part=True):
+        try:
+            feeds = queue.subdirectory(_FEEDS)
+        except FileNotFoundError:
+            return []
+    with contextlib.closing(feeds):
+        return read_feeds(feeds, queue.path)
+
+
+def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Tell whether a queue is closed and without any item: by two listings, for one alone may miss
+    what is renamed."""
+    if not queue.present(names.DONE):
+        return False
+    before = queue.status().mtime_ns
+    if count(queue, now).unfinished:
+        return False
+    pause(DRAINED_AFTER)
+    unfinished = count(queue, now).unfinished
+    return not unfinished and queue.status().mtime_ns == before
+
+
+def close_if_fed(queue: Directory, now: float) -> bool:
+    """Create `done` here when every feed is done and drained; return whether it is there now."""
+    # A feed we cannot see, or not even read of, may still bring something.
+    for path in feeds_of(queue):
+        if path is None:
+            return False
+        try:
+            feed = Directory.open(path)
+        except OSError as error:
+            if leads_nowhere(error) or isinstance(error, PermissionError):
+                return False
+            raise
+        with contextlib.closing(feed):
+            if not is_drained(feed, now):
+                return False
+    set_control(queue, names.DONE, wanted=True)
+    return True

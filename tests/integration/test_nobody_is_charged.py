@@ -1,0 +1,194 @@
+"""What is no document's fault costs no document an attempt, and no item stops the others."""
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from queuedriver.claims import liveness
+from queuedriver.format import names
+from queuedriver.format.names import JOURNAL, PRIVATE
+from tests.cli.processes import command, mounted_upon, start
+from tests.disks import Disk
+from tests.drivers import Site
+from tests.processors import gate, judge, shout
+from tests.waiting import until
+
+DOCIDS = [f"doc-{number:02}" for number in range(30)]
+
+
+def journal(queue: Path) -> str:
+    """All that has been noted of a queue."""
+    return "".join(one.read_text() for one in (queue / PRIVATE / JOURNAL).glob("*.jsonl"))
+
+
+def charged(queue: Path) -> bool:
+    """Whether any attempt ever was."""
+    noted = journal(queue)
+    return '"failed"' in noted or '"discarded"' in noted
+
+
+# Directories that are moved away
+
+
+@pytest.mark.parametrize("moved", ["in", "out"])
+def test_while_a_directory_is_moved_away_nobody_is_charged(site: Site, moved: str) -> None:
+    site.submit(*DOCIDS)
+    copy = 'sh -c \'sleep .02; cp "$1" "$2"\' sh {input} {output}'
+    there, away = site.root / moved, site.root / "away"
+
+    def is_noticed() -> bool:
+        noted = journal(away if moved == "in" else site.root / "in")
+        return driver.poll() is not None or "released" in noted or '"failed"' in noted
+
+    with start("run", "in", "--to", "out", "--command", copy, cwd=site.root) as driver:
+        try:
+            until(lambda: len(site.files()) >= 5, "some are published")
+            there.rename(away)
+            until(is_noticed, "it is noticed")
+        finally:
+            driver.terminate()
+            driver.communicate()
+    if there.exists():
+        # Whoever makes it anew must not be in the way of what comes back.
+        there.rename(site.root / "made anew")
+    away.rename(there)
+    assert not charged(site.root / "in")
+    command("run", "in", "--to", "out", "--command", copy, "--drain", cwd=site.root)
+    assert sorted(site.files()) == [f"{docid}.ready" for docid in DOCIDS]
+
+
+# A disk that is nearly full
+
+_MEGABYTE = 1 << 20
+_TIDY = 'head -c 4000000 /dev/zero >"$1" && exit 0; rm -f "$1"; exit 1'
+_SCRATCH = """
+import os
+
+def work(document):
+    data = document.read()
+    scratch = os.path.join(os.path.dirname(document.path), ".scratch")
+    try:
+        with open(scratch, "wb", 0) as file:
+            for _ in range(4):
+                if file.write(bytes(1_000_000)) < 1_000_000:
+                    file.write(b"x")
+    finally:
+        os.unlink(scratch)
+    return data
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [("--command", f"sh -c '{_TIDY}' sh {{output}}"), ("--call", "scratch:work")],
+    ids=["a command that tidies up", "a function that says so"],
+)
+def test_while_a_disk_has_too_little_room_for_an_output_nobody_is_charged(
+    tmp_path: Path, how: Sequence[str]
+) -> None:
+    (tmp_path / "scratch.py").write_text(_SCRATCH)
+    with closing(Disk(tmp_path / "disk", "size=8M")) as disk, Site(disk.path) as site:
+        site.submit("a", "b")
+        ballast = disk.path / "ballast"
+        ballast.write_bytes(bytes(5 * _MEGABYTE))
+        words = ["run", str(disk.path / "in"), "--to", str(disk.path / "out"), *how]
+        with start(*words, cwd=tmp_path) as driver:
+            try:
+                until(lambda: journal(site.root / "in"), "the first has ended")
+            finally:
+                driver.terminate()
+                driver.communicate()
+        assert not charged(site.root / "in")
+        ballast.unlink()
+        assert command(*words, "--drain", cwd=tmp_path).code == 0
+
+
+# Hosts that are alike
+
+
+def clone(boot: str) -> None:
+    """As it is on hosts that were made from one image, and share a file system."""
+    liveness.is_network = lambda fstype: True  # type: ignore[attr-defined]
+    liveness._host = lambda: ("vm", "0123456789abcdef", boot, 1)  # type: ignore[assignment]
+
+
+def test_what_a_driver_of_a_host_that_looks_like_ours_has_in_hand_stays_in_its_hands(
+    site: Site,
+) -> None:
+    site.submit("doc")
+    theirs = site.start(gate, driver="theirs", prepare=functools.partial(clone, "theirs"))
+    site.wait_at("doc")
+    site.submit("other")
+    # Who starts looks for what the dead have left, before anything else.
+    ours = site.start(shout, driver="ours", prepare=functools.partial(clone, "ours"))
+    until(lambda: "other.ready" in site.files(), "another document is published")
+    until(lambda: site.registration("ours").counters.documents, "it has gone on")
+    (claim,) = site.items()
+    assert (claim.docid, claim.state) == ("doc", names.WORKING)
+    assert names.parse_token(claim.token).driver == "theirs"
+    site.open_gate()
+    until(lambda: not site.items(), "both are done")
+    for driver in (theirs, ours):
+        driver.hurry()
+    assert [one.event for one in site.events("doc")] == ["published"]
+
+
+# A driver that left in order
+
+
+def test_what_a_driver_that_left_in_order_could_not_give_back_is_not_held_against_it(
+    site: Site,
+) -> None:
+    site.submit("later-doc")
+    (name,) = os.listdir(site.queue())
+    site.drive(judge, driver="a")
+    for _ in range(3):
+        # As where the file system did not let it.
+        (name,) = (one for one in os.listdir(site.queue()) if one.startswith("later-doc."))
+        (item,) = site.items()
+        token = names.Mint("a", site.registration("a").salt).next(time.time_ns() // 1000)
+        working = names.working_name(item.docid, item.attempt, token)
+        (site.queue() / name).rename(site.queue() / working)
+        site.drive(judge, driver="a")
+    (item,) = site.items()
+    assert (item.docid, item.state, item.attempt) == ("later-doc", names.LATER, 0)
+    words = [one.message or "" for one in site.events("later-doc") if one.event == "released"]
+    assert len(words) == 3
+    assert not [one for one in words if "showed no life" in one]
+
+
+# Too few descriptors
+
+
+def test_too_few_descriptors_charge_nobody(site: Site) -> None:
+    site.submit("a", "b")
+    for most in range(16, 24):
+        limited = ("sh", "-c", f'ulimit -n {most}; exec "$@"', "sh")
+        words = ("run", "in", "--to", "out", "--command", "cat", "--drain")
+        command(*words, cwd=site.root, prefix=limited)
+        assert not charged(site.root / "in"), most
+    docids = [one.docid for one in site.items()]
+    published = [name.removesuffix(".ready") for name in site.files()]
+    assert sorted(docids + published) == ["a", "b"]
+
+
+# One item that cannot be moved
+
+
+@pytest.mark.parametrize("order", ["fair", "name"])
+def test_an_item_that_cannot_be_renamed_keeps_no_other_from_being_done(
+    site: Site, order: str
+) -> None:
+    site.submit("a", "b", "c")
+    prefix = mounted_upon(site.root / "in" / "a.ready")
+    words = ("run", "in", "--to", "out", "--command", "cat", "--order", order, "--drain")
+    ended = command(*words, cwd=site.root, prefix=prefix)
+    assert ended.code == 75, ended
+    assert "1 item may not be claimed" in ended.err
+    assert sorted(site.files()) == ["b.ready", "c.ready"]
+    assert site.states() == {"a": "ready"}
