@@ -87,7 +87,7 @@ def _row(seen: QueueView) -> tuple[str, ...]:
 
 def _state(seen: QueueView) -> str:
     words = [word for word, _ in seen.controls.meanings("")]
-    return " ".join(["TRIPPED", *words] if seen.tripped else words)
+    return " ".join([*words, "TRIPPED"] if seen.tripped else words)
 
 
 def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:

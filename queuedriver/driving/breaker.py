@@ -109,7 +109,6 @@ class Breaker:
         # Until when we make sure that the others do not succeed, and what they had done before.
         self._sure_at: float | None = None
         self._before: dict[str, int] = {}
-        self._random = random.Random(queues[0].mint.salt if queues else "")
         for queue in queues:
             queue.worked = self.worked
             queue.charged = self.charged
@@ -277,7 +276,7 @@ class Breaker:
         drawn, now = "", time.time()
         waiting = (name for name, item in names.walk(queue.directory) if item and item.waits(now))
         for count, name in enumerate(waiting, 1):
-            if not self._random.randrange(count):
+            if random.uniform(0.0, count) < 1.0:
                 drawn = name
         return drawn
 
