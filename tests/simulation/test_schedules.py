@@ -23,7 +23,7 @@ SCHEDULES = int(os.environ.get("QUEUEDRIVER_TEST_SCHEDULES", "20000"))
 # Some hundredths of a second.
 FEW = 20
 # Far more than it takes in any of those scenes that are known to break a promise.
-ENOUGH_TO_FIND = 4000
+ENOUGH_TO_FIND = 12_000
 # So none takes longer than a test may, on a machine that is busy with others.
 PARTS = 2
 
