@@ -8,7 +8,6 @@ from a name and does nothing when that is gone, so drivers, recoverers and other
 
 import contextlib
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -33,6 +32,7 @@ from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.operations import attempts_in, journal_of, without_outputs
 from queuedriver.operating.queue import Queue, resolve
+from queuedriver.operating.queue_view import held_fast
 
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
 # theirs to recover, and no news.
@@ -391,7 +391,7 @@ def judge_item(
     if len(os.fsencode(item.docid)) + _CLAIM_ADDS > look.longest_name:
         message = "a claim adds more to its name than this file system allows; give it a shorter"
         yield "name-too-long", name, message, ""
-    if why := _held_fast(look, name, found):
+    if why := held_fast(look.queue.directory, name, found, look.mounted):
         yield "not-movable", name, f"no driver can claim it: {why}", ""
 
 
@@ -400,17 +400,6 @@ def _is_readable(directory: Directory, name: str) -> bool:
         os.close(directory.open_read(name))
         return True
     return False
-
-
-def _held_fast(look: Look, name: str, found: os.stat_result) -> str:
-    """Tell why the operating system will not let an item be renamed; "" as far as can be told."""
-    if os.path.join(look.queue.path, name) in look.mounted:
-        return "something is mounted on it; unmount that"
-    queue = look.queue.directory.inspect(".")
-    owners = (found.st_uid, queue.st_uid, 0)
-    if queue.st_mode & stat.S_ISVTX and os.geteuid() not in owners:
-        return f"the directory is sticky, and it is user {found.st_uid}'s, who must move it"
-    return ""
 
 
 def _discard(repairs: Repairs, name: str) -> None:

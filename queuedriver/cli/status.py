@@ -96,6 +96,7 @@ def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
     yield "  " + _pace(seen)
     yield from (f"  {line}" for line in _arrangements(seen))
     yield from (f"  {line}" for line in _foreign(seen))
+    yield from (f"  {line}" for line in _unmovable(seen))
     shown = [one for one in seen.drivers if one.state != "stopped" or one.at_hand]
     if shown:
         yield ""
@@ -176,6 +177,11 @@ def _foreign(seen: QueueView) -> Iterator[str]:
         yield from (f"  {escape_name(one.name)}: {escape_name(one.why)}" for one in seen.foreign)
         if count > len(seen.foreign):
             yield "  …"
+
+
+def _unmovable(seen: QueueView) -> Iterator[str]:
+    for one in seen.unmovable:
+        yield f"no driver can claim {escape_name(one.name)}: {one.why}"
 
 
 def _driver(view: DriverView, now: float) -> tuple[str, ...]:

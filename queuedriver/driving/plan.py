@@ -160,8 +160,8 @@ def _left_to_people(seen: Seen) -> Decision:
     whys = []
     if seen.withheld:
         whys.append(
-            f"{format_count(seen.withheld, 'item')} may not be claimed: the directory is sticky, "
-            "and they are another user's, who must move them"
+            f"{format_count(seen.withheld, 'item')} may not be claimed, as another user's "
+            "where only owners may move: queuedriver check says why"
         )
     if seen.stuck:
         count = format_count(seen.stuck, "claim")

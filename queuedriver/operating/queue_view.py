@@ -3,6 +3,10 @@
 Only looks: nothing is created, and a queue on a read-only file system is as readable as another.
 """
 
+import contextlib
+import itertools
+import math
+import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +15,8 @@ import msgspec
 
 from queuedriver.claims.liveness import Observer, Owner, owner_of
 from queuedriver.claims.picking import Counts
+from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.mounts import mount_points
 from queuedriver.driving.closing import Controls
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import ConfigError
@@ -21,6 +27,8 @@ from queuedriver.operating.queue import Queue
 # So many claims, and files that are no items, are told of one by one.
 _MOST_CLAIMS = 10_000
 _MOST_FOREIGN = 10
+# Of how many items it is asked whether they can be claimed, where that is in doubt.
+_LOOKED_AT = 1_000
 # A word for a driver that is not alive, and why, where it said nothing itself.
 _GONE = {
     "left": ("stopped", ""),
@@ -69,6 +77,8 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     # Some of the files that are no items.
     foreign: tuple[Foreign, ...] = ()
+    # Some of the items that nobody here can claim.
+    unmovable: tuple[Foreign, ...] = ()
     # Everybody who registered, and everybody who has a claim; by id.
     drivers: tuple[DriverView, ...] = ()
     feeds: tuple[str, ...] = ()
@@ -123,6 +133,7 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
         tripped=trip.words(queue.path) if trip is not None else "",
         counts=counts,
         foreign=foreign,
+        unmovable=tuple(itertools.islice(_unmovable(queue), _MOST_FOREIGN)),
         drivers=tuple(sorted(drivers, key=lambda one: one.id)),
         feeds=tuple(queue.feeds()),
         settings=settings,
@@ -144,6 +155,35 @@ def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item
         elif item.claimed and len(claims) < _MOST_CLAIMS:
             claims.append((name, item))
     return counts, claims, strange
+
+
+def held_fast(
+    directory: Directory, name: str, found: os.stat_result, mounted: frozenset[str]
+) -> str:
+    """Tell why the operating system will not let an item be renamed; "" as far as can be told."""
+    if os.path.join(directory.path, name) in mounted:
+        return "something is mounted on it; unmount that"
+    queue = directory.inspect(".")
+    owners = (found.st_uid, queue.st_uid, 0)
+    if queue.st_mode & stat.S_ISVTX and os.geteuid() not in owners:
+        return f"the directory is sticky, and it is user {found.st_uid}'s, who must move it"
+    return ""
+
+
+def _unmovable(queue: Queue) -> Iterator[Foreign]:
+    """Yield items that wait and that nobody here can claim. Only where something speaks for it are
+    items looked at one by one, and not more of them than a person would read of."""
+    directory, mounted = queue.directory, mount_points()
+    suspects = [os.path.basename(one) for one in mounted if os.path.dirname(one) == queue.path]
+    if directory.inspect(".").st_mode & stat.S_ISVTX:
+        suspects += itertools.islice(directory.names(), _LOOKED_AT)
+    for name in dict.fromkeys(suspects):
+        item = names.parse(name)
+        if item is None or not item.waits(math.inf):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if why := held_fast(directory, name, directory.inspect(name), mounted):
+                yield Foreign(name, why)
 
 
 def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int]:

@@ -74,7 +74,7 @@ def submit(queue: Path, *docids: str, content: bytes = b"content") -> None:
 def drive(queue: Path, output: Path | tuple[()] = (), **options: Any) -> Left:
     """Drain a queue: `bad…` raises, `never…` never will do, `later…` says try later."""
 
-    def process(document: Any) -> bytes:
+    def process(document: Any) -> bytes | None:
         if document.docid.startswith("bad"):
             raise ValueError("no good\n\x1b[31msecond line")
         if document.docid.startswith("never"):
@@ -82,7 +82,7 @@ def drive(queue: Path, output: Path | tuple[()] = (), **options: Any) -> Left:
         if document.docid.startswith("later"):
             raise TryLater(100.0, "printer busy")
         content: bytes = document.read()
-        return content
+        return content if output else None
 
     # Many that fail for one cause are what some tests need.
     wanted = Options(drain=True, **{"trip_after": 0, **options})

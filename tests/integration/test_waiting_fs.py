@@ -14,7 +14,7 @@ from tests.processors import complain, count, doze, gate
 from tests.waiting import until
 
 # What a driver does with names and contents.
-CHANGES = ("rename", "rename_new", "unlink", "write_new")
+CHANGES = ("rename", "rename_new", "remove", "write_new")
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_file_system_that_turns_read_only_is_waited_for(site: Site, disk: Disk
     [
         ("rename", errno.EIO),
         ("rename_new", errno.ESTALE),
-        ("unlink", errno.EROFS),
+        ("remove", errno.EROFS),
         ("write_new", errno.EDQUOT),
     ],
 )
