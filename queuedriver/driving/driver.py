@@ -126,6 +126,7 @@ class Driver:
             self.options,
             Observer(),
             lambda found: beats.append(self._register(found, limits, dump)),
+            follows=self._loop is not None,
         ) as found:
             self.id, self._limits = found.mint.driver, limits
             mints.add(found.mint)

@@ -98,11 +98,14 @@ def opened(
     observer: Observer,
     register: Callable[[Opened], object],
     mint: names.Mint | None = None,
+    *,
+    follows: bool = False,
 ) -> Iterator[Opened]:
     """Open and agree on everything, and register; close what was opened at the end.
 
     Registering is the last that is done while nobody else can start. A broker of several services
-    is one driver of them all, with one mint.
+    is one driver of them all, with one mint. A driver that `follows` an output that was replaced
+    has seen that no mount is missing.
     """
     with contextlib.ExitStack() as at_end:
         with _descriptors_told(), contextlib.ExitStack() as locks:
@@ -128,7 +131,7 @@ def opened(
             found = Opened([], targets, mint, observer, {}, ())
             for queue in queues:
                 with our_directories(queue):
-                    found = _agreed(found, queue, archive, options)
+                    found = _agreed(found, queue, archive, options, follows=follows)
                 at_end.callback(found.queues[-1].close)
                 at_end.callback(found.queues[-1].journal.close)
             others = [target.directory for target in targets] + ([archive] if archive else [])
@@ -145,14 +148,19 @@ def opened(
         yield found
 
 
-def _agreed(found: Opened, queue: Queue, archive: Directory | None, options: Options) -> Opened:
+def _agreed(
+    found: Opened, queue: Queue, archive: Directory | None, options: Options, *, follows: bool
+) -> Opened:
     """Agree on the settings of one queue, and recover what the last life of our id left there,
     while its registration still tells of it."""
     mint, observer = found.mint, found.observer
     have = queue.settings()
     settings = _settings(queue, have, found.targets, options)
     _agree(queue, have, settings, mint.driver, observer)
-    _check_landmarks(queue, settings, found.targets, observer)
+    marks = _marks(settings, found.targets)
+    if not follows:
+        _check_landmarks(queue, marks, observer)
+    note(queue.private, marks)
     journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
     one = InputQueue(
         queue.directory, queue.private, found.targets, settings, mint, journal, archive
@@ -330,12 +338,14 @@ def _agree(
     save(queue.private, settings)
 
 
-def _check_landmarks(
-    queue: Queue, settings: Settings, targets: Sequence[Target], observer: Observer
-) -> None:
-    """Refuse to recover claims into other directories than they were made for; those apart whose
-    drivers have said for which, as they are recovered into no other."""
-    marks = {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
+def _marks(settings: Settings, targets: Sequence[Target]) -> dict[str, str]:
+    """Return the landmark of each output, by its path in the settings."""
+    return {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
+
+
+def _check_landmarks(queue: Queue, marks: dict[str, str], observer: Observer) -> None:
+    """Refuse to recover claims into other directories than they were made for. Those apart of
+    drivers that live, and have said for which: they are recovered into no other."""
     moved = strangers(queue.private, marks)
     if moved and any(map(_is_unsaid, _owners(queue, observer))):
         path = resolve(queue.path, moved[0])
@@ -343,7 +353,6 @@ def _check_landmarks(
             f"{path} is not the directory that the claims left in {queue.path} were made for; "
             f"mount the file system that is missing there, or see queuedriver check {queue.path}"
         )
-    note(queue.private, marks)
 
 
 def _owners(queue: Queue, observer: Observer) -> Iterator[tuple[Owner, str]]:
@@ -356,9 +365,9 @@ def _owners(queue: Queue, observer: Observer) -> Iterator[tuple[Owner, str]]:
 
 
 def _is_unsaid(owned: tuple[Owner, str]) -> bool:
-    """Tell whether it was never said for which directories a claim was made."""
+    """Tell whether a claim is a dead driver's, or was never said to be for which directories."""
     owner, salt = owned
-    return owner.registration is None or not owner.registration.made_for(salt)
+    return not (owner.alive and owner.registration and owner.registration.made_for(salt))
 
 
 def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:

@@ -195,9 +195,15 @@ def _blindly_no_more() -> None:
     Directory.refuses_to_replace = False  # type: ignore[assignment, method-assign]
 
 
+def _no(_: Directory) -> bool:
+    return False
+
+
 def _die_before_publishing() -> None:
     _blindly_no_more()
     handoff.publish = _die
+    # It commits before it has seen that its output was replaced.
+    Directory.replaced = _no  # type: ignore[assignment, method-assign]
 
 
 def committed(site: Site, driver: Running) -> Path:
