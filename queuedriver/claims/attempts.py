@@ -29,7 +29,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, move
-from queuedriver.errors import NotRegular, is_trouble
+from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.records import (
@@ -260,12 +260,9 @@ class Attempts:
                 record = decode(self.directory.read(str(file), MAX_RECORD), Record)
             except FileNotFoundError:
                 return Noted(file._replace(number=number - 1), record)
-            except (NotRegular, msgspec.DecodeError):
-                # Damaged, or another program's: what comes after it was written without it.
+            except (NotRegular, IsADirectoryError, PermissionError, msgspec.DecodeError):
+                # Damaged, or another's: what comes after it was written without it.
                 continue
-            except OSError as error:
-                if is_trouble(error):
-                    raise
         raise AssertionError("there is no last number")
 
     def _is_reported(self, file: File, token: str) -> bool:

@@ -466,10 +466,8 @@ class InputQueue:
         now = time.time()
         error = ending.error if isinstance(ending, Failed) else None
         if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:
-            # It may be this document for which too many files are open, or those before it. With
-            # none to open there is no way to go on.
-            claim.outputs.discard()
-            self.strike(claim, ending.failure, now)
+            self._strike_or_leave(claim, ending.failure, now)
+            # With no file left to open there is no way to go on.
             raise error
         if isinstance(ending, Failed | Doubted):
             # Before what it wrote is removed: that may be what the disk is full of.
@@ -497,6 +495,15 @@ class InputQueue:
             self.give_back(claim, f"it cannot be discarded: {error.strerror}")
         if claim.fate == "revoked":
             self.note("revoked", claim.docid, token=claim.token, attempt=claim.attempt, outputs=())
+
+    def _strike_or_leave(self, claim: Claim, failure: Failure, now: float) -> None:
+        """Strike a document that may be the one for which too many files are open, or those before
+        it; where not even what is remembered of it can be read, leave it to whoever recovers it."""
+        claim.outputs.discard()
+        try:
+            self.strike(claim, failure, now)
+        except OSError:
+            claim.fate = "stuck"
 
     def blame(self, claim: Claim, ending: Failed | Doubted) -> None:
         """Raise where the file systems of the queue, and not the document, are to blame for a

@@ -1,6 +1,7 @@
 """What is remembered of a document's attempts is its own, and becomes its report in any case."""
 
 import os
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -415,3 +416,14 @@ def test_a_report_that_is_damaged_is_none(desk: Desk, tmp_path: Path, name: str)
     desk.discard()
     (tmp_path / "discarded/doc.report.json").write_bytes(b"nonsense")
     assert module.find_report(desk.attempts.discarded, desk.attempts.directory, name) is None
+
+
+def test_a_process_with_too_many_open_files_does_not_look_for_ever(bench: "Bench") -> None:
+    attempts = Attempts(bench.directory("attempts"), bench.directory("discarded"))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            attempts.of("doc", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
