@@ -206,11 +206,13 @@ class Site:
     def files(self, directory: str = "out") -> dict[str, bytes]:
         """What a person sees there."""
         where = self.root / directory
-        return {
-            one.name: one.read_bytes()
-            for one in (where.iterdir() if where.exists() else ())
-            if one.is_file() and not one.name.startswith(".")
-        }
+        found = {}
+        for one in where.iterdir() if where.exists() else ():
+            # What is unfinished may be published, or removed, while one looks.
+            with contextlib.suppress(FileNotFoundError):
+                if one.is_file() and not one.name.startswith("."):
+                    found[one.name] = one.read_bytes()
+        return found
 
     def report(self, docid: str, queue: str = "in") -> Report:
         """Why a document was given up."""
