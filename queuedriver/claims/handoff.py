@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 ORPHANS = "orphans"
 CLAIMS = "claims"
 
-# How a claim ended. "" while it is at hand; "stuck": committed, and its output cannot be published.
+# How a claim ended. "" while it is at hand; "stuck": it is left to whoever recovers it, as its
+# output cannot be published, or not even its attempts can be read.
 Fate = Literal[
     "", "published", "finished", "failed", "discarded", "released", "later", "revoked", "stuck"
 ]

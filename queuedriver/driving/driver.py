@@ -3,6 +3,8 @@
     setup.py        what must be so before the first claim
     driver.py       start; claim and turn, or pause, until there is a reason to leave
     loop.py         the looks and pauses in between, and trouble with the file system
+    group.py        finished documents of a durable queue that wait for one sync
+    breaker.py      whether the stage stops itself, as its documents all fail for one cause
     plan.py         whether to wait, and how long, or to leave; pure
     input_queue.py  one open queue: claims, and how each ends
     handoff.py      the names on disk that a claim goes through

@@ -72,9 +72,11 @@ class Limits(Signals):
         _installed.add(self)
 
     def restore(self) -> None:
-        """Give the signals back."""
+        """Give the signals back, if they were taken over: in a thread they never are."""
         # An alarm set by another thread after this would end the process.
         with self._changing:
+            if not self._before:
+                return
             signal.setitimer(signal.ITIMER_REAL, 0)
             if self._hard_until:
                 faulthandler.cancel_dump_traceback_later()

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import Limits, framed
 from queuedriver.errors import Interrupted
+from queuedriver.options import Options
 
 # What asks a driver to leave.
 ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -528,3 +530,16 @@ with FileIO(sys.argv[1], "w") as dump:
     )
     assert (ended.returncode, ended.stdout) == (0, b"lives\n")
     assert stacks.read_bytes() == b""
+
+
+def test_a_driver_in_a_thread_leaves_an_alarm_of_its_program_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    driver = Driver(tmp_path / "in", lambda document: None, options=Options(drain=True, poll=True))
+    signal.setitimer(signal.ITIMER_REAL, _AGES)
+    try:
+        thread = threading.Thread(target=driver.run)
+        thread.start()
+        thread.join()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
