@@ -102,6 +102,8 @@ class Driver:
 
     def run(self) -> Left:
         """Drive until told to leave. QueueError when it cannot even start."""
+        # Of an earlier run nothing is left.
+        self.id, self._loop, self.unnoted = "", None, ()
         with contextlib.ExitStack() as at_end:
             dump = at_end.enter_context(self._stacks())
             options = self.options

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -382,3 +383,20 @@ def test_what_became_due_while_draining_is_done_and_not_left_for_later(bench: "B
     left = drain(bench, lambda document: b"x")
     assert (left.word, left.exit_code) == ("drained", 0)
     assert bench.ls("out") == ["a.ready", "b.ready"]
+
+
+def test_a_driver_that_is_run_again_begins_anew(bench: "Bench") -> None:
+    heard = []
+
+    def process(document: Document) -> bytes:
+        heard.append(signal.getsignal(signal.SIGTERM))
+        return document.read()
+
+    options = Options(drain=True, poll=True)
+    driver = Driver(bench.directory("in").path, process, bench.root / "out", options=options)
+    before = signal.getsignal(signal.SIGTERM)
+    for docid in ("first", "second"):
+        bench.put(f"in/{docid}.ready", b"text")
+        assert driver.run().counters.documents == 1
+    assert len(heard) == 2
+    assert before not in heard
