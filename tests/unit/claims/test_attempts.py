@@ -147,8 +147,6 @@ def test_documents_whose_names_begin_alike_keep_their_attempts_apart(desk: Desk)
         assert [one.docid for one in desk.attempts.of(docid, 7)] == [docid]
     desk.attempts.forget("a", 7)
     assert desk.another().docids() == set(docids) - {"a"}
-    desk.attempts.forget_docids({"a.b", "a."})
-    assert desk.another().docids() == set(docids) - {"a", "a.b", "a."}
 
 
 def test_all_attempts_move_with_their_document_to_another_docid(desk: Desk) -> None:
@@ -327,14 +325,6 @@ def test_the_report_of_an_interrupted_discard_is_read_where_it_is(desk: Desk) ->
     assert report is not None
     assert report.attempts == noted.record.attempts
     assert (desk.ls(), desk.bench.ls("attempts")) == before
-
-
-def test_a_report_that_may_still_be_wanted_is_not_forgotten(desk: Desk) -> None:
-    """Not to see a document in `discarded/` proves nothing."""
-    noted, _ = interrupt(desk, 1)
-    desk.attempts.note("gone", 8, an_attempt("gone", "d-9"))
-    desk.attempts.forget_docids({"doc", "gone"})
-    assert desk.bench.ls("attempts") == [str(noted.file)]
 
 
 def test_a_report_goes_with_its_document_under_its_second_name(desk: Desk) -> None:

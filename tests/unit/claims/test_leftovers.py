@@ -153,6 +153,22 @@ def test_a_report_whose_document_waits_for_it_gets_its_place_however_old(bench: 
     assert (bench.root / "in/discarded/doc.report.json").exists()
 
 
+def test_attempts_at_documents_that_are_not_in_the_queue_go_but_no_report_that_may_be_wanted(
+    bench: "Bench",
+) -> None:
+    """Not to see a document in `discarded/` proves nothing."""
+    queue = bench.directory("in")
+    attempts = Attempts(bench.directory("in/.queuedriver/attempts"), queue)
+    for docid in ("a", "a.b", "a.", "waiting"):
+        attempts.note(docid, 7, an_attempt(docid))
+    report = noted(bench, "elsewhere", seconds=0.0)
+    bench.put("in/waiting.failed")
+    bench.put(f"in/{names.working_name('a', 1, bench.token())}")
+    leftovers.sweep_row(leftovers.Swept(queue, queue), leftovers.ENDED)
+    kept = ["a.7.1.json", report.name, "waiting.7.1.json"]
+    assert bench.ls("in/.queuedriver/attempts") == sorted(kept)
+
+
 class Distant(Directory):
     """On a host whose clock is wrong by days."""
 
