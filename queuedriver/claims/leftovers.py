@@ -10,7 +10,6 @@
     report       attempts/       7 days    its document is in the queue, or  removed
                                            waits for it in discarded/
     incoming     incoming/       1 day     somebody writes to it             to orphans/
-      of the dead                1 hour    its process is there              to orphans/
     output       the queue       1 day     its N has a claim upstream        to orphans/
       late                       10 min    the same, or nobody upstream      to orphans/
                                            knows its driver
@@ -33,7 +32,7 @@ from typing import NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.liveness import DRIVERS, host_id, process_ticks
+from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
@@ -63,8 +62,6 @@ SWEEP_EVERY = 15 * MINUTE
 # A start should not take longer because a million documents wait: what is beyond so many names,
 # later looks find when some have gone.
 _NAMES = 10_000
-# How `Queue.submit` names what is not in the queue yet.
-SUBMISSION = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
 
 
 def _inside(name: str) -> str:
@@ -164,12 +161,6 @@ def _report_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
         return any(one == file for _, one in interrupted(where, discarded))
 
 
-def _submitter_lives(_swept: Swept, _where: Directory, name: str) -> bool:
-    found = SUBMISSION.fullmatch(name)
-    dead = found and found["host"] == host_id() and process_ticks(int(found["pid"])) is None
-    return not dead
-
-
 def _has_claim_upstream(swept: Swept, _where: Directory, name: str) -> bool:
     item = names.parse(name)
     return swept.upstream is None or (item is not None and item.token in swept.upstream[0])
@@ -253,7 +244,6 @@ OF_DRIVEN = (
     Leftover("leftover-plan", _inside(CLAIMS), WEEK, _is_plan, _plan_is_wanted, remove),
     Leftover("leftover-attempt", _inside(ATTEMPTS), WEEK, parse, _report_is_wanted, remove),
     Leftover("leftover-incoming", _inside(INCOMING), DAY, _is_any, _never, to_orphans),
-    Leftover("leftover-incoming", _inside(INCOMING), HOUR, _is_any, _submitter_lives, to_orphans),
     Leftover("late-output", "", DAY, _is_output, _has_claim_upstream, to_orphans),
     Leftover("late-output", "", LATE, _is_output, _has_claim_or_is_a_strangers, to_orphans),
 )

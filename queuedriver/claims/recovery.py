@@ -25,7 +25,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -54,27 +54,18 @@ _BEYOND_US = (
 )
 
 
-class Ended(NamedTuple):
-    """What a claim comes to by the cause of its driver's end."""
-
-    how: Literal["charge", "strike", "release"]
-    message: str
-
-
-ENDINGS = {
-    "crashed": Ended("charge", "the driver's process ended while it had the document"),
-    "hung": Ended("charge", "the document took longer than its hard limit; the driver was ended"),
-    "memory": Ended("charge", "the driver took more memory than it may"),
-    "ended": Ended("strike", "the driver was ended by its supervisor"),
-    "stalled": Ended(
-        "strike",
-        "the file system did not answer the driver before its hard limit, which ended it",
-    ),
-    "rebooted": Ended("strike", "the host of the driver went down while it had the document"),
-    "lost": Ended("strike", "the driver showed no life for its lease while it had the document"),
-    "left": Ended("release", "its driver had left it"),
-    "broker": Ended("release", "the broker that dealt it is gone"),
-    "waiting": Ended("release", "its driver was at another document when it ended"),
+# What a claim comes to by the cause of its driver's end, and what is said of it.
+ENDINGS: dict[str, tuple[Literal["charge", "strike", "release"], str]] = {
+    "crashed": ("charge", "the driver's process ended while it had the document"),
+    "hung": ("charge", "the document took longer than its hard limit; the driver was ended"),
+    "memory": ("charge", "the driver took more memory than it may"),
+    "ended": ("strike", "the driver was ended by its supervisor"),
+    "stalled": ("strike", "the driver waited for the file system when its hard limit ended it"),
+    "rebooted": ("strike", "the host of the driver went down while it had the document"),
+    "lost": ("strike", "the driver showed no life for its lease while it had the document"),
+    "left": ("release", "its driver had left it"),
+    "broker": ("release", "the broker that dealt it is gone"),
+    "waiting": ("release", "its driver was at another document when it ended"),
 }
 
 
@@ -221,19 +212,17 @@ class Recoverer:
         if owner.verdict == "dead" and registration is not None:
             ending = read_ending(registration.dump)
         cause = _cause(owner, ending, newest=newest)
-        ended = ENDINGS[cause]
-        if ended.how == "release":
-            return queue.give_back(claim, ended.message) != "revoked"
-        if queue.private.present(names.BREAKER):
+        how, message = ENDINGS[cause]
+        if how != "release" and queue.private.present(names.BREAKER):
             # Tried to see whether the stage works again: it does not, whatever the document is.
-            why = f"its stage has stopped itself: {ended.message}"
-            return queue.give_back(claim, why) != "revoked"
-        failure = Failure(
-            cause=ending.cause if ending else cause,
-            message=(ending.message if ending else "") or ended.message,
-            stacks=ending.stacks if ending else None,
-        )
-        blame = queue.charge if ended.how == "charge" else queue.strike
+            how, message = "release", f"its stage has stopped itself: {message}"
+        if how == "release":
+            return queue.give_back(claim, message) != "revoked"
+        failure = Failure(cause=cause, message=message)
+        if ending:
+            said = ending.message or message
+            failure = Failure(cause=ending.cause, message=said, stacks=ending.stacks)
+        blame = queue.charge if how == "charge" else queue.strike
         return blame(claim, failure, self._clock(), owner.host) != "revoked"
 
     def _finish(self, name: str, item: names.Item, registration: Registration | None) -> None:
