@@ -413,7 +413,7 @@ class Picker:
         if self._order == "name":
             return 0
         try:
-            return self._directory.status(name).mtime_ns
+            return self._directory.status(name).st_mtime_ns
         except FileNotFoundError:
             return 0
 

@@ -74,12 +74,12 @@ def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = ti
     what is renamed."""
     if not queue.present(names.DONE):
         return False
-    before = queue.status().mtime_ns
+    before = queue.status().st_mtime_ns
     if count(queue, now).unfinished:
         return False
     pause(DRAINED_AFTER)
     unfinished = count(queue, now).unfinished
-    return not unfinished and queue.status().mtime_ns == before
+    return not unfinished and queue.status().st_mtime_ns == before
 
 
 def close_if_fed(queue: Directory, now: float) -> bool:

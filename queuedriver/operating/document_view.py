@@ -197,7 +197,7 @@ def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
 def _inspected(queue: Queue, place: Place, written: int | None = None) -> Place:
     """Return a place with what the file system says of it; as it is when nothing is there."""
     try:
-        found = queue.directory.inspect(place.name)
+        found = queue.directory.status(place.name)
     except (FileNotFoundError, NotADirectoryError):
         return place
     return msgspec.structs.replace(
@@ -220,7 +220,7 @@ def _foreign(queue: Queue, docid: str) -> str:
     if docid in (names.DISCARDED, names.PRIVATE, *names.CONTROLS):
         return f"it belongs to the queue itself, as every {docid!r} does"
     try:
-        mode = queue.directory.inspect(docid).st_mode
+        mode = queue.directory.status(docid).st_mode
     except OSError as error:
         if not leads_nowhere(error):
             raise

@@ -120,7 +120,7 @@ def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]
             try:
                 if not queue.directory.present(ready):
                     # Before it waits anew: what is noted from then on is not ours to remove.
-                    attempts.forget(docid, queue.directory.status(name).inode)
+                    attempts.forget(docid, queue.directory.status(name).st_ino)
                 queue.directory.rename_new(name, ready)
             except FileNotFoundError:
                 came[docid] = Result(docid, "refused", f"{docid!r} was claimed just now")
