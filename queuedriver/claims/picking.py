@@ -149,7 +149,7 @@ def count(directory: Directory, now: float) -> Counts:
     """Count the names of a queue."""
     counts = Counts()
     for name in directory.names():
-        if names.plain_docid(name) is not None:
+        if names.is_plain(name):
             # Most are of this kind.
             counts.ready += 1
         else:
