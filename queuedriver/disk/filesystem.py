@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
 
-from queuedriver.errors import NotRegular, trouble
+from queuedriver.errors import NotRegular, explained, trouble
 from queuedriver.format import names
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -119,6 +119,14 @@ class Directory:
         # From the descriptor: at our path there may be another directory by now.
         fd = _descend(self.fd, self.path, parts, create)
         return type(self)(os.path.join(self.path, *parts), fd, inside=self._inside + len(parts))
+
+    def look_into(self, name: str) -> "Directory | None":
+        """Open one of ours inside; None where nobody has made it: to look must change nothing."""
+        with explained(os.path.join(self.path, name), part=True):
+            try:
+                return self.subdirectory(name)
+            except FileNotFoundError:
+                return None
 
     # Names
 
