@@ -149,7 +149,7 @@ def count(directory: Directory, now: float) -> Counts:
     """Count the names of a queue."""
     counts = Counts()
     for name in directory.names():
-        if names.plain_docid(name) is not None:
+        if names.is_plain(name):
             # Most are of this kind.
             counts.ready += 1
         else:
@@ -413,7 +413,7 @@ class Picker:
         if self._order == "name":
             return 0
         try:
-            return self._directory.status(name).mtime_ns
+            return self._directory.status(name).st_mtime_ns
         except FileNotFoundError:
             return 0
 

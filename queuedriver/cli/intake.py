@@ -72,7 +72,7 @@ class Intake:
         so that each is always either here or there."""
         ours: list[Source] = []
         others: list[Source] = []
-        device = self._queue.directory.status().device
+        device = self._queue.directory.status().st_dev
         for source in sources:
             (ours if _can_rename(source.path, device) else others).append(source)
         with contextlib.ExitStack() as at_end:
