@@ -2,15 +2,14 @@
 
 import sys
 from collections.abc import Iterable
-from typing import Annotated
 
 import msgspec
 
 from queuedriver.check import check as checking
 from queuedriver.check.files import Finding
-from queuedriver.cli.arguments import AsJson, QueuePath
+from queuedriver.cli.arguments import AS_JSON, QUEUE
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
-from queuedriver.cli.words import Option
+from queuedriver.cli.words import flag
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
@@ -18,11 +17,9 @@ _BROKEN = 1
 
 
 def check(
-    queue: QueuePath,
-    repair: Annotated[
-        bool, Option("--repair", help="Repair what can be repaired without losing anything.")
-    ] = False,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    repair: bool = flag("Repair what can be repaired without losing anything."),
+    as_json: bool = AS_JSON,
 ) -> int:
     """Name every broken rule of a queue.
 

@@ -4,14 +4,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
 
 import msgspec
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import listing, say, showing
 from queuedriver.cli import status as statuses
-from queuedriver.cli.arguments import AsJson, QueuePath, Queues, warn_of_trip
+from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, warn_of_trip
 from queuedriver.cli.docids import extended
 from queuedriver.cli.render import (
     columns_of,
@@ -21,7 +20,7 @@ from queuedriver.cli.render import (
     write_json,
     write_json_line,
 )
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
@@ -30,14 +29,12 @@ from queuedriver.operating.document_view import DocumentView, docid_of, explain,
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import overview
 
-Docid = Annotated[
-    str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
-]
+DOCID = argument("DOCID", "The document; the name of its file will do.")
 
 
 def status(
-    queues: Queues,
-    as_json: AsJson = False,
+    queues: list[str] = QUEUES,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Count the documents in each state, and say what each driver does, and since when.
 
@@ -57,12 +54,9 @@ def status(
 
 
 def list_items(
-    queue: QueuePath,
-    state: Annotated[
-        list[str] | None,
-        Option(metavar="STATE", help="Only these; may be given more than once."),
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
+    queue: str = QUEUE,
+    state: list[str] | None = option("STATE", "Only these; may be given more than once."),
+    as_json: bool = flag("Print JSON, one a line.", "--json"),
 ) -> None:
     """List the documents of a queue, one a line, in the order of the directory.
 
@@ -85,7 +79,7 @@ def list_items(
             write(listing.line(place, now))
 
 
-def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
     """Show all that is known of a document.
 
     Its files, its attempts, and of one that was discarded the whole report: the cause, the
@@ -100,13 +94,13 @@ def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
             write(line)
 
 
-def why(queue: QueuePath, docid: Docid) -> None:
+def why(queue: str = QUEUE, docid: str = DOCID) -> None:
     """Say in a sentence why a document is where it is."""
     with _document(queue, docid) as seen:
         write(escape_name(f"{seen.docid}: {explain(seen)}"))
 
 
-def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
     """Tell what happened to a document: when, by which driver, on which host, how long it took."""
     with _document(queue, docid) as seen:
         events = document_view.history(seen)

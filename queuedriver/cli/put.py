@@ -4,12 +4,11 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from typing import Annotated
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AsJson, QueuePath, lines_of, opened, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, opened, warn_of
 from queuedriver.cli.intake import Intake, Source, Terms
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 
@@ -19,38 +18,21 @@ _SOME_FAILED = 1
 
 
 def put(
-    queue: QueuePath,
-    files: Annotated[
-        list[str] | None,
-        Argument(metavar="[FILE]...", help="What to submit; - is stdin, and needs --docid."),
-    ] = None,
-    docid: Annotated[
-        str | None, Option(metavar="ID", help="Its docid, instead of the file's name.")
-    ] = None,
-    stdin: Annotated[
-        bool, Option("--stdin", help="Submit what comes on stdin; needs --docid.")
-    ] = False,
-    files_from: Annotated[
-        str | None, Option(metavar="LIST", help="Submit the files that are named in LIST, too.")
-    ] = None,
-    null: Annotated[bool, Option("-0", help="Names in LIST end with NUL.")] = False,
-    move: Annotated[
-        bool, Option("--move", help="Take the files away once they are in the queue.")
-    ] = False,
-    replace: Annotated[
-        bool, Option("--replace", help="Replace what waits under the same docid.")
-    ] = False,
-    skip_bad: Annotated[
-        bool, Option("--skip-bad", help="Name what cannot be submitted, and submit the rest.")
-    ] = False,
-    after: Annotated[
-        float | None, Option(metavar="TIME", help="Not to be tried before, as in 10min.")
-    ] = None,
-    reopen: Annotated[bool, Option("--reopen", help="Go on with a queue that was closed.")] = False,
-    durable: Annotated[
-        bool, Option(help="Make them survive a power cut before this returns.")
-    ] = True,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    files: list[str] | None = argument(
+        "[FILE]...", "What to submit; - is stdin, and needs --docid."
+    ),
+    docid: str | None = option("ID", "Its docid, instead of the file's name."),
+    stdin: bool = flag("Submit what comes on stdin; needs --docid."),
+    files_from: str | None = option("LIST", "Submit the files that are named in LIST, too."),
+    null: bool = flag("Names in LIST end with NUL.", "-0"),
+    move: bool = flag("Take the files away once they are in the queue."),
+    replace: bool = flag("Replace what waits under the same docid."),
+    skip_bad: bool = flag("Name what cannot be submitted, and submit the rest."),
+    after: float | None = option("TIME", "Not to be tried before, as in 10min."),
+    reopen: bool = flag("Go on with a queue that was closed."),
+    durable: bool = flag("Make them survive a power cut before this returns.", default=True),
+    as_json: bool = AS_JSON,
 ) -> int:
     """Submit files to a queue.
 
