@@ -16,7 +16,6 @@ from queuedriver.errors import (
     is_trouble,
     trouble,
 )
-from queuedriver.format.units import parse_duration, parse_size
 from queuedriver.operating.queue import Queue
 
 if TYPE_CHECKING:
@@ -35,22 +34,6 @@ class Declined(QueueError):
     """Somebody was asked, and does not mean it."""
 
     exit_code = 1
-
-
-def duration(option: str, text: str) -> float:
-    """Return seconds, or raise BadArgument that shows what would be right."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise BadArgument(f"{option}: {error}") from None
-
-
-def size(option: str, text: str) -> int:
-    """Return bytes, or raise BadArgument that shows what would be right."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise BadArgument(f"{option}: {error}") from None
 
 
 def checked(options: "Options") -> "Options":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked, duration, size
+from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
     CONSOLE,
     CURVE,
@@ -16,7 +16,6 @@ from queuedriver.cli.network import (
     SECRET_FILE,
     TLS,
     Protocol,
-    limit,
     need_zmq,
     refuse,
 )
@@ -55,12 +54,14 @@ def broker(
     tls: str | None = TLS,
     secret_file: str | None = SECRET_FILE,
     insecure: bool = INSECURE,
-    job_timeout: str | None = option(
+    job_timeout: float | None = option(
         "TIME", "How long a worker may have a document; else for ever."
     ),
     retries: int = option("N", "How often a document is dealt again after a failure.", default=1),
-    retry_delay: str = option("TIME", "How long to wait before that.", default="0s"),
-    grace: str = option("TIME", "How long to wait for workers when asked to leave.", default="60s"),
+    retry_delay: float = option("TIME", "How long to wait before that.", default=0.0),
+    grace: float = option(
+        "TIME", "How long to wait for workers when asked to leave.", default=60.0
+    ),
     drain: bool = flag("Leave when the queue is empty."),
     publish: str = option(
         "NAME", "Names of outputs; {docid} and {stem} may be used.", default="{docid}.ready"
@@ -74,7 +75,7 @@ def broker(
     ),
     archive: str | None = option("DIR", "Keep finished inputs there; else they go."),
     poll: bool = flag("Never rely on inotify."),
-    max_message: str = MAX_MESSAGE,
+    max_message: int = MAX_MESSAGE,
     console: bool = CONSOLE,
     debug: int = DEBUG,
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
@@ -92,12 +93,14 @@ def broker(
     """
     given = dict(locals())
     refuse(protocol, given, _ONLY)
+    if job_timeout is not None and job_timeout <= 0:
+        raise BadArgument("--job-timeout: more than 0")
     options = checked(
         Options(
             drain=drain,
             retries=retries,
-            retry_delay=duration("--retry-delay", retry_delay),
-            grace=duration("--grace", grace),
+            retry_delay=retry_delay,
+            grace=grace,
             publish=publish,
             existing=existing,
             max_output_items=max_output_items,
@@ -119,8 +122,8 @@ def broker(
         listen=tuple(where),
         id=id and check_driver_id(id),
         options=options,
-        job_timeout=limit("--job-timeout", job_timeout),
-        max_message=size("--max-message", max_message),
+        job_timeout=job_timeout,
+        max_message=max_message,
         level=debug,
         advertise=advertise,
         group=tuple(group or ()),

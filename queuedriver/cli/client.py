@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
 from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS, need_zmq
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, BadDocid, NotFound
@@ -24,9 +23,9 @@ def client(
     exec: bool = flag("roundrobin: do not wait for answers; at most once."),
     to: str | None = option("DIR", "Write answers there; else to stdout."),
     parallel: int = option("N", "How many requests may be under way at once.", default=10),
-    timeout: str = option("TIME", "How long to wait for an answer.", default="10min"),
+    timeout: float = option("TIME", "How long to wait for an answer.", default=600.0),
     curve: str | None = CURVE,
-    max_message: str = MAX_MESSAGE,
+    max_message: int = MAX_MESSAGE,
     console: bool = CONSOLE,
     debug: int = DEBUG,
 ) -> int:
@@ -52,14 +51,12 @@ def client(
 
         return run_client_console(where, debug, keys_in(curve))
     service, files = _what(protocol, words or [])
-    most = size("--max-message", max_message)
     from queuedriver.network.client import Client
 
-    patience = duration("--timeout", timeout)
-    session, transport = _opened(protocol, where, service, patience, not exec, curve, most)
+    session, transport = _opened(protocol, where, service, timeout, not exec, curve, max_message)
     try:
-        running = Client(session, transport, parallel, patience, say)
-        return _collect(running.run(_documents(files, most)), to)
+        running = Client(session, transport, parallel, timeout, say)
+        return _collect(running.run(_documents(files, max_message)), to)
     finally:
         transport.close()
 

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from queuedriver.cli.arguments import duration
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError
 
@@ -12,7 +11,7 @@ CURVE = option("DIR", "Encrypt, and know each other by the keys there: see keys.
 TLS = option("DIR", "fuq: TLS with cert.pem, key.pem and ca.pem of DIR.")
 SECRET_FILE = option("FILE", "fuq: both sides prove that they know what is in FILE.")
 INSECURE = flag("Listen for other hosts without asking who they are.")
-MAX_MESSAGE = option("SIZE", "The largest document that is sent.", default="64MB")
+MAX_MESSAGE = option("SIZE", "The largest document that is sent.", default=64_000_000)
 DEBUG = option("N", "How much to tell: 0 to 9.", "-d", "--debug", default=0)
 CONSOLE = flag("roundrobin: take commands from stdin.")
 
@@ -24,16 +23,6 @@ PORTS = {
     # Workers first, then clients.
     "scale0": ("tcp://127.0.0.1:8081", "tcp://127.0.0.1:8080"),
 }
-
-
-def limit(option: str, text: str | None) -> float | None:
-    """A time-out in seconds, above 0; None where none was asked for."""
-    if text is None:
-        return None
-    seconds = duration(option, text)
-    if seconds <= 0:
-        raise BadArgument(f"{option} {text}: more than 0")
-    return seconds
 
 
 def need_zmq() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Sequence
 
@@ -12,8 +13,6 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 
-# No path has a NUL in it.
-_STDIN = "\0"
 _SOME_FAILED = 1
 
 
@@ -47,7 +46,7 @@ def put(
         raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
     bad: list[QueueError] = []
     if stdin or "-" in (files or ()):
-        sources = _stdin(docid, [*(files or ["-"]), *listed], move)
+        sources = [_stdin(docid, [*(files or ["-"]), *listed], move)]
     else:
         sources, bad = _sound(_files([*(files or []), *listed], docid), move)
     if bad:
@@ -57,58 +56,31 @@ def put(
                 say(missing)
             return bad[0].exit_code
     terms = Terms(replace, durable, None if after is None else time.time() + after)
-    return _submit(queue, sources, len(bad), terms, move, reopen, as_json)
-
-
-def _submit(
-    queue: str,
-    sources: Sequence[Source],
-    bad: int,
-    terms: Terms,
-    move: bool,
-    reopen: bool,
-    as_json: bool,
-) -> int:
-    """Submit what is well, say what did not enter, and return the exit code."""
-    wanted = len(sources) + bad
     with opened(queue) as into:
         into.check_open(reopen)
         warn_of(into)
-        intake = Intake(into, terms)
-        try:
-            if sources and sources[0].path == _STDIN:
-                intake.read(sources[0].docid)
-            elif move:
+        with Intake(into, terms, len(sources) + len(bad), as_json) as intake:
+            if move:
                 intake.move(sources)
             else:
                 intake.copy(sources)
-        except OSError:
-            intake.say_how_many(wanted)
-            raise
-        finally:
-            intake.close()
-            if as_json:
-                intake.print_json()
-        code = intake.report_refusals()
-    if bad or intake.refused:
-        intake.say_how_many(wanted)
-    return code or (_SOME_FAILED if bad else 0)
+        return intake.report_refusals() or (_SOME_FAILED if bad else 0)
 
 
-def _stdin(docid: str | None, files: Sequence[str], move: bool) -> list[Source]:
+def _stdin(docid: str | None, files: Sequence[str], move: bool) -> Source:
     if files != ["-"] or move or docid is None:
         raise BadArgument("stdin is one document: it needs --docid, and neither FILE nor --move")
-    return [Source(_STDIN, names.check_docid(docid))]
+    if sys.stdin is None:
+        raise BadArgument("--stdin: there is no standard input")
+    return Source(names.check_docid(docid))
 
 
 def _files(files: Sequence[str], docid: str | None) -> list[Source]:
     if not files:
         raise BadArgument("nothing to submit: name a FILE, or - for what comes on stdin")
-    if docid is None:
-        return [Source(path, os.path.basename(path)) for path in files]
-    if len(files) > 1:
+    if docid is not None and len(files) > 1:
         raise BadArgument("--docid is for one FILE; the names of several are their docids")
-    return [Source(files[0], docid)]
+    return [Source(os.path.basename(path) if docid is None else docid, path) for path in files]
 
 
 def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[QueueError]]:
@@ -117,7 +89,7 @@ def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[Qu
     sound: dict[str, Source] = {}
     bad = []
     for source in sources:
-        path, docid = source
+        docid, path = source
         try:
             check_file(path)
             names.check_docid(docid)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked, duration, size
+from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
     CONSOLE,
     CURVE,
@@ -56,19 +56,19 @@ def worker(
     allow: list[str] | None = option("NAME=/PATH", "fuq: a program that jobs may run; repeatable."),
     root: str | None = option("DIR", "fuq: jobs work nowhere but beneath it."),
     log_root: str | None = option("DIR", "fuq: they log nowhere but beneath it."),
-    timeout: str | None = option("TIME", "How long a document may take, as in 10min."),
-    hard_after: str = option(
-        "TIME", "How much later the worker is ended if it hangs.", default="30s"
+    timeout: float | None = option("TIME", "How long a document may take, as in 10min."),
+    hard_after: float = option(
+        "TIME", "How much later the worker is ended if it hangs.", default=30.0
     ),
-    grace: str = option("TIME", "How long it may take once asked to leave.", default="60s"),
+    grace: float = option("TIME", "How long it may take once asked to leave.", default=60.0),
     max_documents: int | None = option("N", "Leave, to be started anew, after about N."),
-    max_age: str | None = option("TIME", "The same after a while."),
-    max_memory: str | None = option("SIZE", "The same when it uses more memory."),
+    max_age: float | None = option("TIME", "The same after a while."),
+    max_memory: int | None = option("SIZE", "The same when it uses more memory."),
     curve: str | None = CURVE,
     tls: str | None = TLS,
     secret_file: str | None = SECRET_FILE,
     insecure: bool = INSECURE,
-    max_message: str = MAX_MESSAGE,
+    max_message: int = MAX_MESSAGE,
     console: bool = CONSOLE,
     debug: int = DEBUG,
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
@@ -87,12 +87,12 @@ def worker(
     refuse(protocol, given, _ONLY)
     options = checked(
         Options(
-            timeout=None if timeout is None else duration("--timeout", timeout),
-            hard_after=duration("--hard-after", hard_after),
-            grace=duration("--grace", grace),
+            timeout=timeout,
+            hard_after=hard_after,
+            grace=grace,
             max_documents=max_documents,
-            max_age=None if max_age is None else duration("--max-age", max_age),
-            max_memory=None if max_memory is None else size("--max-memory", max_memory),
+            max_age=max_age,
+            max_memory=max_memory,
         )
     )
     if address is not None and listen is not None:
@@ -114,7 +114,7 @@ def worker(
         slots=slots or 10,
         plain=listen is not None,
         services=tuple(service) if service else None,
-        max_message=size("--max-message", max_message),
+        max_message=max_message,
         level=debug,
         group=tuple(group or ()),
         curve=curve,
