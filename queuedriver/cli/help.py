@@ -12,21 +12,15 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from queuedriver.cli.words import Row, rows_of
-from queuedriver.errors import BadArgument, QueueError
+from queuedriver.errors import BadArgument
 from queuedriver.format.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from queuedriver.cli.program import Program
 
 
-class WrongUsage(QueueError):
-    """A line that cannot be read; typer has said why."""
-
-    exit_code = 2
-
-
 def answer(program: "Program", args: Sequence[str]) -> int:
-    """Draw help, complete words, or raise WrongUsage with what is wrong with a line."""
+    """Draw help, complete words, or raise BadArgument with what is wrong with a line."""
     try:
         read = make(program, args).main(list(args), prog_name=program.name, standalone_mode=False)
     except typer.TyperException as error:
@@ -34,9 +28,9 @@ def answer(program: "Program", args: Sequence[str]) -> int:
         path = context.command_path if context is not None else program.name
         if called := next((arg for arg in args if arg in program.elsewhere), ""):
             words = f"{called} is a command of {program.other}"
-            raise WrongUsage(f"{words}; see {program.other} {called} --help") from None
+            raise BadArgument(f"{words}; see {program.other} {called} --help") from None
         message = error.format_message().rstrip(".").replace("Value error, ", "")
-        raise WrongUsage(f"{message}; see {path} --help") from None
+        raise BadArgument(f"{message}; see {path} --help") from None
     except typer.Abort as error:
         raise KeyboardInterrupt from error
     except SystemExit as end:

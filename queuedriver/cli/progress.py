@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from queuedriver.cli import say
-from queuedriver.cli.cells import rate
-from queuedriver.cli.render import escape_name, shorten
+from queuedriver.cli.render import escape_name, rate, shorten
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError

@@ -4,9 +4,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from queuedriver.cli.listing import DISCARDED, HEAD, line
-from queuedriver.cli.listing import as_json as place_as_json
 from queuedriver.cli.render import paint_for, write, write_json_line
+from queuedriver.cli.showing import DISCARDED, HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
 from queuedriver.operating.document_view import Place, list_places
@@ -29,7 +28,7 @@ def discarded(
     now = time.time()
     for index, (name, queue, place) in enumerate(_places(chosen, stage or [])):
         if as_json:
-            write_json_line({"stage": name, "queue": queue, **place_as_json(place)})
+            write_json_line({"stage": name, "queue": queue, **line_as_json(place)})
             continue
         if not index:
             write(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
