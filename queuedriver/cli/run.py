@@ -72,27 +72,18 @@ def run(
     options = checked(Options(**driving))
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
-    _show_stacks_when_asked()
+    # What stands in for stderr has no descriptor, or nothing does.
+    with suppress(ValueError, RuntimeError):
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
     left = drive(driver, inputs, quiet)
     if not quiet:
         say(summary(left))
     if as_json:
-        _print_json(driver, left)
+        from queuedriver.cli.render import write_json
+
+        counters = msgspec.to_builtins(left.counters)
+        write_json({"id": driver.id, **left._asdict(), "counters": counters})
     return left.exit_code
-
-
-def _show_stacks_when_asked() -> None:
-    if sys.stderr is not None:
-        # ValueError: what stands in for stderr has no descriptor.
-        with suppress(ValueError):
-            faulthandler.register(signal.SIGUSR2, all_threads=True)
-
-
-def _print_json(driver: Driver, left: Left) -> None:
-    from queuedriver.cli.render import write_json
-
-    counters = msgspec.to_builtins(left.counters)
-    write_json({"id": driver.id, **left._asdict(), "counters": counters})
 
 
 def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
@@ -107,7 +98,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
 
         what = f"{driver.processor.name} over {', '.join(inputs)}"
         say(f"{what}; Ctrl-C to finish the document at hand and leave")
-        narrator = Narrator(driver, inputs, driver.options.drain)
+        narrator = Narrator(driver, inputs)
     try:
         with narrator:
             return driver.run()
