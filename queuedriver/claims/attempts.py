@@ -161,7 +161,7 @@ class Attempts:
 
     def docids(self) -> frozenset[str]:
         """Return the docids of which anything is remembered; listed when something has changed."""
-        changed_at = self.directory.status().mtime_ns
+        changed_at = self.directory.status().st_mtime_ns
         if changed_at != self._listed_at:
             self._docids = frozenset(file.docid for file in _files(self.directory))
             self._listed_at = changed_at
@@ -227,7 +227,7 @@ class Attempts:
         Return its report, which is out of the way of its next, to be removed when both directories
         are safe. A crash leaves what one amid a discard does.
         """
-        file = File(place, self.discarded.status(place).inode, _RETRIED)
+        file = File(place, self.discarded.status(place).st_ino, _RETRIED)
         with suppress(FileNotFoundError):
             # Over one of an earlier retry that was interrupted, and is of no use any more.
             self.discarded.rename_over(place + names.REPORT, str(file), self.directory)
@@ -291,7 +291,7 @@ def interrupted(attempts: Directory, discarded: Directory) -> Iterator[tuple[Dis
         if place.endswith(names.REPORT) or place + names.REPORT in listed:
             continue
         with suppress(FileNotFoundError):
-            file_of = newest.get((names.first_docid(place), discarded.status(place).inode))
+            file_of = newest.get((names.first_docid(place), discarded.status(place).st_ino))
             if file_of is not None:
                 report = read_record(attempts, str(file_of), Report, MAX_RECORD)
                 if report is not None:

@@ -338,7 +338,7 @@ class Picker:
         age = 0
         if self._order == "age":
             with suppress(FileNotFoundError):
-                age = self._directory.status(name).mtime_ns
+                age = self._directory.status(name).st_mtime_ns
         return item.attempt, age, item.docid, name
 
 
