@@ -416,14 +416,11 @@ def _items(look: Look) -> Iterator[Found]:
 # What should have gone
 
 
-_ACTS: dict[object, tuple[Mend, str]] = {
-    leftovers.remove: (_remove, "removes it"),
-    leftovers.to_orphans: (_to_orphans, _ORPHANED),
-}
 _ROWS = [row for row in leftovers.OF_DRIVEN if row.kind != "scrap"]
+_MENDS = {row.kind: _remove if row.act == "remove" else _to_orphans for row in _ROWS}
 
 
-@finds({"scrap": _remove, **{row.kind: _ACTS[row.act][0] for row in _ROWS}})
+@finds({"scrap": _remove, **_MENDS})
 def _leftovers(look: Look) -> Iterator[Found]:
     """Find what drivers sweep in time, and have not: none has been here for so long."""
     for file in look.scraps:
@@ -432,6 +429,7 @@ def _leftovers(look: Look) -> Iterator[Found]:
             yield "scrap", file.path, f"a file that somebody began to write {age} ago", "removes it"
     found: set[str] = set()
     for row in _ROWS:
+        repair = "removes it" if row.act == "remove" else _ORPHANED
         part = os.path.basename(row.where)
         with look.opened(part) as where:
             for file in look.files[part] if part else look.writing:
@@ -439,7 +437,7 @@ def _leftovers(look: Look) -> Iterator[Found]:
                 if old and where and not row.excuse(look.swept, where, file.name):
                     found.add(file.path)
                     message = f"{row.what}; not touched for {format_duration(file.age)}"
-                    yield row.kind, file.path, message, _ACTS[row.act][1]
+                    yield row.kind, file.path, message, repair
 
 
 @finds({"damaged-registration": _to_orphans, "old-registration": _recover})

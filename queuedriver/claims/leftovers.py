@@ -29,7 +29,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
@@ -174,21 +174,6 @@ def _has_claim_or_is_a_strangers(swept: Swept, where: Directory, name: str) -> b
     return names.parse_token(item.token).driver not in swept.upstream[1]
 
 
-# Acts
-
-
-def remove(_swept: Swept, where: Directory, name: str) -> None:
-    """Remove a file."""
-    where.remove(name)
-
-
-def to_orphans(swept: Swept, where: Directory, name: str) -> None:
-    """Move a file to the orphans under its own name: whoever publishes it after all looks for
-    that."""
-    with opened(swept.queue, _ORPHANS, create=True) as orphans:
-        where.rename_new(name, name, orphans)
-
-
 # The table
 
 
@@ -204,7 +189,7 @@ class Leftover(NamedTuple):
     is_one: Callable[[str], object]
     # Whether it is wanted all the same.
     excuse: Callable[[Swept, Directory, str], bool]
-    act: Callable[[Swept, Directory, str], None]
+    act: Literal["remove", "set aside"]
     # Its age is since it came here, not since it was written.
     by_arrival: bool = False
 
@@ -232,23 +217,23 @@ _WHAT = {
 }
 # Of every queue that a driver reads from or writes to.
 OF_ANY = (
-    *(Leftover("scrap", one, DAY, _is_scrap, _never, remove) for one in ("", names.PRIVATE)),
-    Leftover("old-orphan", _ORPHANS, WEEK, _is_any, _has_claim_upstream, remove, by_arrival=True),
+    *(Leftover("scrap", one, DAY, _is_scrap, _never, "remove") for one in ("", names.PRIVATE)),
+    Leftover("old-orphan", _ORPHANS, WEEK, _is_any, _has_claim_upstream, "remove", by_arrival=True),
 )
 # Of a queue by its own drivers.
 OF_DRIVEN = (
     *OF_ANY,
     *(
-        Leftover("scrap", one, DAY, _is_scrap, _never, remove)
+        Leftover("scrap", one, DAY, _is_scrap, _never, "remove")
         for one in (names.DISCARDED, *map(_inside, (DRIVERS, CLAIMS, FEEDS, ATTEMPTS)))
     ),
-    Leftover("leftover-plan", _inside(CLAIMS), WEEK, _is_plan, _plan_is_wanted, remove),
-    Leftover("leftover-attempt", _inside(ATTEMPTS), WEEK, parse, _report_is_wanted, remove),
-    Leftover("leftover-incoming", _inside(INCOMING), DAY, _is_any, _never, to_orphans),
-    Leftover("late-output", "", DAY, _is_output, _has_claim_upstream, to_orphans),
-    Leftover("late-output", "", LATE, _is_output, _has_claim_or_is_a_strangers, to_orphans),
+    Leftover("leftover-plan", _inside(CLAIMS), WEEK, _is_plan, _plan_is_wanted, "remove"),
+    Leftover("leftover-attempt", _inside(ATTEMPTS), WEEK, parse, _report_is_wanted, "remove"),
+    Leftover("leftover-incoming", _inside(INCOMING), DAY, _is_any, _never, "set aside"),
+    Leftover("late-output", "", DAY, _is_output, _has_claim_upstream, "set aside"),
+    Leftover("late-output", "", LATE, _is_output, _has_claim_or_is_a_strangers, "set aside"),
 )
-ENDED = Leftover("leftover-attempt", _inside(ATTEMPTS), 0.0, parse, _attempt_is_wanted, remove)
+ENDED = Leftover("leftover-attempt", _inside(ATTEMPTS), 0.0, parse, _attempt_is_wanted, "remove")
 
 
 def sweep(queue: Directory, others: Sequence[Directory]) -> None:
@@ -272,8 +257,14 @@ def sweep_row(swept: Swept, row: Leftover) -> None:
         for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
             # Another user's, in a sticky directory, is for that user to remove.
             with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
-                if age >= row.kept and not row.excuse(swept, where, name):
-                    row.act(swept, where, name)
+                if age < row.kept or row.excuse(swept, where, name):
+                    continue
+                if row.act == "remove":
+                    where.remove(name)
+                    continue
+                # Under its own name: whoever publishes it after all looks for that.
+                with opened(swept.queue, _ORPHANS, create=True) as orphans:
+                    where.rename_new(name, name, orphans)
 
 
 def _sweep_journals(directory: Directory) -> None:
