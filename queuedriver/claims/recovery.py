@@ -73,12 +73,19 @@ class Recoverer:
     """Looks after one input queue's dead drivers."""
 
     def __init__(
-        self, queue: InputQueue, observer: Observer, clock: Callable[[], float] = time.time
+        self,
+        queue: InputQueue,
+        observer: Observer,
+        clock: Callable[[], float] = time.time,
+        *,
+        elsewhere: bool = False,
     ) -> None:
         self._queue = queue
         self._observer = observer
         self.roster = Roster(queue.drivers, observer)
         self._clock = clock
+        # The outputs are not those of the settings, but where an operator says that they are.
+        self._elsewhere = elsewhere
         # Until when nobody here looks again for what each life that ended left. That is done twice:
         # an old listing may not show an output that was there, and nobody would come back to it.
         self._swept: dict[Life, float] = {}
@@ -236,6 +243,9 @@ class Recoverer:
             made_for = queue.opened_as
         elif registration is not None:
             made_for = registration.made_for(token.salt)
+        if self._elsewhere and not made_for:
+            # Nobody knows that it was made for these: that it is not there says nothing.
+            raise OutputMissing(queue.output.path, item.docid)
         finals = finish_written(queue, item, name, made_for)
         message = "its driver had committed it"
         queue.note(

@@ -185,9 +185,12 @@ def _agreed(
 
 
 @contextlib.contextmanager
-def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[InputQueue]:
-    """Open a queue as its drivers do, on behalf of who is none: recovers, or mends."""
-    settings = queue.settings() or Settings()
+def queue_of(
+    queue: Queue, journal: Journal, observer: Observer, elsewhere: Settings | None = None
+) -> Iterator[InputQueue]:
+    """Open a queue as its drivers do, on behalf of who is none: recovers, or mends. `elsewhere` are
+    its settings with outputs where an operator says that they are."""
+    settings = elsewhere or queue.settings() or Settings()
     with contextlib.ExitStack() as at_end:
         with our_directories(queue):
             if settings.outputs or settings.archive:
@@ -204,7 +207,7 @@ def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[Inp
                 queue.directory, queue.private, targets, settings, mint, journal, archive
             )
             at_end.callback(one.close)
-        one.recoverer = Recoverer(one, observer)
+        one.recoverer = Recoverer(one, observer, elsewhere=elsewhere is not None)
         yield one
 
 

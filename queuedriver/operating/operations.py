@@ -12,20 +12,25 @@ which is given back.
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
+from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
+from queuedriver.errors import BadArgument, explained
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
+from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
@@ -220,16 +225,31 @@ def recover(
     journal: Journal,
     lease: float | None = None,
     observer: Observer | None = None,
+    outputs: Sequence[str] = (),
 ) -> Recovered:
     """Finish or take back what dead drivers left, as far as it is certain now.
 
     `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
-    have watched them for some time.
+    have watched them for some time. `outputs` are where the outputs are, if these are no longer
+    the directories that the settings lead to.
     """
     before = len(journal.pending)
-    with queue_of(queue, journal, observer or Observer(lease=lease)) as one:
+    elsewhere = _with_outputs(queue, outputs) if outputs else None
+    with queue_of(queue, journal, observer or Observer(lease=lease), elsewhere) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
+
+
+def _with_outputs(queue: Queue, outputs: Sequence[str]) -> Settings:
+    """Return the settings with other outputs. Raise where these are not as many, or not there."""
+    settings = queue.settings() or Settings()
+    if len(outputs) != len(settings.outputs):
+        number = format_count(len(settings.outputs), "output")
+        raise BadArgument(f"{queue.path} has {number}: name each, in their order")
+    for path in outputs:
+        with explained(path):
+            Directory.open(path).close()
+    return msgspec.structs.replace(settings, outputs=tuple(map(os.path.abspath, outputs)))
 
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:
