@@ -561,6 +561,7 @@ class Paths:
     basename = staticmethod(posixpath.basename)
     relpath = staticmethod(posixpath.relpath)
     splitext = staticmethod(posixpath.splitext)
+    split = staticmethod(posixpath.split)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
 
