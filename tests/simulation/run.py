@@ -92,10 +92,11 @@ class Run:
             self._come_later_until(lambda: kept_for_a_week(disk), "kept for ever")
 
     def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
-        in_peace = 0
+        in_peace, asked = 0, False
         while left := left_by_now():
-            if in_peace == _ROUNDS and self.outsiders.put_back():
-                in_peace = 0
+            if in_peace == _ROUNDS and not asked:
+                in_peace, asked = 0, True
+                self._recover_elsewhere()
             elif in_peace == _ROUNDS:
                 raise Violation(f"{wrong}: {', '.join(left)}")
             happened = self.happenings.count.total()
@@ -224,6 +225,17 @@ class Run:
                 self.world.sleep(200.0)
 
         self.world.start(f"later watchdog {number}", host, act)
+        self._play()
+
+    def _recover_elsewhere(self) -> None:
+        """Whoever looks after the queue is told what cannot be recovered, and does not know in
+        which directories it was to be: of all that there are, they try one after the other."""
+
+        def act() -> None:
+            for outputs in self.outsiders.outputs():
+                product.recover(INPUT, outputs)
+
+        self.world.start("operator", self.world.hosts["A"], act)
         self._play()
 
     # What becomes of the killed
