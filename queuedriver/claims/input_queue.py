@@ -516,8 +516,9 @@ class InputQueue:
             room = target.directory.room()
             scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
             full = room.free_bytes < _FULL
-            if not full and room.free_bytes < scarce and says_full(ending.failure, error):
+            if room.free_bytes < scarce and says_full(ending.failure, error):
                 full = True
+            if full:
                 self._wanted_room = min(scarce, room.free_bytes + _FULL)
             if room.read_only or full:
                 state = "read-only" if room.read_only else "full"

@@ -224,7 +224,9 @@ class Turns(Loop):
         # group of documents that wait.
         durable = any(queue.durable for queue in self.queues)
         self._watched = any((options.timeout, options.max_documents, tally.board, durable))
-        self._outputs = [target.directory for target in found.targets]
+        # The outputs, and what each was when it was opened: after trouble another may be.
+        outputs = [target.directory for target in found.targets]
+        self._outputs = [(one, one.status()) for one in outputs]
         # The path of an output in whose place another directory is by now.
         self._replaced = ""
         # Why it cannot go on, though what it had at hand is given back.
@@ -289,7 +291,8 @@ class Turns(Loop):
             super().mend()
 
     def _see_outputs(self) -> None:
-        self._replaced = next((one.path for one in self._outputs if one.replaced()), "")
+        found = (one.path for one, was in self._outputs if one.replaced(was))
+        self._replaced = next(found, "")
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
