@@ -105,10 +105,8 @@ class Submission(NamedTuple):
     def _enter(self, aside: str, name: str) -> bool:
         """Rename a file in, unless that name is taken."""
         try:
-            if self.replace:
-                self.incoming.rename_over(aside, name, self.queue)
-            else:
-                self.incoming.rename_new(aside, name, self.queue)
+            rename = self.incoming.rename_over if self.replace else self.incoming.rename_new
+            rename(aside, name, self.queue)
         except FileExistsError:
             return False
         except OSError:
