@@ -395,7 +395,7 @@ class InputQueue:
             if self.directory.present(working):
                 return True
             self.lost_races += 1
-            self.picker.lost()
+            self.picker.lost(self.waiting)
             return False
         self.refuse(name, docid, error)
         self.picker.refused()
