@@ -33,8 +33,6 @@ NOREPLACE = 1
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-# What a file system says when it cannot copy in the kernel.
-_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 _COPY_CHUNK = 1 << 20
 # From this many files on, one syncfs is cheaper than an fsync of each, for who submits.
 SYNC_ALL_FROM = 4
@@ -502,12 +500,10 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 def copy_all(source: int, target: int) -> None:
     """Copy from one descriptor to another, in the kernel where it can (and shared where it may)."""
-    try:
+    # What a file system says that cannot do it, or not here; what else it says, reading says again.
+    with contextlib.suppress(OSError):
         while os.copy_file_range(source, target, 1 << 30):
             pass
-    except OSError as error:
-        if error.errno not in _NO_KERNEL_COPY:
-            raise
     # Also the rest, where the kernel gave up half-way: both positions have moved on alike.
     while data := os.read(source, _COPY_CHUNK):
         write_all(target, data)

@@ -35,6 +35,8 @@ _KINDS = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
 }
+# Events that end an attempt.
+_ENDS = ("failed", "released", "discarded", "later", "published", "finished")
 # How long a living driver may take to look for what a dead one left, in words.
 _SOON = "within seconds"
 
@@ -327,16 +329,16 @@ def _later(seen: DocumentView) -> str:
 
 def _working(seen: DocumentView) -> str:
     holder = seen.holder
-    if holder.verdict == "unknown":
-        untouched = format_duration(seen.at - seen.place.modified_at)
-        return (
-            f"claimed{_when(seen)} by {holder.id}, which never registered here; its file was last "
-            f"touched {untouched} ago, and it will be taken back when a driver has seen it "
-            f"untouched for {format_duration(LEASE)}"
-        )
     if not holder.alive:
+        words = f"claimed{_when(seen)} by {_gone(seen)}"
+        if holder.verdict == "unknown":
+            untouched = format_duration(seen.at - seen.place.modified_at)
+            return (
+                f"{words}; its file was last touched {untouched} ago, and it will be taken back "
+                f"when a driver has seen it untouched for {format_duration(LEASE)}"
+            )
         counted = "as a failed attempt" if holder.verdict == "dead" else "uncounted"
-        return f"claimed{_when(seen)} by {_gone(seen)}; {_recovered(seen, counted)}"
+        return f"{words}; {_recovered(seen, counted)}"
     words = f"being processed by {_on(holder)}{_since(seen)}"
     if holder.silent:
         words += (
@@ -352,10 +354,7 @@ def _written(seen: DocumentView) -> str:
     holder = seen.holder
     if holder.alive:
         return f"committed: its outputs are being published by {_on(holder)}"
-    if holder.verdict == "unknown":
-        words = f"committed by {holder.id}, which never registered here"
-    else:
-        words = f"committed by {_gone(seen)}"
+    words = f"committed by {_gone(seen)}"
     if not seen.around.living:
         return f"{words}; its outputs wait to be published: {_recover(seen)}"
     return f"{words}; its outputs will be published by another driver {_SOON}"
@@ -385,12 +384,14 @@ def _gone(seen: DocumentView) -> str:
     holder, registration = seen.holder, seen.holder.registration
     if registration is not None and seen.token and seen.token.salt != registration.salt:
         return f"an earlier life of {_on(holder)}"
-    return {
-        "left": f"{_on(holder)}, which has left",
-        "dead": f"{_on(holder)}, whose process has ended",
-        "rebooted": f"{_on(holder)}, whose host went down",
-        "lost": f"{_on(holder)}, which has shown no life for its lease",
-    }[holder.verdict]
+    words = {
+        "left": "which has left",
+        "dead": "whose process has ended",
+        "rebooted": "whose host went down",
+        "lost": "which has shown no life for its lease",
+        "unknown": "which never registered here",
+    }
+    return f"{_on(holder)}, {words[holder.verdict]}"
 
 
 def _recovered(seen: DocumentView, counted: str) -> str:
@@ -474,12 +475,12 @@ _SENTENCES: dict[str, Callable[[DocumentView], str]] = {
 def history(seen: DocumentView) -> list[Event]:
     """Return the journal's events, and what is known from elsewhere where it lost some."""
     events = list(seen.journal.events)
-    noted = {(one.token, _ends_attempt(one.event)) for one in events}
+    noted = {one.token for one in events if one.event in _ENDS}
     report = seen.report
     records = {one.token: one for one in (*seen.attempts, *(report.attempts if report else ()))}
     for record in records.values():
-        last = report is not None and record == report.attempts[-1]
-        if (record.token, True) not in noted:
+        if record.token not in noted:
+            last = report is not None and record == report.attempts[-1]
             events.append(_event_of(record, discarded=last))
     noted_claims = {one.token for one in events if one.event == "claimed"}
     hosts = {one.token: one.host for one in events if one.token}
@@ -502,10 +503,6 @@ def history(seen: DocumentView) -> list[Event]:
                 )
             )
     return sorted(events, key=lambda event: event.at)
-
-
-def _ends_attempt(event: str) -> bool:
-    return event in ("failed", "released", "discarded", "later", "published", "finished")
 
 
 def _event_of(record: Attempt, *, discarded: bool) -> Event:
