@@ -86,7 +86,7 @@ class Directory:
             self.fd = -1
 
     def reopen(self, create: bool = False) -> None:
-        """After trouble: the descriptor may be stale while the path is well again."""
+        """Open the path anew, after trouble: the descriptor may be stale while the path is well."""
         fd = _open_directory(self.path, create, self._inside)
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
@@ -129,11 +129,11 @@ class Directory:
     # Names
 
     def rename(self, old: str, new: str) -> None:
-        """Within the directory; `new` carries an N, so there is nothing to replace."""
+        """Rename within the directory; `new` carries an N, so there is nothing to replace."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def rename_new(self, old: str, new: str, to: "Directory | None" = None) -> None:
-        """To a name others may use: FileExistsError rather than replacing what is there."""
+        """Rename to a name others may use: FileExistsError rather than replacing what is there."""
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
@@ -151,7 +151,7 @@ class Directory:
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def rename_over(self, old: str, new: str, to: "Directory | None" = None) -> None:
-        """To a name that may be taken, because somebody chose that the newer one stays."""
+        """Rename to a name that may be taken, because somebody chose that the newer one stays."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
 
     def unlink(self, name: str) -> None:
@@ -173,7 +173,7 @@ class Directory:
             shutil.rmtree(name, dir_fd=self.fd)
 
     def names(self) -> Iterator[str]:
-        """The listing as a stream: constant memory, however many names wait."""
+        """Yield the listing as a stream: constant memory, however many names wait."""
         with self.scan() as entries:
             for entry in entries:
                 yield entry.name
@@ -189,11 +189,11 @@ class Directory:
             os.close(fd)
 
     def list(self) -> list[str]:
-        """The listing at once; for directories that are small, or orders that need it all."""
+        """Return the listing at once; for directories that are small, or orders that need it all."""
         return list(self.names())
 
     def present(self, name: str) -> bool:
-        """Ask by an open whether the name is there: a bare stat may be answered from a cache."""
+        """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
         try:
             os.close(os.open(name, _READ, dir_fd=self.fd))
         except FileNotFoundError:
@@ -213,26 +213,26 @@ class Directory:
         return stat.S_ISREG(self.status(name).st_mode)
 
     def longest_name(self) -> int:
-        """How many bytes a name may have here."""
+        """Return how many bytes a name may have here."""
         return os.fstatvfs(self.fd).f_namemax
 
     # Contents
 
     def open_read(self, name: str) -> int:
-        """A descriptor for reading; blocks on nothing and follows nothing."""
+        """Return a descriptor for reading; blocks on nothing and follows nothing."""
         return os.open(name, _READ, dir_fd=self.fd)
 
     def open_new(self, name: str, mode: int = 0o666) -> int:
-        """A descriptor of a file that was not there; the umask says who may read it. The name is
-        one that nobody else uses."""
+        """Return a descriptor of a file that was not there; the umask says who may read it. The
+        name is one that nobody else uses."""
         try:
             return os.open(name, _NEW, mode, dir_fd=self.fd)
         except FileExistsError:
             return self._open_again(name, mode)
 
     def _open_again(self, name: str, mode: int = 0o666) -> int:
-        """Of a file that was made, a network file system may have lost the reply, and have been
-        asked once more by the kernel. Then it is there, and empty."""
+        """Open a file that a network file system may have made and lost the reply, so that the
+        kernel asked once more: then it is there, and empty."""
         if self.status(name).st_size:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         os.unlink(name, dir_fd=self.fd)
@@ -247,7 +247,7 @@ class Directory:
             os.close(os.open(name, _NEW, 0o666, dir_fd=self.fd))
 
     def read(self, name: str, limit: int = 16 << 20) -> bytes:
-        """A small file of ours, at most `limit` bytes of it: others may write here too.
+        """Read a small file of ours, at most `limit` bytes of it: others may write here too.
         NotRegular for what is no file at all."""
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
@@ -264,7 +264,7 @@ class Directory:
             os.close(fd)
 
     def read_regular(self, name: str) -> bytes | None:
-        """All of a file, however long; None when it is not a regular one."""
+        """Read all of a file, however long; None when it is not a regular one."""
         fd = os.open(name, _READ, dir_fd=self.fd)
         try:
             found = os.fstat(fd)
@@ -368,7 +368,7 @@ class Directory:
         return missing
 
     def sync_all(self) -> None:
-        """Everything on this file system at once: cheaper than fsync from a few files on."""
+        """Sync everything on this file system at once: cheaper than fsync from a few files on."""
         if libc().syncfs(self.fd):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), self.path)

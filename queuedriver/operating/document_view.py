@@ -93,13 +93,13 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Nobody has ever heard of it."""
+        """Return whether nobody has ever heard of it."""
         known = self.places or self.foreign or self.attempts or self.journal.events or self.found
         return not known
 
     @property
     def state(self) -> str:
-        """The state of the file that is farthest; "foreign", or "" when there is none."""
+        """Return the state of the file that is farthest; "foreign", or "" when there is none."""
         return self.places[0].state if self.places else "foreign" if self.foreign else ""
 
     @property
@@ -117,17 +117,17 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> Report | None:
-        """Why it was discarded; of several documents the newest."""
+        """Return why it was discarded; of several documents the newest."""
         return next((one.report for one in self.places if one.state == "discarded"), None)
 
     @property
     def holder(self) -> DriverView:
-        """The driver that has it."""
+        """Return the driver that has it."""
         return self.around.holder(self.token) if self.token else DriverView(id="somebody")
 
     @property
     def others(self) -> int:
-        """How many others may be tried now."""
+        """Return how many others may be tried now."""
         own = sum(one.waits(self.at) for one in self.places)
         return max(self.around.counts.waiting - own, 0)
 

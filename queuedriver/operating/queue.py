@@ -44,13 +44,13 @@ class Queue:
 
     @cached_property
     def private(self) -> Directory:
-        """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
+        """Return `.queuedriver/`, made by the first who writes there: to look must change nothing."""
         with explained(os.path.join(self.path, names.PRIVATE), part=True):
             return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
 
     @cached_property
     def incoming(self) -> Directory:
-        """Where documents are written that are submitted."""
+        """Return the directory in which documents are written that are submitted."""
         return self._keep(self.private.subdirectory(names.INCOMING, create=True))
 
     def _keep(self, directory: Directory) -> Directory:

@@ -96,12 +96,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Documents per second over the last minute, all living drivers together."""
+        """Return documents per second over the last minute, all living drivers together."""
         return sum(one.rate for one in self.living)
 
     @property
     def eta(self) -> float | None:
-        """Seconds for what waits, at that rate; None when it does not move."""
+        """Return seconds for what waits, at that rate; None when it does not move."""
         return self.counts.waiting / self.rate if self.rate else None
 
     def holder(self, token: names.Token) -> DriverView:
