@@ -188,10 +188,6 @@ class Directory:
             # It has a copy.
             os.close(fd)
 
-    def list(self) -> list[str]:
-        """Return the listing at once; for directories that are small, or orders that need it all."""
-        return list(self.names())
-
     def present(self, name: str) -> bool:
         """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
         try:
@@ -228,18 +224,7 @@ class Directory:
         try:
             return os.open(name, _NEW, mode, dir_fd=self.fd)
         except FileExistsError:
-            return self._open_again(name, mode)
-
-    def _open_again(self, name: str, mode: int = 0o666) -> int:
-        """Open a file that a network file system may have made and lost the reply, so that the
-        kernel asked once more: then it is there, and empty."""
-        if self.status(name).st_size:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-        os.unlink(name, dir_fd=self.fd)
-        try:
-            return os.open(name, _NEW, mode, dir_fd=self.fd)
-        except FileExistsError as error:
-            raise trouble(error, f"creating {name!r} anew") from None
+            return _open_anew(self, name, mode)
 
     def mark(self, name: str) -> None:
         """Make an empty file whose being there says something, whoever has made it."""
@@ -285,7 +270,7 @@ class Directory:
         try:
             fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
         except FileExistsError:
-            fd = self._open_again(name)
+            fd = _open_anew(self, name)
         try:
             # One call is enough but for a signal or a full disk.
             if (done := os.write(fd, data)) != len(data):
@@ -334,37 +319,16 @@ class Directory:
         """Make the names of this directory survive a power cut."""
         os.fsync(self.fd)
 
-    def sync_file(self, name: str) -> None:
-        """Make the contents of one file survive a power cut. Never repeated after it failed."""
-        fd = self.open_read(name)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def sync_files(self, wanted: Iterable[str]) -> tuple[str, ...]:
+    def sync_files(self, wanted: Iterable[str]) -> list[str]:
         """Make the contents of files survive a power cut; return those that are not there.
 
         The disk begins to write all of them before any is waited for: together they take a third
         of the time. Not syncfs, which waits for what everybody else has written, too.
         """
-        missing: tuple[str, ...] = ()
         names = iter(wanted)
+        missing: list[str] = []
         while some := tuple(itertools.islice(names, _SYNC_TOGETHER)):
-            with contextlib.ExitStack() as opened:
-                fds = []
-                for name in some:
-                    try:
-                        fd = self.open_read(name)
-                    except FileNotFoundError:
-                        missing += (name,)
-                        continue
-                    opened.callback(os.close, fd)
-                    # Only a hint: where it is refused, the fsync does all.
-                    libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-                    fds.append(fd)
-                for fd in fds:
-                    os.fsync(fd)
+            missing += _sync_together(self, some)
         return missing
 
     def sync_all(self) -> None:
@@ -413,6 +377,36 @@ def move(
             raise trouble(error, f"moving {name!r} to {to.path}") from None
         return None
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.path.join(to.path, final))
+
+
+def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]:
+    """Sync files that are all open at once; yield those that are not there."""
+    with contextlib.ExitStack() as opened:
+        fds = []
+        for name in wanted:
+            try:
+                fd = directory.open_read(name)
+            except FileNotFoundError:
+                yield name
+                continue
+            opened.callback(os.close, fd)
+            # Only a hint: where it is refused, the fsync does all.
+            libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+            fds.append(fd)
+        for fd in fds:
+            os.fsync(fd)
+
+
+def _open_anew(directory: Directory, name: str, mode: int = 0o666) -> int:
+    """Open a file that a network file system may have made and lost the reply, so that the kernel
+    asked once more: then it is there, and empty."""
+    if directory.status(name).st_size:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+    os.unlink(name, dir_fd=directory.fd)
+    try:
+        return os.open(name, _NEW, mode, dir_fd=directory.fd)
+    except FileExistsError as error:
+        raise trouble(error, f"creating {name!r} anew") from None
 
 
 def _open_directory(path: str, create: bool, inside: int) -> int:
