@@ -44,7 +44,7 @@ class Queue:
 
     @cached_property
     def private(self) -> Directory:
-        """Return `.queuedriver/`, made by the first who writes there: a look must change nothing."""
+        """Return `.queuedriver/`, made by the first who writes there: a look changes nothing."""
         with explained(os.path.join(self.path, names.PRIVATE), part=True):
             return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
 
