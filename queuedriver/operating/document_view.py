@@ -41,7 +41,7 @@ _ENDS = ("failed", "released", "discarded", "later", "published", "finished")
 _SOON = "within seconds"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Place(msgspec.Struct, frozen=True):
     """A file of a document: its name in the queue, and what that and the file system say of it."""
 
     docid: str
@@ -195,19 +195,10 @@ def _place(
         with suppress(OSError):
             written = queue.directory.status(output).st_size
     found = _status(queue, name)
-    return Place(
-        docid=docid,
-        name=name,
-        state=state,
-        attempt=attempt,
-        token=token,
-        due=due,
-        size=None if found is None else found.st_size,
-        modified_at=0.0 if found is None else found.st_mtime,
-        kind="" if found is None else kind_of(found.st_mode),
-        written=written,
-        report=report,
-    )
+    if found is None:
+        return Place(docid, name, state, attempt, token, due, report=report)
+    size, modified_at, kind = found.st_size, found.st_mtime, kind_of(found.st_mode)
+    return Place(docid, name, state, attempt, token, due, size, modified_at, kind, written, report)
 
 
 def _status(queue: Queue, path: str) -> os.stat_result | None:
