@@ -146,7 +146,8 @@ def gather(
     now = time.time() if now is None else now
     around = overview(queue, observer, now)
     settings = around.settings or Settings()
-    found = [_place(queue, name, item, settings=settings) for name, item in queue.find(docid)]
+    output = next(iter(settings.outputs), "")
+    found = [_place(queue, name, item, output=output) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
         found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
     places = [one for one in found if one.size is not None]
@@ -174,27 +175,21 @@ def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
 
 
 def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
-    attempts = len(report.attempts) if report is not None else 0
-    item = names.Item(docid, "discarded", attempts)
+    item = names.Item(docid, "discarded", len(report.attempts) if report is not None else 0)
     return _place(queue, os.path.join(names.DISCARDED, docid), item, report)
 
 
 def _place(
-    queue: Queue,
-    name: str,
-    item: names.Item,
-    report: Report | None = None,
-    settings: Settings | None = None,
+    queue: Queue, name: str, item: names.Item, report: Report | None = None, output: str = ""
 ) -> Place:
-    """Return a file of a document with what the file system says of it; with settings, of a claim
-    how much of its usual output there is, too."""
+    """Return a file of a document with what the file system says of it; of a claim, where its usual
+    output is said, how much there is of that, too."""
     docid, state, attempt, token, due, _ = item
-    written = None
-    if state == names.WORKING and settings is not None and settings.outputs:
-        output = os.path.join(settings.outputs[0], names.writing_name(docid, token))
+    found, written = _status(queue, name), None
+    if state == names.WORKING and output:
         with suppress(OSError):
-            written = queue.directory.status(output).st_size
-    found = _status(queue, name)
+            path = os.path.join(output, names.writing_name(docid, token))
+            written = queue.directory.status(path).st_size
     if found is None:
         return Place(docid, name, state, attempt, token, due, report=report)
     size, modified_at, kind = found.st_size, found.st_mtime, kind_of(found.st_mode)
