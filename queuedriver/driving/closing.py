@@ -60,7 +60,7 @@ def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
 
 def feeds_of(queue: Directory) -> list[str | None]:
     """Return the absolute paths of the queues that feed one; None for an unreadable note."""
-    with explained(os.path.join(queue.path, _FEEDS), part=True):
+    with explained(queue.path):
         try:
             feeds = queue.subdirectory(_FEEDS)
         except FileNotFoundError:

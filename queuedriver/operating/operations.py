@@ -227,7 +227,7 @@ def recover(
     have watched them for some time.
     """
     before = len(journal.pending)
-    with queue_of(queue, journal, observer or Observer(lease=lease)) as one:
+    with queue_of(queue.directory, journal, observer or Observer(lease=lease)) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 

@@ -22,7 +22,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, note_feed
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
-from queuedriver.errors import CannotUse, QueueClosed, explained
+from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Registration, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
@@ -44,7 +44,7 @@ class Queue:
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
         """Open a queue; `create` makes the directory where there is none."""
-        check_path(path)
+        settings.check_path(path)
         with explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
@@ -52,7 +52,7 @@ class Queue:
     def private(self) -> Directory:
         """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
         if self._private is None:
-            with explained(os.path.join(self.path, names.PRIVATE), part=True):
+            with explained(self.path):
                 self._private = self.directory.subdirectory(names.PRIVATE, create=True)
         return self._private
 
@@ -61,7 +61,7 @@ class Queue:
         return self._open_part(os.path.join(names.PRIVATE, name))
 
     def _open_part(self, path: str) -> Directory | None:
-        with explained(os.path.join(self.path, path), part=True):
+        with explained(self.path):
             try:
                 return self.directory.subdirectory(path)
             except FileNotFoundError:
@@ -253,17 +253,3 @@ class Queue:
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
         return [path for path in closing.feeds_of(self.directory) if path is not None]
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
-    whole = os.path.abspath(path)
-    try:
-        whole.encode()
-    except UnicodeEncodeError:
-        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
-
-
-def resolve(queue: str, path: str) -> str:
-    """Return where a path of the settings of a queue leads, however the queue was named."""
-    return os.path.normpath(os.path.join(os.path.realpath(queue), path))
