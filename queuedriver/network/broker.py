@@ -283,7 +283,7 @@ class BrokerLoop(Loop):
             # before the control files have been looked at, as often as any driver does.
             if self.go and self.limits.leaving_at is None and now < self.look_at:
                 for _ in range(_ROUNDS):
-                    if not self.pressure.has_room(self.published) or not self._deal(now):
+                    if not self._deal(now):
                         break
             dealer.settle(now)
             if not dealer.transport.pending():
