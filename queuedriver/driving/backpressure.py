@@ -21,7 +21,7 @@ _ASK_EVERY = 1.0
 
 
 class BackPressure:
-    """Counts what is in the outputs before each claim: N drivers overshoot a limit by N - 1 at most.
+    """Counts the outputs before each claim: N drivers overshoot a limit by N - 1 at most.
 
     With a limit of many items each takes its part of the room that it saw before it looks again.
     Only drivers that do not know of each other yet, or are of different stages, overshoot it then.
