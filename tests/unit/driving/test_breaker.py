@@ -1,6 +1,7 @@
 """A stage whose documents all fail for one cause stops itself, and goes on when it works again."""
 
 import itertools
+import os
 import shutil
 import threading
 import time
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
-from queuedriver.driving.breaker import NO_STREAK, Peer, Streak, has_worked, in_a_row, pause_after
+from queuedriver.driving.breaker import NO_STREAK, Streak, has_worked, in_a_row, pause_after
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
 from queuedriver.driving.plan import Quit, Seen, Stop, plan
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.format.event import decode
-from queuedriver.format.records import Failure
+from queuedriver.format.records import Counters, Failure, Registration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -25,8 +27,16 @@ from tests.waiting import until
 BROKEN, OTHER = Streak("broken", 5), Streak("other", 5)
 
 
-def peer(streak: Streak = NO_STREAK, documents: int = 0, life: str = "d-5a17") -> Peer:
-    return Peer(life, streak, documents)
+def peer(streak: Streak = NO_STREAK, documents: int = 0) -> Registration:
+    return Registration(
+        id="d",
+        salt="5a17",
+        identity=identify(os.getpid()),
+        started_at=0.0,
+        streak=streak.failures,
+        streak_of=streak.key,
+        counters=Counters(documents=documents),
+    )
 
 
 # Pure
