@@ -435,7 +435,7 @@ class Turns(Loop):
         try:
             queue.end(claims, endings, seconds)
         finally:
-            self.tally.book([claim.fate for claim in claims], int(seconds * 1e9))
+            self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:
             raise self._hopeless
 

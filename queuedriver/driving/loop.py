@@ -139,7 +139,7 @@ class Loop:
             seconds, documents = queue.uncounted
             if documents:
                 queue.uncounted = 0.0, 0
-                self.tally.add(seconds, documents)
+                self.tally.worked(seconds, documents)
         self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
 
     @property
