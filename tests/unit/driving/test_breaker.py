@@ -15,7 +15,7 @@ from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.driving.breaker import NO_STREAK, Streak, has_worked, in_a_row, pause_after
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
-from queuedriver.driving.plan import Quit, Seen, Stop, plan
+from queuedriver.driving.plan import Quit, Seen, Wait, plan
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.format.event import decode
 from queuedriver.format.records import Counters, Failure, Registration
@@ -105,7 +105,9 @@ def test_causes_in_different_functions_differ() -> None:
 
 def test_stopped_stage_claims_nothing_and_a_drain_says_so() -> None:
     stopped = Seen(tripped="it is broken", trial_in=12.0, candidate=True, unfinished=3)
-    assert isinstance(plan(stopped), Stop)
+    decision = plan(stopped)
+    assert isinstance(decision, Wait)
+    assert decision.state == "tripped"
     drain = plan(Seen(tripped="it is broken", candidate=True, unfinished=3, drain=True))
     assert drain == Quit("tripped", "it is broken", 75)
     # Nothing is left that it would not claim.
@@ -115,7 +117,7 @@ def test_stopped_stage_claims_nothing_and_a_drain_says_so() -> None:
 
 
 def test_nothing_is_claimed_while_it_is_made_sure() -> None:
-    assert isinstance(plan(Seen(holding=True, candidate=True, drain=True)), Stop)
+    assert isinstance(plan(Seen(holding=True, candidate=True, drain=True)), Wait)
 
 
 # Real drivers
