@@ -172,12 +172,7 @@ def _open(
         place.directory, place.private, found.targets, wanted, mint, journal, archive
     )
     at_end.callback(queue.close)
-    for to in filter(None, (archive, queue.discarded)):
-        if not _can_rename(place.directory, to):
-            raise ConfigError(
-                f"{to.path} is on another file system than {place.path}, or mounted; a document "
-                "cannot be renamed across"
-            )
+    check_renames(queue)
     queue.recoverer = Recoverer(queue, observer)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
@@ -221,6 +216,7 @@ def queue_of(directory: Directory, journal: Journal, observer: Observer) -> Iter
                 _open_archive(archive, at_end),
             )
             at_end.callback(queue.close)
+            check_renames(queue)
         queue.recoverer = Recoverer(queue, observer)
         yield queue
 
@@ -474,17 +470,20 @@ def check_directories(directories: Sequence[Directory]) -> None:
             directory.check_writable()
 
 
-def _can_rename(source: Directory, to: Directory) -> bool:
-    """Try a rename: two mounts of one file system have one device, and nothing can be renamed
-    across."""
+def check_renames(queue: InputQueue) -> None:
+    """Raise ConfigError where documents cannot be renamed to where they are to go. It is tried: two
+    mounts of one file system have one device, and nothing can be renamed across."""
     name = f".probe-{os.getpid()}"
-    source.write_aside(name, b"")
-    try:
-        source.rename_over(name, name, to)
-    except OSError as error:
-        source.remove(name)
-        if error.errno != errno.EXDEV:
-            raise
-        return False
-    to.remove(name)
-    return True
+    for to in filter(None, (queue.archive, queue.discarded)):
+        queue.directory.write_aside(name, b"")
+        try:
+            queue.directory.rename_over(name, name, to)
+        except OSError as error:
+            queue.directory.remove(name)
+            if error.errno != errno.EXDEV:
+                raise
+            raise ConfigError(
+                f"{to.path} is on another file system than {queue.path}, or mounted; a document "
+                "cannot be renamed across: unmount it, or name another"
+            ) from None
+        to.remove(name)

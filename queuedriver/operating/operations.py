@@ -20,7 +20,7 @@ from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
 from queuedriver.disk.journal import Journal, operator
-from queuedriver.driving.setup import queue_of
+from queuedriver.driving.setup import check_renames, queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
@@ -192,6 +192,7 @@ def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
     settings = queue.settings() or Settings()
     mint = names.Mint(OPERATOR, draw_salt())
     with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
+        check_renames(one)
         yield one
 
 

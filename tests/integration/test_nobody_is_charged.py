@@ -177,6 +177,33 @@ def test_too_few_descriptors_charge_nobody(site: Site) -> None:
     assert sorted(docids + published) == ["a", "b"]
 
 
+# A volume for each directory
+
+
+_RUN = ("run", "in", "--to", "out", "--drain", "--retries", "0")
+
+
+@pytest.mark.parametrize(
+    ("mounted", "words"),
+    [
+        ("in/discarded", (*_RUN, "--command", "false")),
+        ("archive", (*_RUN, "--command", "cat", "--archive", "archive")),
+        ("in/discarded", ("discard", "in", "a")),
+        ("in/discarded", ("recover", "in")),
+    ],
+    ids=["a driver that discards", "a driver that archives", "discard", "recover"],
+)
+def test_directory_to_which_nothing_can_be_renamed_is_told_before_anything_is_claimed(
+    site: Site, mounted: str, words: Sequence[str]
+) -> None:
+    site.submit("a", "b")
+    (site.root / mounted).mkdir(parents=True, exist_ok=True)
+    ended = command(*words, cwd=site.root, prefix=mounted_upon(site.root / mounted))
+    assert ended.code == 78, ended
+    assert f"{mounted} is on another file system than" in ended.err
+    assert site.states() == {"a": "ready", "b": "ready"}
+
+
 # One item that cannot be moved
 
 
