@@ -38,6 +38,8 @@ _MAX_REGISTRATION = 1 << 20
 # The last word of a driver that ended by an error of its own: what it had is charged, or a document
 # that brings it about would be given back for ever.
 CRASHED = "crashed"
+# The number that each kernel gives to the namespace of clocks that it starts with.
+_FIRST_CLOCKS = 0xEFFFFFFA
 # More than any kernel counts to.
 _NO_PID = 1 << 31
 # Instead of ticks: the process is there, and that is all that may be known of it.
@@ -255,8 +257,20 @@ def _host() -> tuple[str, str, str, int]:
         socket.gethostname(),
         _line("/etc/machine-id"),
         _line("/proc/sys/kernel/random/boot_id"),
-        os.stat("/proc/self/ns/pid").st_ino,
+        _namespace(),
     )
+
+
+def _namespace() -> int:
+    """Return a number that is the same for all processes that see each other by the same ids, and
+    the starts of each other by the same clock."""
+    pids = os.stat("/proc/self/ns/pid").st_ino
+    try:
+        clocks = os.stat("/proc/self/ns/time").st_ino
+    except FileNotFoundError:
+        # Before Linux 5.6 there is one clock for all.
+        return pids
+    return pids if clocks == _FIRST_CLOCKS else clocks << 32 | pids
 
 
 def _line(path: str) -> str:

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -135,6 +137,31 @@ def test_what_a_driver_of_a_host_that_looks_like_ours_has_in_hand_stays_in_its_h
     until(lambda: not site.items(), "both are done")
     for driver in (theirs, ours):
         driver.hurry()
+    assert [one.event for one in site.events("doc")] == ["published"]
+
+
+# Other clocks
+
+
+def other_clocks() -> list[str]:
+    """What to put before a command for its clocks to be others, as in a container."""
+    prefix = ["unshare", "--time", "--fork", *(["--map-root-user"] if os.geteuid() else [])]
+    prefix += ["--boottime", "100000"]
+    if shutil.which("unshare") is None or subprocess.call([*prefix, "true"]):
+        pytest.skip("no namespace of clocks can be made here")
+    return prefix
+
+
+def test_driver_whose_start_is_told_by_other_clocks_is_not_taken_for_dead(site: Site) -> None:
+    prefix = other_clocks()
+    site.submit("doc")
+    driver = site.start(gate, driver="d")
+    site.wait_at("doc")
+    command("recover", "in", cwd=site.root, prefix=prefix)
+    assert [one.state for one in site.items()] == [names.WORKING]
+    site.open_gate()
+    until(lambda: not site.items(), "it is done")
+    driver.hurry()
     assert [one.event for one in site.events("doc")] == ["published"]
 
 
