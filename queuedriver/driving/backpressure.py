@@ -54,6 +54,8 @@ class BackPressure:
         if published >= self._look_at:
             self._filled = []
             room = min(map(self._room_in, self._targets), default=math.inf)
+            if not self._filled:
+                self._alone_since = None
             self._most = published + room
             exact = self._items < _EXACT or self._bytes < math.inf
             self._look_at = published + (0 if exact else room // self._sharers())
@@ -81,7 +83,7 @@ class BackPressure:
             items += 1
             if self._bytes < math.inf:
                 with suppress(FileNotFoundError):
-                    size += target.directory.status(name).size
+                    size += target.directory.status(name).st_size
             if items >= self._items or size >= self._bytes:
                 many = items >= self._items
                 held = f"{self._items} items" if many else format_size(int(self._bytes))
@@ -90,9 +92,8 @@ class BackPressure:
         return self._items - items
 
     def _is_consumed(self, target: Target) -> bool:
-        try:
-            drivers = target.directory.subdirectory(os.path.join(names.PRIVATE, DRIVERS))
-        except FileNotFoundError:
+        drivers = target.directory.look_into(os.path.join(names.PRIVATE, DRIVERS))
+        if drivers is None:
             return False
         with closing(drivers):
             roster = Roster(drivers, self._observer)

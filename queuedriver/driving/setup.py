@@ -439,8 +439,8 @@ def _note_feeds(output: Directory, places: Sequence[Place]) -> None:
 def check_trusted(directory: Directory, private: Directory) -> None:
     """Raise NotPermitted unless settings.json belongs to root, to us or to the queue's owner: a
     stranger's settings could make us move files anywhere."""
-    owner = private.inspect(settings.FILE).st_uid
-    if owner not in (0, os.geteuid(), directory.inspect(".").st_uid):
+    owner = private.status(settings.FILE).st_uid
+    if owner not in (0, os.geteuid(), directory.status().st_uid):
         path = os.path.join(private.path, settings.FILE)
         raise NotPermitted(
             f"{path} belongs to user {owner}, who is neither you nor the owner of "
@@ -454,7 +454,7 @@ def check_directories(directories: Sequence[Directory]) -> None:
     seen: dict[tuple[int, int], str] = {}
     for directory in directories:
         found = directory.status()
-        first = seen.setdefault((found.device, found.inode), directory.path)
+        first = seen.setdefault((found.st_dev, found.st_ino), directory.path)
         if first is not directory.path:
             raise ConfigError(
                 f"{directory.path} and {first} are one directory; inputs, outputs and the archive "

@@ -390,6 +390,15 @@ def test_file_that_is_none_of_ours_stops_nothing(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "out")
 
 
+def test_file_that_is_none_of_ours_keeps_no_broken_stage_going(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 60)
+    (tmp_path / "in/.queuedriver").mkdir()
+    (tmp_path / "in/.queuedriver/breaker.json").write_text("[")
+    stage.drive(broken)
+    assert stage.end()[0].word == "tripped"
+    assert stage.discarded == 20
+
+
 def test_queue_that_never_stopped_is_not_stopped(tmp_path: Path) -> None:
     with Queue.open(tmp_path) as queue:
         assert queue.stopped() is None
