@@ -219,6 +219,9 @@ class Breaker:
             failures=failures,
             driver=queue.mint.driver,
         )
+        if load(queue.private) is None:
+            # It may be there, and none of ours.
+            queue.private.remove(names.BREAKER)
         # Another may have been faster.
         with contextlib.suppress(FileExistsError):
             queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)

@@ -91,6 +91,19 @@ def test_there_is_room_again_as_soon_as_one_is_gone(output: Output, limit: int) 
     assert pressure.room(0) == 1
 
 
+def test_an_output_that_was_emptied_meanwhile_had_somebody_to_empty_it(output: Output) -> None:
+    pressure = output.pressure(items=1)
+    output.hold("a.ready")
+    assert pressure.full(0)
+    assert pressure.no_consumer_for() == 0.0
+    assert pressure.no_consumer_for() > 0.0
+    output.hold()
+    assert not pressure.full(0)
+    output.hold("b.ready")
+    assert pressure.full(0)
+    assert pressure.no_consumer_for() == 0.0
+
+
 @pytest.mark.parametrize("limit", [10, 100])
 def test_the_room_for_a_batch_is_what_the_limit_leaves(output: Output, limit: int) -> None:
     output.hold_ready(4)
