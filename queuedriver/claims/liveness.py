@@ -212,6 +212,11 @@ class Roster:
         owner = self.owners[driver] = self._judged(found)
         return owner
 
+    def holder(self, driver: str) -> Registration | None:
+        """Return what the living driver of this id says of itself, or None when there is none."""
+        owner = self.named(driver)
+        return owner.registration if owner is not None and owner.alive else None
+
     def _judged(self, one: Registration) -> Owner:
         here = self.observer.is_here(one)
         age = time.time() - one.beat_at
@@ -296,19 +301,15 @@ def process_ticks(pid: int) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return HIDDEN if _is_hidden(pid) else None
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            # It is there, and another user's that /proc does not show us (hidepid).
+            return HIDDEN
+        except ProcessLookupError:
+            pass
+        return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def _is_hidden(pid: int) -> bool:
-    """Tell whether it is there, and another user's that /proc does not show us (hidepid)."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        pass
-    return False
 
 
 def host_id(host: str | None = None) -> str:

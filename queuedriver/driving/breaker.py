@@ -157,9 +157,8 @@ class Breaker:
         found = {}
         for queue in self._queues:
             for driver in {*queue.recoverer.drivers(anew=True)} - {queue.mint.driver}:
-                owner = queue.recoverer.roster.named(driver)
-                if owner is not None and owner.alive and owner.registration is not None:
-                    found[_life(owner.registration)] = owner.registration
+                if (said := queue.recoverer.roster.holder(driver)) is not None:
+                    found[_life(said)] = said
         return found.values()
 
     def _say(self, streak: Streak) -> None:

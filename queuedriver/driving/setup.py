@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, draw_salt, host_id
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
@@ -93,12 +93,20 @@ class Place:
     """An input as a start finds it: its directories, and who drives it."""
 
     def __init__(self, path: Path, observer: Observer, at_end: contextlib.ExitStack) -> None:
-        settings.check_path(path)
-        with explained(os.fspath(path)):
-            self.directory = at_end.enter_context(contextlib.closing(Directory.open(path)))
-            self.path = self.directory.path
+        self.directory = _open_named(path, at_end)
+        self.path = self.directory.path
+        with explained(self.path):
             self.private = _part(self.directory, names.PRIVATE, at_end)
             self.roster = Roster(_part(self.private, DRIVERS, at_end), observer)
+
+
+def _open_named(
+    path: Path, at_end: contextlib.ExitStack, role: str = "a queue", *, create: bool = False
+) -> Directory:
+    """Open a directory that somebody has named as this."""
+    settings.check_path(path)
+    with explained(os.fspath(path), role):
+        return at_end.enter_context(contextlib.closing(Directory.open(path, create)))
 
 
 def _part(directory: Directory, name: str, at_end: contextlib.ExitStack) -> Directory:
@@ -127,7 +135,8 @@ def opened(
         with _descriptors_told(), contextlib.ExitStack() as locks:
             places = [Place(path, observer, at_end) for path in inputs]
             targets = _open_outputs(outputs, options.publish, at_end, create=True)
-            archive = _open_archive(options.archive, at_end)
+            path = options.archive
+            archive = _open_named(path, at_end, "an archive", create=True) if path else None
             others = [target.directory for target in targets] + ([archive] if archive else [])
             check_directories([place.directory for place in places] + others)
             rosters = [place.roster for place in places]
@@ -162,18 +171,14 @@ def _open(
     at_end: contextlib.ExitStack,
 ) -> InputQueue:
     """Open one queue as this driver wants it, and see whether its documents can be moved."""
-    mint, observer = found.mint, found.observer
-    journal = Journal(
-        os.path.join(place.private.path, names.JOURNAL), mint.driver, observer.me.host
-    )
+    targets, mint, host = found.targets, found.mint, found.observer.me.host
+    journal = Journal(os.path.join(place.private.path, names.JOURNAL), mint.driver, host)
     at_end.callback(journal.close)
-    wanted = _wanted(place, found.targets, options)
-    queue = InputQueue(
-        place.directory, place.private, found.targets, wanted, mint, journal, archive
-    )
+    wanted = _wanted(place, targets, options)
+    queue = InputQueue(place.directory, place.private, targets, wanted, mint, journal, archive)
     at_end.callback(queue.close)
     check_renames(queue)
-    queue.recoverer = Recoverer(queue, observer)
+    queue.recoverer = Recoverer(queue, found.observer)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
     queue.pass_over(options.order, queue.recoverer.drivers)
@@ -205,16 +210,11 @@ def queue_of(directory: Directory, journal: Journal, observer: Observer) -> Iter
             have = settings.load(private, directory.path) or Settings()
             if have.outputs or have.archive:
                 check_trusted(directory, private)
-            archive = have.archive and settings.resolve(directory.path, have.archive)
-            queue = InputQueue(
-                directory,
-                private,
-                _mounted_outputs(private, directory.path, have, at_end),
-                have,
-                names.Mint(names.OPERATOR, draw_salt()),
-                journal,
-                _open_archive(archive, at_end),
-            )
+            path = have.archive and settings.resolve(directory.path, have.archive)
+            archive = _open_named(path, at_end, "an archive", create=True) if path else None
+            targets = _mounted_outputs(private, directory.path, have, at_end)
+            mint = names.Mint(names.OPERATOR, draw_salt())
+            queue = InputQueue(directory, private, targets, have, mint, journal, archive)
             at_end.callback(queue.close)
             check_renames(queue)
         queue.recoverer = Recoverer(queue, observer)
@@ -265,19 +265,12 @@ def _await_silence(rosters: Sequence[Roster], driver: str) -> None:
     """Wait until whoever has this id elsewhere has been silent for a lease, or beats: it may be
     dead, as a container that was started anew, or a host that was replaced."""
     for roster in rosters:
-        beat = None
-        while (held := _holder(roster, driver)) and not held.here:
-            said = held.registration and (held.registration.salt, held.registration.beat)
-            if beat not in (None, said):
+        first = held = roster.holder(driver)
+        while first and held and not roster.observer.is_here(held):
+            if (held.salt, held.beat) != (first.salt, first.beat):
                 break
-            beat = said
             time.sleep(_SILENCE_LOOK)
-
-
-def _holder(roster: Roster, driver: str) -> Owner | None:
-    """Return the living driver of this id, or None when there is none."""
-    owner = roster.named(driver)
-    return owner if owner is not None and owner.alive else None
+            held = roster.holder(driver)
 
 
 def _choose_id(rosters: Sequence[Roster], wanted: str | None) -> str:
@@ -286,23 +279,21 @@ def _choose_id(rosters: Sequence[Roster], wanted: str | None) -> str:
         return free_id(rosters)
     names.check_driver_id(wanted)
     for roster in rosters:
-        holder = _holder(roster, wanted)
-        if holder is None or (said := holder.registration) is None:
-            continue
-        where = f"process {holder.pid} on {holder.host}"
-        if said.identity.boot != roster.observer.me.boot:
-            silent_for = max(0.0, time.time() - said.beat_at)
-            where += f", last seen alive {silent_for:.0f} s ago by its clock"
-        raise IdHeld(
-            f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
-        )
+        if (held := roster.holder(wanted)) is not None:
+            where = f"process {held.identity.pid} on {held.identity.host}"
+            if not roster.observer.is_here(held):
+                silent_for = max(0.0, time.time() - held.beat_at)
+                where += f", last seen alive {silent_for:.0f} s ago by its clock"
+            raise IdHeld(
+                f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
+            )
     return wanted
 
 
 def free_id(rosters: Sequence[Roster]) -> str:
     """Return the first id of this host that nobody alive has in any of these queues."""
     ids = (f"{host_id()}-{slot}" for slot in range(1, _MAX_SLOTS))
-    return next(one for one in ids if not any(_holder(roster, one) for roster in rosters))
+    return next(one for one in ids if not any(roster.holder(one) for roster in rosters))
 
 
 # What all drivers of a queue agree on
@@ -387,10 +378,8 @@ def _open_outputs(
     publication = Publication(settings.check_publish(publish))
     targets = []
     for path in paths:
-        settings.check_path(path)
-        with explained(os.fspath(path), "an output"):
-            directory = Directory.open(path, create)
-            at_end.callback(directory.close)
+        directory = _open_named(path, at_end, "an output", create=create)
+        with explained(directory.path, "an output"):
             if create:
                 # Before anybody asks for it: a network file system may remember for a while that it
                 # is not there, and what was swept into it would seem to be published.
@@ -416,13 +405,6 @@ def _mounted_outputs(
     except (NotFound, CannotUse):
         return ()
     return () if strangers(private, _marks(have, targets)) else targets
-
-
-def _open_archive(path: str | None, at_end: contextlib.ExitStack) -> Directory | None:
-    if not path:
-        return None
-    settings.check_path(path)
-    return at_end.enter_context(contextlib.closing(Directory.open(path, create=True)))
 
 
 def _note_feeds(output: Directory, places: Sequence[Place]) -> None:
