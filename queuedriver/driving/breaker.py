@@ -13,6 +13,7 @@ until the others had time to tell of a success.
 """
 
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,6 +29,9 @@ from queuedriver.format import names
 from queuedriver.format.records import Failure, Registration, encodable
 
 _MOST_MESSAGE = 500
+# So many of its own must have failed in a row before a driver asks the others; and twice as many each
+# time that these turn out to be successful: where some always fail, who makes sure holds all up.
+_FEWEST = 3
 # A document is tried so many seconds after the stop, then after twice as many, at the most so many;
 # by the stage as a whole, not by each of its drivers.
 FIRST_TRIAL = 30.0
@@ -60,12 +64,10 @@ def in_a_row(own: Streak, peers: Iterable[Registration]) -> int:
 
 
 def has_worked(before: Mapping[str, int], peers: Iterable[Registration]) -> bool:
-    """Tell whether a peer that is in no streak has done documents since it had done so many; lives
-    are told by their ids and salts."""
-    return any(
-        not one.streak and one.counters.documents > before.get(_life(one), one.counters.documents)
-        for one in peers
-    )
+    """Tell whether a peer has done documents since it had done so many; lives are told by their ids
+    and salts. Those of which it had not told yet count, too: then the stage is suspected once more,
+    which costs less than to stop one that works."""
+    return any(one.counters.documents > before.get(_life(one), math.inf) for one in peers)
 
 
 def _life(one: Registration) -> str:
@@ -97,6 +99,7 @@ class Breaker:
         self._trials = 0
         self._queues = queues
         self._after = after
+        self._fewest = _FEWEST
         self._clock = clock
         self._look_soon = look_soon
         # The latest failure, and where.
@@ -140,7 +143,8 @@ class Breaker:
         self._failed = queue, failure
         self._say(self.streak.after(encodable(cause_key(failure))))
         drivers = len(self._drivers(anew=True))
-        if self.holds or self.streak.failures * drivers < self._after:
+        enough = max(self._fewest, self._after / drivers)
+        if self.holds or self.streak.failures < min(enough, self._after):
             return
         if drivers > 1:
             self._tell()
@@ -200,6 +204,7 @@ class Breaker:
         failures = in_a_row(self.streak, peers)
         if has_worked(self._before, peers):
             self._say(NO_STREAK)
+            self._fewest *= 2
         elif self._before.keys() <= {_life(one) for one in peers} and failures >= self._after:
             self._stop(failures)
             return
