@@ -29,8 +29,8 @@ from queuedriver.format import names
 from queuedriver.format.records import Failure, Registration, encodable
 
 _MOST_MESSAGE = 500
-# So many of its own must have failed in a row before a driver asks the others; and twice as many each
-# time that these turn out to be successful: where some always fail, who makes sure holds all up.
+# So many of its own must have failed in a row before a driver asks the others; and twice as many
+# each time that these turn out to be successful: where some always fail, all would be held up.
 _FEWEST = 3
 # A document is tried so many seconds after the stop, then after twice as many, at the most so many;
 # by the stage as a whole, not by each of its drivers.
