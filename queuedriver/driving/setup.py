@@ -27,7 +27,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.disk.output_id import landmark, note, strangers
-from queuedriver.disk.upstreams import FEEDS, note_feed
+from queuedriver.disk.upstreams import note_feed
 from queuedriver.errors import (
     BadArgument,
     CannotUse,
@@ -156,8 +156,8 @@ def opened(
                 sweep(place.directory, others)
             # Before registering: nothing may fail afterwards, while its beats say it lives.
             for target in targets:
-                if target.publication.is_queue:
-                    _note_feeds(target.directory, places)
+                for place in places if target.publication.is_queue else ():
+                    note_feed(target.directory, place.path)
             with explained(places[0].path):
                 register(found)
         yield found
@@ -405,14 +405,6 @@ def _mounted_outputs(
     except (NotFound, CannotUse):
         return ()
     return () if strangers(private, _marks(have, targets)) else targets
-
-
-def _note_feeds(output: Directory, places: Sequence[Place]) -> None:
-    """Note in an output queue which queues feed it."""
-    with explained(output.path), contextlib.ExitStack() as at_end:
-        feeds = _part(output, os.path.join(names.PRIVATE, FEEDS), at_end)
-        for place in places:
-            note_feed(feeds, output.path, place.path)
 
 
 # What can never work

@@ -14,7 +14,7 @@ from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
 from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import FEEDS, note_feed
+from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
 from queuedriver.errors import QueueClosed, explained
@@ -228,9 +228,8 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
-            note_feed(directory, self.path, source)
+        note_feed(self.directory, source)
 
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
-        return [path for path in closing.feeds_of(self.directory) if path is not None]
+        return [path for path in read_feeds(self.directory) if path is not None]
