@@ -30,7 +30,7 @@ from queuedriver.format.records import Failure, Plan, Registration, Report, enco
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.operations import attempts_in, journal_of, without_outputs
+from queuedriver.operating.operations import attempts_in, journal_of
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import held_fast
 
@@ -98,7 +98,10 @@ class Repairs:
         """Discard an item with a report, claimed as a driver would if it is not yet."""
         item = names.parse(name)
         if item is not None:
-            with journal_of(self.queue) as journal, without_outputs(self.queue, journal) as one:
+            with (
+                journal_of(self.queue) as journal,
+                queue_of(self.queue.directory, journal, Observer(), outputs=False) as one,
+            ):
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
                     one.charge(claim, failure, self.clock())
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
@@ -202,12 +203,17 @@ def _recover_previous_life(found: Opened, queue: InputQueue) -> Opened:
 
 
 @contextlib.contextmanager
-def queue_of(directory: Directory, journal: Journal, observer: Observer) -> Iterator[InputQueue]:
-    """Open a queue as its drivers do, on behalf of who is none: recovers, or mends."""
+def queue_of(
+    directory: Directory, journal: Journal, observer: Observer, *, outputs: bool = True
+) -> Iterator[InputQueue]:
+    """Open a queue as its drivers do, on behalf of who is none: recovers, mends or discards. The
+    last needs no `outputs`, and they may be where this host cannot see them."""
     with contextlib.ExitStack() as at_end:
         with explained(directory.path):
             private = _part(directory, names.PRIVATE, at_end)
             have = settings.load(private, directory.path) or Settings()
+            if not outputs:
+                have = msgspec.structs.replace(have, outputs=(), archive=None)
             if have.outputs or have.archive:
                 check_trusted(directory, private)
             path = have.archive and settings.resolve(directory.path, have.archive)

@@ -17,15 +17,13 @@ from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
-from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer, Roster, draw_salt
+from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.journal import Journal, submitter
-from queuedriver.driving.setup import check_renames, queue_of
+from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
-from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
 Came = Literal["done", "nothing to do", "refused", "missing"]
@@ -171,7 +169,7 @@ def discard(
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    with without_outputs(queue, journal) as one:
+    with queue_of(queue.directory, journal, Observer(), outputs=False) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -183,17 +181,6 @@ def discard(
             else:
                 came[item.docid] = Result(item.docid, "done")
     return list(came.values())
-
-
-@contextmanager
-def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
-    """Open a queue to discard from it: that needs no outputs, and they may be where this host
-    cannot see them."""
-    settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
-    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
-        check_renames(one)
-        yield one
 
 
 # Recover
