@@ -81,7 +81,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Documents per second over the last minute; none of one that is gone."""
+        """Return documents per second over the last minute; none of one that is gone."""
         return self.registration.rate if self.alive and self.registration is not None else 0.0
 
     @property

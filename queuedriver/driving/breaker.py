@@ -113,12 +113,12 @@ class Breaker:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is claimed while we make sure."""
+        """Return whether nothing is claimed while we make sure."""
         return self._sure_at is not None
 
     @property
     def stops(self) -> bool:
-        """Whether nothing is to be claimed."""
+        """Return whether nothing is to be claimed."""
         return self.trip is not None or self.holds
 
     # What became of documents

@@ -99,7 +99,7 @@ class Board:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Map a board that is there. ConfigError for a file that is none."""
+        """Map a board that is there; raise ConfigError for a file that is none."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.fstat(fd).st_size != SIZE or os.pread(fd, len(_MAGIC), 0) != _MAGIC:
