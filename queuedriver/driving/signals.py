@@ -78,7 +78,7 @@ class Signals:
             pass
 
     def ask(self, now: float) -> bool:
-        """Record that a signal asks to leave; return whether it is the second, and asks for it at once."""
+        """Record that a signal asks to leave; return whether it is the second: at once, then."""
         if self.leaving_at is None:
             self.leaving_at = now
         if self.asked_at is None:
