@@ -4,23 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from queuedriver.cli import say
 from queuedriver.cli.words import argument, flag
-from queuedriver.errors import (
-    BadArgument,
-    ConfigError,
-    NotPermitted,
-    QueueError,
-    is_trouble,
-    trouble,
-)
+from queuedriver.errors import BadArgument, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.operating.queue import Queue
-
-if TYPE_CHECKING:
-    from queuedriver.options import Options
-
 
 # Parameters that several commands have.
 QUEUE = argument("QUEUE", "The queue's directory.")
@@ -28,23 +16,6 @@ QUEUES = argument("QUEUE...", "The queues' directories.")
 AS_JSON = flag("Print for programs.", "--json")
 QUIET = flag("Say nothing but errors.", "--quiet", "-q")
 YES = flag("Do not ask.")
-
-
-class Declined(QueueError):
-    """Somebody was asked, and does not mean it."""
-
-    exit_code = 1
-
-
-def checked(options: "Options") -> "Options":
-    """Return the options themselves; what cannot be meant was a slip of the command line."""
-    from queuedriver.format.settings import check_publish
-
-    try:
-        check_publish(options.publish)
-        return options.check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None
 
 
 def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
@@ -79,7 +50,7 @@ def confirm(what: str, yes: bool) -> None:
     print(f"{what}? [y/N]: ", end="", file=sys.stderr, flush=True)
     # To end the input is to decline.
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Declined("nothing was changed")
+        raise QueueError("nothing was changed")
 
 
 @contextmanager

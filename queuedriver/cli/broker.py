@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
     CONSOLE,
     CURVE,
@@ -20,7 +19,7 @@ from queuedriver.cli.network import (
     refuse,
 )
 from queuedriver.cli.render import escape_name
-from queuedriver.cli.run import summary
+from queuedriver.cli.run import checked, summary
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
