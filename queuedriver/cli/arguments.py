@@ -42,8 +42,9 @@ def warn_of_trip(queue: Queue) -> None:
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Go on with what touches many documents only when somebody said so."""
+    """Go on with what touches many documents only when somebody said so, and say how many."""
     if yes:
+        say(what)
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         raise BadArgument(f"{what}: say --yes if that is meant")

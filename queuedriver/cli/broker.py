@@ -41,7 +41,7 @@ _ONLY = {
 
 def broker(
     protocol: Protocol = PROTOCOL,
-    input: str | None = argument("INPUT", "The queue to deal from."),
+    input: str | None = argument("[INPUT]", "The queue to deal from."),
     to: list[str] | None = option("OUTPUT", "Queue for what comes back; repeatable."),
     listen: list[str] | None = option("ADDRESS", "As tcp://127.0.0.1:6714; repeatable."),
     advertise: str | None = option("ADDRESS", "roundrobin: the address that peers know it by."),

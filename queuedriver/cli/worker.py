@@ -42,7 +42,7 @@ _ONLY = {
 def worker(
     protocol: Protocol = PROTOCOL,
     address: str | None = argument(
-        "ADDRESS", "Its broker, as tcp://HOST:6714; else one on this host."
+        "[ADDRESS]", "Its broker, as tcp://HOST:6714; else one on this host."
     ),
     call: str | None = option("PKG.MOD:FUNCTION", "Call a Python function for each document."),
     command: str | None = option("WORDS", "Run a program for each: 'tool {input} {output}'."),
