@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from queuedriver.cli import say
 from queuedriver.cli.words import argument, flag
@@ -20,11 +21,10 @@ YES = flag("Do not ask.")
 
 def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
     """Return the names in a file, each with a separator after it; `-` is stdin."""
-    if path != "-":
-        with open(path, "rb") as file:
-            data = file.read()
-    else:
+    if path == "-":
         data = sys.stdin.buffer.read() if sys.stdin else b""
+    else:
+        data = Path(path).read_bytes()
     return [os.fsdecode(line) for line in data.split(separator) if line]
 
 

@@ -20,7 +20,7 @@ from queuedriver.operating.submission import Submitted, entering_name
 
 
 class Source(NamedTuple):
-    """What is to be submitted, and the docid it is to have."""
+    """A file that is to be submitted, or standard input, and the docid it is to have."""
 
     docid: str
     # Empty: standard input.
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """How documents are submitted."""
+    """The terms on which documents enter a queue."""
 
     replace: bool = False
     durable: bool = True

@@ -28,7 +28,7 @@ _this = "queuedriver"
 
 
 class Command(NamedTuple):
-    """Where a command is, and what the list of commands says of it."""
+    """A command: where it is, and what the list of commands says of it."""
 
     module: str
     function: str

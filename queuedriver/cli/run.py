@@ -3,7 +3,6 @@
 import faulthandler
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
@@ -23,16 +22,12 @@ from queuedriver.options import Options
 from queuedriver.options import rows as said_of
 from queuedriver.processors.base import Processor, make
 
-
-def _rows() -> Iterator[Row]:
-    """Return the rows of the options that a driver is told."""
-    usual = Options()
-    for name, (kind, said) in said_of(Options).items():
-        given: Row = option(said.unit, said.help, default=getattr(usual, name))
-        yield given.of(name, kind)
-
-
-_DRIVING = tuple(_rows())
+_USUAL = Options()
+# The options that a driver is told.
+_DRIVING: tuple[Row, ...] = tuple(
+    option(said.unit, said.help, default=getattr(_USUAL, name)).of(name, kind)
+    for name, (kind, said) in said_of(Options).items()
+)
 
 
 def run(
