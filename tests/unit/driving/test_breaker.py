@@ -345,9 +345,14 @@ def test_stage_goes_on_at_once_when_it_is_resumed(tmp_path: Path) -> None:
         stage.drive(
             lambda one: works(one) if mended.is_set() else broken(one), drain=False, id=f"d{number}"
         )
-    until(lambda: stage.tripped)
-    mended.set()
     with Queue.open(tmp_path / "in") as queue:
+
+        def know() -> bool:
+            """Whether both have seen it: who is still making sure would stop it again."""
+            return ["queuedriver resume" in one.why for one in queue.registrations()] == [True] * 2
+
+        until(know, "both drivers know that their stage has stopped")
+        mended.set()
         operations.resume(queue)
     until(lambda: not stage.count("in", "*.ready"))
     stage.quit()
