@@ -162,7 +162,7 @@ class Bench:
             (claim,) = queue.claim([name])
             return claim
         item = names.Item(docid, names.WORKING, attempt, token)
-        working = names.format_name(item)
+        working = names.working_name(docid, attempt, token)
         queue.directory.rename(name, working)
         return queue.claim_of(item, working)
 

@@ -148,7 +148,7 @@ class InputQueue:
         # How much room there must be before work goes on: bytes.
         self._wanted_room = 0
         found = directory.status()
-        self._identity = found.device, found.inode
+        self._identity = found.st_dev, found.st_ino
         self.pass_over()
 
     def _is_plain(self) -> bool:
@@ -206,7 +206,7 @@ class InputQueue:
     def _recognize(self) -> None:
         """Raise while there is another directory at the queue's path: it is not mounted."""
         found = self.directory.status()
-        same = (found.device, found.inode) == self._identity
+        same = (found.st_dev, found.st_ino) == self._identity
         if not same and not self.directory.present(os.path.join(names.PRIVATE, FILE)):
             raise FileSystemTrouble(f"{self.path} is not the queue that it was; is it mounted?")
 
@@ -272,7 +272,7 @@ class InputQueue:
             if not self._in_pass:
                 if now < self._rest_until:
                     return False
-                self._mtime = self.directory.status().mtime_ns
+                self._mtime = self.directory.status().st_mtime_ns
                 self._in_pass = True
                 self.troubled = self.attempts.docids()
                 self.plain = self._is_plain()
@@ -326,7 +326,7 @@ class InputQueue:
         if self.picker.counts.unfinished:
             self._empty_mtime = None
             return
-        after = self.directory.status().mtime_ns
+        after = self.directory.status().st_mtime_ns
         if self._empty_mtime != after:
             unchanged = self._mtime == after
             self._empty_mtime = after if unchanged else None
@@ -395,7 +395,7 @@ class InputQueue:
             if self.directory.present(working):
                 return True
             self.lost_races += 1
-            self.picker.lost()
+            self.picker.lost(self.waiting)
             return False
         self.refuse(name, docid, error)
         self.picker.refused()
@@ -584,7 +584,7 @@ class InputQueue:
         """Return the inode of the document, by which the records of its attempts are found; 0 when
         it is gone."""
         try:
-            return self.directory.status(claim.name).inode
+            return self.directory.status(claim.name).st_ino
         except FileNotFoundError:
             # Taken back meanwhile: whatever follows will find nothing to do.
             return 0
