@@ -20,6 +20,7 @@ from queuedriver.format.records import Failure
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests.openings import registrations
 from tests.waiting import until
 
 BROKEN, OTHER = Streak("broken", 5), Streak("other", 5)
@@ -349,7 +350,7 @@ def test_stage_goes_on_at_once_when_it_is_resumed(tmp_path: Path) -> None:
 
         def know() -> bool:
             """Whether both have seen it: who is still making sure would stop it again."""
-            return ["queuedriver resume" in one.why for one in queue.registrations()] == [True] * 2
+            return ["queuedriver resume" in one.why for one in registrations(queue)] == [True] * 2
 
         until(know, "both drivers know that their stage has stopped")
         mended.set()
