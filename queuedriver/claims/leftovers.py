@@ -95,13 +95,11 @@ class Swept:
     def upstream(self) -> tuple[set[str], set[str]] | None:
         """The N of every claim in the queues that feed this one, and the drivers that registered
         there; None where one of them cannot be read."""
-        claims, drivers, paths = set(self.claims), set[str](), list[str | None]()
-        with suppress(FileNotFoundError), opened(self.queue, _inside(FEEDS)) as feeds:
-            paths = read_feeds(feeds, self.queue.path)
-        for path in paths:
+        claims, drivers = set(self.claims), set[str]()
+        for path in read_feeds(self.queue):
+            if path is None:
+                return None
             try:
-                if path is None:
-                    return None
                 with closing(Directory.open(path)) as feed:
                     claims |= claims_in(feed)
                     with suppress(FileNotFoundError), opened(feed, _inside(DRIVERS)) as known:

@@ -559,6 +559,7 @@ class Paths:
     )
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
+    split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
     splitext = staticmethod(posixpath.splitext)
     split = staticmethod(posixpath.split)
