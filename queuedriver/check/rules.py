@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.check.files import SETTLED, Finding, Found, Look, orphans_of
 from queuedriver.claims import leftovers
-from queuedriver.claims.attempts import ATTEMPTS, attempts_of, interrupted
+from queuedriver.claims.attempts import ATTEMPTS, attempts_in, attempts_of, interrupted
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner
@@ -30,7 +30,7 @@ from queuedriver.format.records import Failure, Plan, Registration, Report, enco
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.operations import attempts_in, journal_of
+from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import held_fast
 
@@ -84,13 +84,17 @@ class Repairs:
                 yield directory, name
 
     @contextlib.contextmanager
-    def opened(self, observer: Observer) -> Iterator[InputQueue]:
+    def opened(self, observer: Observer, *, outputs: bool = True) -> Iterator[InputQueue]:
+        """Open the queue as its drivers do; with its outputs, if they are all there."""
         queue = self.queue
         settings = queue.settings() or Settings()
-        for path in filter(None, (*settings.outputs, settings.archive)):
+        for path in filter(None, (*settings.outputs, settings.archive)) if outputs else ():
             # Made anew, it would look as if the outputs had been taken away already.
             Directory.open(resolve(queue.path, path)).close()
-        with journal_of(queue) as journal, queue_of(queue.directory, journal, observer) as one:
+        with (
+            journal_of(queue) as journal,
+            queue_of(queue.directory, journal, observer, outputs=outputs) as one,
+        ):
             one.recoverer = Recoverer(one, observer, self.clock)
             yield one
 
@@ -98,10 +102,7 @@ class Repairs:
         """Discard an item with a report, claimed as a driver would if it is not yet."""
         item = names.parse(name)
         if item is not None:
-            with (
-                journal_of(self.queue) as journal,
-                queue_of(self.queue.directory, journal, Observer(), outputs=False) as one,
-            ):
+            with self.opened(Observer(), outputs=False) as one:
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
                     one.charge(claim, failure, self.clock())
 
@@ -311,7 +312,7 @@ def _is_recovering(look: Look, owner: Owner) -> bool:
 
 
 def _settle(repairs: Repairs, _path: str) -> None:
-    with attempts_in(repairs.queue) as attempts:
+    with attempts_in(repairs.queue.directory) as attempts:
         attempts.settle()
 
 
@@ -323,7 +324,7 @@ def _replace_report(repairs: Repairs, path: str) -> None:
 def _write_report(repairs: Repairs, path: str) -> None:
     """Write a report that says that there was none, with what is remembered of the attempts."""
     docid = os.path.basename(path)
-    with attempts_in(repairs.queue) as attempts:
+    with attempts_in(repairs.queue.directory) as attempts:
         found = attempts_of(attempts.directory, docid)
         message = "its report was missing; a check wrote this one"
         report = Report(

@@ -263,11 +263,11 @@ class Attempts:
 
 
 @contextmanager
-def attempts_in(queue: Directory, *, create: bool = False) -> Iterator[Attempts]:
+def attempts_in(queue: Directory) -> Iterator[Attempts]:
     """Open what is remembered of a queue's documents, and its discarded ones."""
     with (
-        closing(queue.subdirectory(f"{names.PRIVATE}/{ATTEMPTS}", create)) as directory,
-        closing(queue.subdirectory(names.DISCARDED, create)) as discarded,
+        closing(queue.subdirectory(f"{names.PRIVATE}/{ATTEMPTS}", create=True)) as directory,
+        closing(queue.subdirectory(names.DISCARDED, create=True)) as discarded,
     ):
         yield Attempts(directory, discarded)
 

@@ -463,11 +463,12 @@ def check_renames(queue: InputQueue) -> None:
     mounts of one file system have one device, and nothing can be renamed across."""
     name = f".probe-{os.getpid()}"
     for to in filter(None, (queue.archive, queue.discarded)):
-        queue.directory.write_aside(name, b"")
+        # Not in the queue itself: that nothing has changed there proves it drained.
+        queue.private.write_aside(name, b"")
         try:
-            queue.directory.rename_over(name, name, to)
+            queue.private.rename_over(name, name, to)
         except OSError as error:
-            queue.directory.remove(name)
+            queue.private.remove(name)
             if error.errno != errno.EXDEV:
                 raise
             raise ConfigError(

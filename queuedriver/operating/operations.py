@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
+from queuedriver.claims.attempts import Attempts, File, attempts_in, places_of
 from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, submitter
@@ -65,7 +65,7 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
     """Let documents be tried again as if they never had been."""
     wanted = [docid for docid in docids if names.objection(docid) is None]
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
-    with attempts_in(queue) as attempts:
+    with attempts_in(queue.directory) as attempts:
         moved = _from_discarded(queue, attempts, wanted, came)
         moved |= _from_waiting(queue, attempts, set(wanted) - moved.keys(), came)
     if moved:
@@ -147,16 +147,6 @@ def _not_waiting(name: str, item: names.Item) -> Result:
     }
     why = words.get(item.state, f"{docid!r} is claimed by driver {driver}")
     return Result(docid, "nothing to do" if item.state == "ready" else "refused", why)
-
-
-@contextmanager
-def attempts_in(queue: Queue) -> Iterator[Attempts]:
-    """Open what is remembered of a queue's documents, and its discarded ones."""
-    with (
-        closing(queue.private.subdirectory(ATTEMPTS, create=True)) as directory,
-        closing(queue.directory.subdirectory(names.DISCARDED, create=True)) as discarded,
-    ):
-        yield Attempts(directory, discarded)
 
 
 # Discard

@@ -455,6 +455,16 @@ def test_what_was_committed_is_published(queue: Path, tmp_path: Path, cli: Cli) 
     assert (tmp_path / "out/a.ready").read_bytes() == b"done"
 
 
+def test_recovering_what_is_not_there_does_not_keep_a_driver_from_seeing_its_queue_drained(
+    queue: Path, tmp_path: Path, cli: Cli
+) -> None:
+    submit(queue, "x")
+    drive(queue, tmp_path / "out")
+    before = queue.stat().st_mtime_ns
+    assert cli("recover", queue).code == 0
+    assert queue.stat().st_mtime_ns == before
+
+
 def turned(queue: Path, tmp_path: Path, *, registers: bool = True) -> None:
     """A document whose driver died when it was committed, and whose output's link was turned."""
     out, monday = tmp_path / "out", tmp_path / "monday"
