@@ -265,7 +265,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
 )
 def _claims(look: Look) -> Iterator[Found]:
     plans = {file.name.removesuffix(".json"): file.path for file in look.files[CLAIMS]}
-    written = {one.item.token for one in look.outputs} | look.set_aside()
+    written = {one.item.token for one in look.outputs} | look.orphaned
     for token, claim in look.claims.items():
         owner, path = look.owner(token), claim.path
         committed = claim.item.state == names.WRITTEN
