@@ -20,7 +20,6 @@ A crash in between leaves a document in `discarded/` whose report is still in `a
 document's inode. `settle` puts it where it belongs; whoever only looks reads it where it is.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -243,17 +242,17 @@ class Attempts:
 
     def _newest(self, docid: str, inode: int) -> Noted:
         """Find what stands of a document's attempts; number 0 where nothing does."""
-        record = Record(docid)
-        for number in itertools.count(1):
-            file = File(docid, inode, number)
+        newest = Noted(File(docid, inode, 0), Record(docid))
+        while True:
+            file = newest.file._replace(number=newest.file.number + 1)
             try:
                 record = decode(self.directory.read(str(file), MAX_RECORD), Record)
             except FileNotFoundError:
-                return Noted(file._replace(number=number - 1), record)
+                return newest
             except (NotRegular, IsADirectoryError, PermissionError, msgspec.DecodeError):
                 # Damaged, or another's: what comes after it was written without it.
-                continue
-        raise AssertionError("there is no last number")
+                record = newest.record
+            newest = Noted(file, record)
 
     def remove(self, file: File) -> None:
         """Remove one file that nobody wants any more."""

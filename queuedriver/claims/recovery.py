@@ -227,8 +227,8 @@ class Recoverer:
             return queue.give_back(claim, message) != "revoked"
         failure = Failure(cause=cause, message=message)
         if ending:
-            said = ending.message or message
-            failure = Failure(cause=ending.cause, message=said, stacks=ending.stacks)
+            message = ending.message or message
+            failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
         blame = queue.charge if how == "charge" else queue.strike
         return blame(claim, failure, self._clock(), owner.host) != "revoked"
 
@@ -247,15 +247,8 @@ class Recoverer:
             # Nobody knows that it was made for these: that it is not there says nothing.
             raise OutputMissing(queue.output.path, item.docid)
         finals = finish_written(queue, item, name, made_for)
-        message = "its driver had committed it"
-        queue.note(
-            "recovered",
-            item.docid,
-            token=item.token,
-            attempt=item.attempt,
-            message=message,
-            outputs=finals,
-        )
+        facts = {"token": item.token, "attempt": item.attempt, "outputs": finals}
+        queue.note("recovered", item.docid, message="its driver had committed it", **facts)
 
     # What is not a claim
 
