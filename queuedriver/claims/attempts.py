@@ -4,7 +4,8 @@
     discarded/<docid>.report.json           the last of these, when the document was discarded
 
 The inode is the document's: a later one may have its docid, and must not inherit its strikes. So
-what is remembered of a document is found by exact names, however many others have failed.
+what is remembered of a document is found by exact names, however many others have failed. Where the
+file system changes inode numbers it is 1, and the docid alone tells.
 
 Each file is made once and never replaced, and has all attempts before it: of several who recover
 one claim the first decides what becomes of it, and the others follow. What is decided is written
@@ -23,11 +24,13 @@ document's inode. `settle` puts it where it belongs; whoever only looks reads it
 import re
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, move
+from queuedriver.disk.mounts import filesystem_type, keeps_inodes
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
@@ -48,6 +51,8 @@ _FILE = re.compile(
 
 
 _RETRIED = 0
+# Instead of an inode, where numbers change: no file has this one.
+_ANY = 1
 
 
 class File(NamedTuple):
@@ -117,7 +122,7 @@ class Attempts:
                     # Whoever wrote it may have died before its name was safe.
                     self.directory.sync()
                 return noted
-            file = File(docid, inode, max(noted.file.number, taken) + 1)
+            file = noted.file._replace(number=max(noted.file.number, taken) + 1)
             attempts = (*noted.record.attempts, attempt)
             record = Record(docid, attempts, attempt.ended_at if discarded_from else 0.0)
             data = encode_report(
@@ -144,19 +149,19 @@ class Attempts:
 
     def move(self, docid: str, inode: int, new_docid: str) -> None:
         """Let a document go on under another docid, as its own was taken."""
-        for number in self._numbers(docid, inode)[1:]:
+        for old in self._files_of(docid, inode)[1:]:
             with suppress(FileNotFoundError):
-                old, new = File(docid, inode, number), File(new_docid, inode, number)
-                self.directory.rename(str(old), str(new))
+                self.directory.rename(str(old), str(old._replace(docid=new_docid)))
 
     def forget(self, docid: str, inode: int) -> None:
         """Remove what is remembered of a document that ended."""
         # The first one last: without it the others would not be found.
-        for number in reversed(self._numbers(docid, inode)):
-            self.remove(File(docid, inode, number))
+        for file in reversed(self._files_of(docid, inode)):
+            self.remove(file)
 
-    def _numbers(self, docid: str, inode: int) -> range:
-        return range(_RETRIED, self._newest(docid, inode).file.number + 1)
+    def _files_of(self, docid: str, inode: int) -> list[File]:
+        newest = self._newest(docid, inode).file
+        return [newest._replace(number=number) for number in range(_RETRIED, newest.number + 1)]
 
     def docids(self) -> frozenset[str]:
         """Return the docids of which anything is remembered; listed when something has changed."""
@@ -226,7 +231,7 @@ class Attempts:
         Return its report, which is out of the way of its next, to be removed when both directories
         are safe. A crash leaves what one amid a discard does.
         """
-        file = File(place, self.discarded.status(place).st_ino, _RETRIED)
+        file = File(place, self._known_by(self.discarded.status(place).st_ino), _RETRIED)
         with suppress(FileNotFoundError):
             # Over one of an earlier retry that was interrupted, and is of no use any more.
             self.discarded.rename_over(place + names.REPORT, str(file), self.directory)
@@ -240,9 +245,17 @@ class Attempts:
 
     # Files
 
+    @cached_property
+    def inodes_last(self) -> bool:
+        """Tell whether a document keeps its inode number here, as far as can be known."""
+        return keeps_inodes(filesystem_type(self.directory.path))
+
+    def _known_by(self, inode: int) -> int:
+        return inode if self.inodes_last else _ANY
+
     def _newest(self, docid: str, inode: int) -> Noted:
         """Find what stands of a document's attempts; number 0 where nothing does."""
-        newest = Noted(File(docid, inode, 0), Record(docid))
+        newest = Noted(File(docid, self._known_by(inode), 0), Record(docid))
         while True:
             file = newest.file._replace(number=newest.file.number + 1)
             try:
@@ -290,7 +303,8 @@ def interrupted(attempts: Directory, discarded: Directory) -> Iterator[tuple[Dis
         if place.endswith(names.REPORT) or place + names.REPORT in listed:
             continue
         with suppress(FileNotFoundError):
-            file_of = newest.get((names.first_docid(place), discarded.status(place).st_ino))
+            docid, inode = names.first_docid(place), discarded.status(place).st_ino
+            file_of = newest.get((docid, inode)) or newest.get((docid, _ANY))
             if file_of is not None:
                 report = read_record(attempts, str(file_of), Report, MAX_RECORD)
                 if report is not None:

@@ -361,6 +361,43 @@ def test_of_two_discarded_documents_of_one_docid_the_newer_is_told(desk: Desk) -
     assert module.places_of(discarded, directory, both) == {"doc": ["doc"], early: [early]}
 
 
+class Unsteady(Attempts):
+    """On a file system that makes up inode numbers as files are looked at."""
+
+    inodes_last = False
+
+
+def test_strikes_are_remembered_where_the_inode_number_of_a_document_changes(desk: Desk) -> None:
+    attempts = Unsteady(desk.attempts.directory, desk.attempts.discarded)
+    for inode in (7, 8):
+        attempts.note("doc", inode, an_attempt(token=f"d-{inode}", counted=False))
+    assert tokens(attempts.of("doc", 9)) == ["d-7", "d-8"]
+    attempts.move("doc", 10, "doc~2")
+    assert tokens(attempts.of("doc~2", 11)) == ["d-7", "d-8"]
+    attempts.forget("doc~2", 12)
+    assert desk.bench.ls("attempts") == []
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_report_finds_its_document_where_the_inode_number_of_that_changes(
+    desk: Desk, retried: bool
+) -> None:
+    attempts = Unsteady(desk.attempts.directory, desk.attempts.discarded)
+    if retried:
+        # By somebody who is killed amid it.
+        desk.discard()
+        attempts.discarded.rename("doc.report.json", "report")
+        file = desk.bench.root / "attempts" / str(File("doc", 1, 0))
+        os.rename(desk.bench.root / "discarded/report", file)
+    else:
+        name, inode, token = desk.claim()
+        attempts.note("doc", inode + 1, an_attempt(token=token), discarded_from="in")
+        desk.queue.rename_new(name, "doc", attempts.discarded)
+    attempts.settle()
+    assert desk.ls() == ["doc", "doc.report.json"]
+    assert desk.bench.ls("attempts") == []
+
+
 # Retry
 
 
