@@ -79,18 +79,16 @@ def hand_over(claim: Claim) -> bool:
     failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
-    queue, one = claim.of, claim.outputs.written[0]
-    source, output = queue.directory.fd, queue.output.fd
-    written = f"{claim.docid}.{claim.token}.written"
+    stem, source, output = claim.outputs.stem, claim.directory.fd, claim.of.output.fd
+    written, final = stem + ".written", claim.docid + ".ready"
     try:
         os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
         claim.name = written
-        final = one.final
-        if libc().renameat2(output, one.writing.encode(), output, final.encode(), NOREPLACE):
+        if libc().renameat2(output, stem + ".writing", output, final, NOREPLACE):
             return False
         claim.published = (final,)
         os.unlink(written, dir_fd=source)
-    except (OSError, UnicodeEncodeError):
+    except OSError:
         return False
     claim.fate = "published"
     return True
@@ -187,8 +185,7 @@ def set_aside(queue: "InputQueue", outputs: Outputs) -> None:
     """
     for one in outputs.written:
         move_aside(queue.targets[one.queue].directory, one.writing)
-    outputs.written.clear()
-    outputs.usual = outputs.blind = False
+    outputs.clear()
 
 
 def publish(queue: "InputQueue", claim: Claim) -> None:
@@ -201,8 +198,13 @@ def publish(queue: "InputQueue", claim: Claim) -> None:
     except OSError as error:
         if error.errno not in OF_THE_ITEM:
             raise
+        # Raises where the output is to blame.
+        queue.check_writable()
         claim.fate = "stuck"
-        queue.stuck(claim, error)
+        message = (
+            f"its output cannot be published ({error.strerror}); whoever recovers it tries again"
+        )
+        queue.note("stuck", claim.docid, token=claim.token, message=message)
 
 
 def _publish_all(
@@ -293,7 +295,7 @@ def finish_written(
         if made_for[one.queue : one.queue + 1] != (target.identity,):
             # Another directory: that the output is not in it says nothing.
             raise OutputMissing(target.directory.path, one.writing)
-    claim.outputs.written = written
+    claim.outputs.noted = written
     if queue.durable:
         # Whoever committed it may have died before this, and a power cut would take the commit
         # back, but not what was published.
@@ -314,8 +316,7 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
     except FileNotFoundError:
         if not queue.targets:
             return [], False
-        final = queue.targets[0].publication.name(claim.docid)
-        return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
+        return [claim.outputs.expected], False
     plan = decode(data, Plan)
     written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(queue.targets)]
     for one in written:

@@ -88,29 +88,40 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     targets: tuple[Target, ...]
     # Whether the claim may end by the blind hand-over, if it has but the usual output.
     plain: bool = False
-    written: list[Written] = []
-    # Whether there is just one, under the document's own docid in the first output queue: then
-    # recovery can name it without a plan.
-    usual: bool = False
-    # Whether that one was written here, of a plain claim: then nobody need look at it again.
+    # `docid.N`, of a plain claim.
+    stem: str = ""
+    # What there is, but for the one that goes without saying (`blind`).
+    noted: list[Written] = []
+    # Whether there is just the usual output, written here, of a plain claim: then nobody need look
+    # at it again.
     blind: bool = False
     # Whether another process writes any: where that went has to be looked at.
     elsewhere: bool = False
 
+    @property
+    def written(self) -> list[Written]:
+        """Return what was written, or is about to be."""
+        return [self.expected] if self.blind else self.noted
+
+    @property
+    def expected(self) -> Written:
+        """Return the usual output: recovery can name it without a plan."""
+        writing = names.writing_name(self.docid, self.token)
+        return Written(0, writing, self.targets[0].publication.name(self.docid))
+
+    @property
+    def usual(self) -> bool:
+        """Return whether there is just the usual output."""
+        return self.blind or (len(self.noted) == 1 and self.noted[0] == self.expected)
+
     def take(self, answer: Answer, limits: "Limits") -> None:
         """Write what a processor answered. An iterator is consumed under the document's limits."""
-        if type(answer) is bytes:
-            if self.plain and not self.written:
-                docid = self.docid
-                writing = f"{docid}.{self.token}.writing"
-                self.written = [Written(0, writing, f"{docid}.ready")]
-                self.usual = self.blind = True
-                try:
-                    self.targets[0].directory.write_new(writing, answer)
-                except OSError as error:
-                    raise self._cannot(error) from None
-                return
-            self._write(answer, self._note(None, None, None))
+        if type(answer) is bytes and self.plain and not (self.blind or self.noted):
+            self.blind = True
+            try:
+                self.targets[0].directory.write_new(self.stem + ".writing", answer)
+            except OSError as error:
+                raise self._cannot(error) from None
         elif answer is None:
             return
         elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
@@ -147,10 +158,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def forget(self, path: str) -> None:
         """Drop a reserved output that is not wanted after all."""
         # By the whole path: in each of several output queues its name is the same.
-        for noted in [one for one in self.written if self._path(one) == path]:
+        for noted in [one for one in self.noted if self._path(one) == path]:
             self.targets[noted.queue].directory.remove_all(noted.writing)
-            self.written.remove(noted)
-            self.usual = False
+            self.noted.remove(noted)
 
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
@@ -163,8 +173,12 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 with suppress(OSError):
                     if directory.moved():
                         os.unlink(self._path(noted))
-        self.written.clear()
-        self.usual = self.blind = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was written."""
+        self.noted.clear()
+        self.blind = False
 
     def size(self) -> int:
         """Return how many bytes have been written so far."""
@@ -178,11 +192,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         """Return the name of an output that is not where it was to be written, or is no file; ""
         when all are there. Asked by descriptor: a path may lead elsewhere by now."""
         for noted in self.written:
-            try:
+            with suppress(FileNotFoundError):
                 if self.targets[noted.queue].directory.status(noted.writing).regular:
                     continue
-            except FileNotFoundError:
-                pass
             return noted.writing
         return ""
 
@@ -213,32 +225,20 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 f"{self.docid!r} was answered with an output, and there is nowhere to put it; "
                 "name a queue or a directory by --to, or answer with nothing"
             )
-        if docid is queue is ext is None and not self.written:
-            docid = self.docid
-            noted = Written(0, f"{docid}.{self.token}.writing", self._final(0, docid))
-            self.written.append(noted)
-            self.usual = True
-            return noted
-        self.usual = self.blind = False
+        self.noted, self.blind = self.written, False
         index = 0 if queue is None else self._index(queue)
         try:
             docid = self.docid if docid is None else names.check_docid(docid)
             ext = "" if ext is None else names.check_ext(ext)
+            final = self.targets[index].publication.name(docid)
         except (BadDocid, BadArgument) as error:
             raise _failed(f"an output cannot be named: {error}") from None
-        final = self._final(index, docid)
         noted = Written(index, names.writing_name(docid, self.token, ext), final)
-        if any(one.queue == index and one.final == final for one in self.written):
+        if any(one.queue == index and one.final == final for one in self.noted):
             where = self.targets[index].name
             raise _failed(f"two outputs of one document would both be {final!r} in {where}")
-        self.written.append(noted)
+        self.noted.append(noted)
         return noted
-
-    def _final(self, index: int, docid: str) -> str:
-        try:
-            return self.targets[index].publication.name(docid)
-        except BadDocid as error:
-            raise _failed(f"an output cannot be named: {error}") from None
 
     def _index(self, queue: str) -> int:
         for index, target in enumerate(self.targets):

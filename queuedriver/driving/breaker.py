@@ -249,7 +249,7 @@ class Breaker:
         for queue in self._queues:
             queue.stopped = False
             # What was listed before is out of date.
-            queue.restart()
+            queue.waiting.restart()
         self._stopped()
 
     # Trials
@@ -268,7 +268,7 @@ class Breaker:
         self.tried(now)
         for queue in self._queues:
             name = self._draw(queue)
-            if name and (claims := queue.claim([name])):
+            if name and (claims := list(queue.claim([name]))):
                 return claims
         return []
 

@@ -17,7 +17,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Self
 
+from queuedriver.claims.charging import abandon
 from queuedriver.claims.document import Document
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.outputs import Outputs
@@ -59,9 +61,23 @@ class Group:
         self._begun = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Begin to hold the lock; before the first document."""
         self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hand over what waits, end the thread, and let go of the lock."""
+        try:
+            self.flush()
+        except OSError as error:
+            self.give_back(error)
+        finally:
+            self._closing = True
+            self._begun.set()
+            self._lock.release()
+            if self._thread is not None:
+                self._thread.join()
 
     def around(self, process: Process) -> Process:
         """Return the call of a processor as one during which the thread may hand over."""
@@ -79,7 +95,11 @@ class Group:
         """Hand over what waits where the next document is of another queue, or may end us."""
         if self.claims:
             first = next(iter(self.claims.values()))
-            if claim.of is not first.of or claim.attempt or claim.docid in claim.of.troubled:
+            if (
+                claim.of is not first.of
+                or claim.attempt
+                or claim.docid in claim.of.waiting.troubled
+            ):
                 self.flush()
 
     def add(self, claim: Claim, seconds: float) -> None:
@@ -116,21 +136,13 @@ class Group:
         self.claims.clear()
         self._seconds = 0.0
         for claim in claims:
-            claim.of.abandon(claim, error)
+            abandon(claim, error)
 
     def raise_error(self) -> None:
         """Raise what went wrong in the thread."""
         error, self._error = self._error, None
         if error is not None:
             raise error
-
-    def close(self) -> None:
-        """End the thread, and let go of the lock."""
-        self._closing = True
-        self._begun.set()
-        self._lock.release()
-        if self._thread is not None:
-            self._thread.join()
 
     # The thread
 

@@ -84,6 +84,10 @@ class Limits(Signals):
             _installed.discard(self)
             super().restore()
 
+    def close(self) -> None:
+        self.restore()
+        super().close()
+
     def leave(self, word: str, why: str) -> None:
         """Ask to leave as the first signal does, by other means (a QUIT file); from any thread."""
         with self._changing:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NamedTuple
 
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST
 from queuedriver.disk.mounts import filesystem_type, is_network
@@ -74,7 +75,7 @@ class Loop:
             options,
             found.targets,
             found.observer,
-            lambda: max(one.picker.sharers for one in self.queues),
+            lambda: max(one.waiting.picker.sharers for one in self.queues),
         )
         paths = [queue.path for queue in self.queues]
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
@@ -85,8 +86,9 @@ class Loop:
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
-        self._leaving, self._leaving_why = "", ""
-        self.trouble, self._troubles = "", 0
+        # The last word on leaving, and why, other than a signal's; None while there is none.
+        self._leaving: tuple[str, str] | None = None
+        self.trouble, self.troubles = "", 0
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
         self._watching = False
@@ -110,12 +112,11 @@ class Loop:
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
-            self._leaving_why = self.recycling.due(now, self.tally.documents)
-            self._leaving = "recycled" if self._leaving_why else ""
+            due = self.recycling.due(now, self.tally.documents)
+            self._leaving = ("recycled", due) if due else None
             if any(controls.quit for controls in self._controls):
-                self._leaving, self._leaving_why = "quit", QUIT_FILE
-            if now >= self._recover_at:
-                self._recover(now)
+                self._leaving = "quit", QUIT_FILE
+            self._recover(now)
             self.breaker.look(now)
             self.look_at = now + LOOK_EVERY
         self.go = self._may_work() and not self.breaker.stops
@@ -150,21 +151,29 @@ class Loop:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
         if self.limits.leaving_at is not None:
             return self.limits.word, self.limits.why
-        return self._leaving, self._leaving_why
+        return self._leaving or ("", "")
 
-    def _recover(self, now: float) -> None:
+    def _recover(self, now: float, *, idle: bool = False) -> None:
+        """Look after dead drivers now and then; while idle more often, and by the last pass."""
+        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
+            return
         self._recover_at = now + _RECOVER_BUSY
-        listed = now >= self._list_at
+        listed = not idle and now >= self._list_at
         if listed:
             self._list_at = now + _RECOVER_LISTED
         for queue in self.queues:
-            if listed or queue.recoverer.newly_dead():
-                queue.recoverer.recover()
+            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
+            if idle and counts.claims:
+                recoverer.recover(counts.claims)
+            elif idle and not counts.unfinished:
+                recoverer.forget_ended()
+            elif listed or (not idle and recoverer.newly_dead()):
+                recoverer.recover()
 
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
         leaving, why = self.wish()
-        listings = [queue.picker.counts for queue in self.queues]
+        listings = [queue.waiting.picker.counts for queue in self.queues]
         unfinished = [listing for listing in listings if listing.unfinished]
         now = self.clock()
         trip = self.breaker.trip
@@ -176,7 +185,7 @@ class Loop:
             unfinished=sum(listing.unfinished for listing in unfinished),
             only_later=bool(unfinished) and all(listing.only_later for listing in unfinished),
             next_due=min((one.next_due for one in listings if one.next_due), default=0),
-            empty_for=min(queue.empty_for(now) for queue in self.queues),
+            empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
             done=all(controls.done for controls in self._controls),
             paused=self.paused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
@@ -187,7 +196,7 @@ class Loop:
             full=full,
             no_consumer_for=self.pressure.no_consumer_for() if full else 0.0,
             trouble=self.trouble,
-            troubles=self._troubles,
+            troubles=self.troubles,
             drain=self.options.drain,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
@@ -197,7 +206,7 @@ class Loop:
                 name in queue.recoverer.stuck
                 for queue in self.queues
                 if queue.recoverer.stuck
-                for name, _ in queue.picker.counts.claims
+                for name, _ in queue.waiting.picker.counts.claims
             ),
             later=sum(listing.later for listing in listings),
             now=time.time(),
@@ -205,7 +214,8 @@ class Loop:
 
     def waits(self, now: float) -> bool:
         alone = len(self.queues) == 1
-        return any(queue.waiting or queue.list_more(now, alone=alone) for queue in self.queues)
+        waiting = [queue.waiting for queue in self.queues]
+        return any(one.names or one.list_more(now, alone=alone) for one in waiting)
 
     # Pause
 
@@ -230,7 +240,7 @@ class Loop:
         """Watch nothing any more: a driver's own renames would come back to it as hints."""
         self.resting = False
         self._watch_no_more()
-        self._idle_turns = self._troubles = 0
+        self._idle_turns = self.troubles = 0
         self.state, self.why = "busy", ""
 
     def pause(self, decision: Wait | Block) -> None:
@@ -262,8 +272,8 @@ class Loop:
             self.mend()
             return
         for queue in self.queues:
-            queue.wake()
-        self._recover_seen()
+            queue.waiting.wake()
+        self._recover(self.clock(), idle=True)
 
     def before_sleep(self) -> None:
         """Do what is not to wait for the end of a sleep, however short it will be."""
@@ -288,26 +298,13 @@ class Loop:
         self.state, self.why = state, why
         self.tally.show(state, why)
 
-    def _recover_seen(self) -> None:
-        """While idle there is time to see whose claims those are that the last pass saw."""
-        now = self.clock()
-        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE):
-            return
-        self._recover_at = now + _RECOVER_BUSY
-        for queue in self.queues:
-            listing = queue.picker.counts
-            if listing.claims:
-                queue.recoverer.recover(listing.claims)
-            elif not listing.unfinished:
-                queue.recoverer.forget_ended()
-
     # Trouble with the file system
 
     def on_trouble(self, error: OSError) -> None:
         """Pause for what may pass; raise what will not."""
         self.go = False
         for queue in self.queues:
-            queue.restart()
+            queue.waiting.restart()
             if isinstance(error, FileNotFoundError) and queue.directory.moved():
                 raise NotFound(f"the queue {queue.path} is gone") from error
         if isinstance(error, PermissionError):
@@ -323,13 +320,13 @@ class Loop:
 
     def mend(self) -> None:
         """Open everything anew, and write a little everywhere, to see whether all is well again."""
-        self._troubles += 1
+        self.troubles += 1
         try:
             for queue in self.queues:
                 queue.reopen()
                 queue.check_well()
             for queue in self.queues:
-                queue.give_back_later()
+                give_back_later(queue.later)
             for queue in self.queues:
                 queue.recoverer.sweep_own()
         except OSError as error:

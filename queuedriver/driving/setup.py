@@ -22,6 +22,7 @@ from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import Observer, Owner, draw_salt, host_id, owner_of
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -169,8 +170,15 @@ def _agreed(
     # Who is there already, before we register.
     roster = one.recoverer.roster
     roster.refresh()
-    one.pass_over(options.order, one.recoverer.drivers)
-    one.await_writing = options.await_writing
+    order, drivers = options.order, one.recoverer.drivers
+    one.waiting = Waiting(
+        one.directory,
+        one.attempts,
+        mint.driver,
+        order,
+        drivers,
+        await_writing=options.await_writing,
+    )
     found.queues.append(one)
     owner = roster.named(mint.driver)
     if owner is None or (last := owner.registration) is None:

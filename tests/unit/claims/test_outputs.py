@@ -92,12 +92,20 @@ def test_many_answers_go_where_each_says(bench: "Bench", outputs: Outputs, limit
     assert bench.read(f"side/doc.{TOKEN}.writing") == b"other"
 
 
+@pytest.mark.parametrize("answer", [Output(b"x", docid="doc"), Output(b"x", queue="out")])
+def test_who_says_of_an_output_what_goes_without_saying_needs_no_plan(
+    outputs: Outputs, limits: Limits, answer: Answer
+) -> None:
+    outputs.take(answer, limits)
+    assert outputs.usual
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        Output(b"x", docid="doc"),
+        Output(b"x", docid="another"),
         Output(b"x", ext="xml"),
-        Output(b"x", queue="out"),
+        Output(b"x", queue="side"),
         [b"x", Output(b"y", docid="z")],
     ],
 )

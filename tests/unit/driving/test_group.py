@@ -4,13 +4,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.driving.group import LONGEST, MOST, Group
 from queuedriver.driving.limits import Limits
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
 
 # What a hand-over takes here, in seconds: far more than the documents, which take nothing.
 SYNC = 0.002
@@ -23,10 +26,9 @@ class Desk:
         self.handed_over: list[list[str]] = []
         self.error: OSError | None = None
         self.looked = threading.Event()
-        self.queue = SimpleNamespace(troubled=set(), abandon=self._abandon)
-        self.abandoned: list[str] = []
+        self.queue = SimpleNamespace(waiting=SimpleNamespace(troubled=set()))
         self.group = Group(self._hand_over, self.looked.set, time.monotonic)
-        self.group.start()
+        self.group.__enter__()
 
     def claim(self, docid: str, attempt: int = 0) -> Claim:
         claim = SimpleNamespace(docid=docid, token=f"1-{docid}", attempt=attempt, of=self.queue)
@@ -54,15 +56,12 @@ class Desk:
         time.sleep(SYNC)
         self.handed_over.append([claim.docid for claim in claims])
 
-    def _abandon(self, claim: Claim, error: OSError) -> None:
-        self.abandoned.append(claim.docid)
-
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
     desk = Desk()
     yield desk
-    desk.group.close()
+    desk.group.__exit__()
 
 
 def test_until_documents_are_known_to_be_short_each_is_handed_over_at_once(desk: Desk) -> None:
@@ -120,7 +119,7 @@ def test_before_a_document_that_may_end_the_driver_the_others_are_safe(
     desk.add("a")
     following = desk.claim("next", attempt=int(why == "failed"))
     if why == "troubled":
-        desk.queue.troubled.add("next")
+        desk.queue.waiting.troubled.add("next")
     if why == "another queue":
         following.of = cast(Any, SimpleNamespace(troubled=set()))
     desk.group.before(following)
@@ -145,10 +144,16 @@ def test_what_went_wrong_in_the_thread_is_raised_in_the_loop(desk: Desk) -> None
     desk.group.raise_error()
 
 
-def test_what_waits_is_given_back_when_the_file_system_is_not_well(desk: Desk) -> None:
+def test_what_waits_is_given_back_when_the_file_system_is_not_well(
+    bench: "Bench", desk: Desk
+) -> None:
     desk.settle()
-    desk.add("a", "b")
+    queue = bench.open()
+    for docid in ("a", "b"):
+        desk.group.add(bench.claim(queue, docid), 0.0)
+    assert len(desk.group.claims) == 2
     desk.group.give_back(OSError("stale"))
-    assert desk.abandoned == ["a", "b"]
+    assert not desk.group.claims
+    assert bench.ls() == ["a.ready", "b.ready"]
     desk.group.flush()
     assert desk.handed_over == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuedriver.claims.attempts import attempts_of
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.document import Document
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Observer
@@ -64,17 +65,21 @@ class Bank:
         beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
         self.tally = Tally()
+        self.batch = batch
         options = Options(batch=batch, poll=True)
         processor = CallProcessor(function)
         self.turns = Turns(found, processor, beats, self.limits, self.tally, options)
 
     def work(self, docid: str = "doc") -> None:
-        self.turns.turn(self.queue.claim([f"{docid}.ready"]))
+        if self.batch > 1:
+            self.turns.turn(list(self.queue.claim([f"{docid}.ready"])))
+        else:
+            self.turns.work_off(self.queue, [f"{docid}.ready"])
 
     def mend(self) -> None:
         """All is well again."""
         self.directory.lies = self.directory.fails = ()
-        self.queue.give_back_later()
+        give_back_later(self.queue.later)
         self.queue.recoverer.recover()
 
     def close(self) -> None:
@@ -248,7 +253,7 @@ def test_a_program_that_cannot_start_costs_its_documents_nothing(
     bank = bank_for(bench, banks, function, batch)
     bench.put("in/another.ready")
     with pytest.raises(ConfigError):
-        bank.turns.turn(bank.queue.claim(["another.ready", "doc.ready"], batch))
+        bank.turns.turn(list(bank.queue.claim(["another.ready", "doc.ready"])))
     assert bench.ls() == ["another.ready", "doc.ready"]
     assert bank.tally.failed == 0
 
