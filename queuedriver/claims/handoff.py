@@ -79,8 +79,10 @@ def hand_over(claim: Claim) -> bool:
     failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
-    stem, source, output = claim.outputs.stem, claim.directory.fd, claim.of.output.fd
-    written, final = stem + ".written", claim.docid + ".ready"
+    stem = claim.outputs.stem
+    source, output = claim.of.fds
+    written = stem + ".written"
+    final = claim.docid + ".ready"
     try:
         os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
         claim.name = written

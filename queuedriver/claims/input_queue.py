@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 # What nobody has looked at may be no file at all.
 _UNSEEN = False
-# Where the fields of an Event have the seconds of work.
-_SECONDS = operator.itemgetter(4)
+# Of what was handed over.
+_SECONDS = operator.itemgetter(2)
+_DOCID, _TOKEN, _PUBLISHED = map(operator.attrgetter, ("docid", "token", "published"))
 # Items that cannot be moved are noted each once, and so many of them.
 _MOST_NOTED = 1000
 
@@ -79,6 +80,8 @@ class InputQueue:
             self.drivers, self.discarded = outer.drivers, outer.discarded
         self.attempts = Attempts(attempts, self.discarded)
         self.output = targets[0].directory if targets else directory
+        # Of the two, for whoever renames in them: a directory keeps its number when it is reopened.
+        self.fds = directory.fd, self.output.fd
         # What the outputs are, for whoever finds what was committed for them.
         self.opened_as = tuple(target.identity for target in targets)
         # Outputs that were gone when we were to publish them, by the names they had.
@@ -99,8 +102,8 @@ class InputQueue:
         self.later: list[Claim] = []
         # How much room there must be before work goes on: bytes.
         self.wanted_room = 0
-        # Usual claims that were handed over and are yet to be noted: each the fields of its Event.
-        self.handed_over: list[tuple[object, ...]] = []
+        # Usual claims that were handed over and are yet to be noted: when, and how long they took.
+        self.handed_over: list[tuple[float, Claim, float]] = []
         # Those that were noted and are yet to be counted: seconds of work, and documents.
         self.uncounted = 0.0, 0
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
@@ -197,7 +200,7 @@ class InputQueue:
         """Claim these names, the last one first, each as it is asked for; what was tried is off the
         list. `usual`: none needs a closer look (`Waiting.usual`)."""
         mint, directory, targets = self.mint, self.directory, self.targets
-        queue, attempt, plain = self.name, 0, self.plain
+        queue, attempt, plain, fd = self.name, 0, self.plain, directory.fd
         while waiting:
             name = waiting.pop()
             if usual:
@@ -217,7 +220,7 @@ class InputQueue:
             stem = f"{docid}.{token}"
             working = names.working_name(docid, attempt, token) if attempt else stem + ".working"
             try:
-                directory.rename(name, working)
+                os.rename(name, working, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
                 if not self._has(name, docid, working, error):
                     continue
@@ -334,7 +337,10 @@ class InputQueue:
         self.published += len(done)
         journal = self.journal
         event = functools.partial(Event, host=journal.host, driver=journal.writer, attempt=0)
-        journal.add(list(itertools.starmap(event, done)))
+        at, claims, took = zip(*done, strict=True)
+        facts = (map(fact, claims) for fact in (_DOCID, _TOKEN))
+        named = itertools.repeat("published")
+        journal.add(list(map(event, at, named, *facts, took, map(_PUBLISHED, claims))))
         seconds, documents = self.uncounted
         self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
         self.worked()

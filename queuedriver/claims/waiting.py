@@ -16,7 +16,7 @@ _REST = 0.05
 # So many names are taken at most from what was listed, and again so many when those before them
 # were used up within so many seconds.
 _MOST_AHEAD = 64
-_AT_ONCE = 0.05
+_AT_ONCE = 0.1
 
 
 class Waiting:

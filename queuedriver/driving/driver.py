@@ -309,15 +309,14 @@ class Turns(Loop):
         An OSError says that the file system is not well; nothing has been charged for it.
         """
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
-        handed_over, look_at = queue.handed_over, self.look_at
-        if self._watched or self.resting or len(self.queues) > 1:
-            # One by one: there is something to be done before the next.
-            look_at = 0.0
+        # Whether each has to be shown, or another queue asked, before the next is claimed.
+        apart = self._watched or self.resting or len(self.queues) > 1
+        look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
+        failed: Ending | None = None
         for claim in queue.claim(waiting, usual=usual):
-            self.at_hand = claims = (claim,)
-            if not look_at:
-                self._begin(claims)
-            failed: Ending | None = None
+            self.at_hand = (claim,)
+            if apart:
+                self._begin(self.at_hand)
             began = clock()
             try:
                 process(claim, claim.outputs, limits)
@@ -327,19 +326,17 @@ class Turns(Loop):
                 failed = self._ending(error)
             ended = clock()
             if ended >= look_at:
-                self._fence(claims)
+                self._fence(self.at_hand)
+                apart = True
             if failed is None and claim.outputs.blind and hand_over(claim):
-                at, worked = ended + clocks, ended - began
-                handed_over.append(
-                    (at, "published", claim.docid, claim.token, worked, claim.published)
-                )
+                note((ended + clocks, claim, ended - began))
+                if apart or limits.leaving_at is not None:
+                    break
             else:
-                look_at = 0.0
                 if failed is None and queue.durable:
                     self.group.add(claim, ended - began)
                 else:
-                    self._end(queue, claims, (failed or DONE,), ended - began)
-            if ended >= look_at or limits.leaving_at is not None:
+                    self._end(queue, self.at_hand, (failed or DONE,), ended - began)
                 break
         self._rested()
 

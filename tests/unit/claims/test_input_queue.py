@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuedriver.claims import input_queue
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.outcomes import DONE, Ending, Failed, Postponed, Released, from_exception
@@ -17,6 +18,7 @@ from queuedriver.errors import FileSystemTrouble, PermanentError, TryLater
 from queuedriver.format import names
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
+from tests.faults import Renames
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -31,15 +33,15 @@ class Ailing(Directory):
     number = errno.EIO
 
     def rename(self, old: str, new: str) -> None:
-        self._fail(new, old)
+        self._fail(old, new)
         super().rename(old, new)
 
     def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
-        self._fail(new, old)
+        self._fail(old, new)
         super().rename_new(old, new, to)
 
-    def _fail(self, name: str, old: str) -> None:
-        if self.only == old or (self.fails and name.endswith(self.fails)):
+    def _fail(self, old: str, new: str) -> None:
+        if self.only == old or (self.fails and new.endswith(self.fails)):
             raise OSError(self.number, os.strerror(self.number))
 
 
@@ -72,8 +74,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(bench: "Bench") -> Iterator[Pair]:
+def pair(bench: "Bench", monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     pair = Pair(bench)
+    monkeypatch.setattr(input_queue, "os", Renames(pair.inside.rename))
     yield pair
     pair.close()
 
