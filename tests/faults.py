@@ -108,7 +108,7 @@ def _break(
 
         @functools.wraps(claim)
         def breakable(queue: InputQueue, *args: Any, **named: Any) -> Any:
-            input_queue.os = Renames(queue.directory.rename)  # type: ignore[assignment]
+            input_queue.os = Renames(queue.directory.rename)  # type: ignore[assignment, attr-defined]
             return claim(queue, *args, **named)
 
-        InputQueue.claim = breakable  # type: ignore[method-assign]
+        InputQueue.claim = breakable  # type: ignore[assignment, method-assign]

@@ -18,13 +18,13 @@ from queuedriver.claims import charging, handoff
 from queuedriver.claims.attempts import ATTEMPTS, Attempts
 from queuedriver.claims.handoff import CLAIMS, Claim
 from queuedriver.claims.liveness import DRIVERS
-from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending
+from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending, from_exception
 from queuedriver.claims.outputs import Outputs, Target
 from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
-from queuedriver.errors import FileSystemTrouble
+from queuedriver.errors import FileSystemTrouble, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.records import Failure
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 # What nobody has looked at may be no file at all.
 _UNSEEN = False
-# Of what was handed over.
-_SECONDS = operator.itemgetter(2)
 _DOCID, _TOKEN, _PUBLISHED = map(operator.attrgetter, ("docid", "token", "published"))
 # Items that cannot be moved are noted each once, and so many of them.
 _MOST_NOTED = 1000
@@ -91,7 +89,7 @@ class InputQueue:
         # Who decides that is told of each document that is charged, and that documents were done:
         # of those that were handed over as usual, the seconds of work, and how many they are.
         self.charged: Callable[[InputQueue, Failure], object] = _unheard
-        self.worked: Callable[[], object] = _unheard
+        self.worked: Callable[[float, int], object] = _unheard
         # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
@@ -104,8 +102,6 @@ class InputQueue:
         self.wanted_room = 0
         # Usual claims that were handed over and are yet to be noted: when, and how long they took.
         self.handed_over: list[tuple[float, Claim, float]] = []
-        # Those that were noted and are yet to be counted: seconds of work, and documents.
-        self.uncounted = 0.0, 0
         # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
         self.recoverer: Recoverer
         self.lost_races = 0
@@ -283,16 +279,11 @@ class InputQueue:
         done = []
         try:
             for claim, ending in zip(claims, endings, strict=True):
-                if ending is DONE and claim.outputs.elsewhere and (gone := claim.outputs.missing()):
-                    self.check_paths()
-                    # It was removed, by somebody or by the document's own program; and nothing has
-                    # been committed.
-                    failure = Failure(cause="output-missing", message=f"its output {gone} is gone")
-                    charging.set_back(claim, Doubted(failure))
-                elif ending is DONE:
+                how = self._looked_at(claim) if ending is DONE else ending
+                if how is DONE:
                     done.append(claim)
                 else:
-                    charging.set_back(claim, ending)
+                    charging.set_back(claim, how)
             handoff.complete(self, done)
         except OSError as error:
             for claim in claims:
@@ -304,13 +295,26 @@ class InputQueue:
             for claim in done:
                 self._note_end(claim, seconds / len(claims))
 
+    def _looked_at(self, claim: Claim) -> Ending:
+        """Return "done", unless the document is no file, or an output is not there."""
+        try:
+            claim.check()
+        except (ProcessorFailed, OSError) as error:
+            return from_exception(error)
+        if claim.outputs.elsewhere and (gone := claim.outputs.missing()):
+            self.check_paths()
+            # It was removed, by somebody or by the document's own program; and nothing has been
+            # committed.
+            return Doubted(Failure(cause="output-missing", message=f"its output {gone} is gone"))
+        return DONE
+
     def _note_end(self, claim: Claim, seconds: float) -> None:
         """Note what became of a claim that was completed."""
         if claim.fate not in ("published", "finished", "revoked"):
             return
         self.published += len(claim.published)
         if claim.fate != "revoked":
-            self.worked()
+            self.worked(0.0, 0)
         facts = {"token": claim.token, "attempt": claim.attempt, "outputs": claim.published}
         self.note(claim.fate, claim.docid, seconds=seconds, **facts)
 
@@ -320,12 +324,6 @@ class InputQueue:
         """Note what became of a document, after what was handed over before it."""
         self.note_handed_over()
         self.journal.note(event, docid, **facts)  # type: ignore[arg-type]
-
-    def pending(self) -> tuple[float, int]:
-        """Return the seconds of work, and the documents, that are yet to be counted."""
-        seconds, documents = self.uncounted
-        done = self.handed_over[:]
-        return seconds + sum(map(_SECONDS, done)), documents + len(done)
 
     def note_handed_over(self) -> None:
         """Note the usual documents that were handed over since this was called last."""
@@ -341,9 +339,7 @@ class InputQueue:
         facts = (map(fact, claims) for fact in (_DOCID, _TOKEN))
         named = itertools.repeat("published")
         journal.add(list(map(event, at, named, *facts, took, map(_PUBLISHED, claims))))
-        seconds, documents = self.uncounted
-        self.uncounted = seconds + sum(map(_SECONDS, done)), documents + len(done)
-        self.worked()
+        self.worked(sum(took), len(done))
 
 
 def _identity(directory: Directory) -> tuple[int, int]:

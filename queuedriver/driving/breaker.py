@@ -110,7 +110,6 @@ class Breaker:
         self._sure_at: float | None = None
         self._before: dict[str, int] = {}
         for queue in queues:
-            queue.worked = self.worked
             queue.charged = self.charged
 
     @property

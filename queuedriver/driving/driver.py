@@ -94,7 +94,6 @@ class Driver:
         # Where a watchdog sees what it does.
         self._board = board
         self._tally = Tally(board)
-        self._limits: Limits | None = None
         self._loop: Turns | None = None
         self._clock = clock
 
@@ -126,45 +125,43 @@ class Driver:
             name = self.processor.name
             beats.append(register(found, self.options, name, self._report, limits, dump))
 
+        options, tally, is_first = self.options, self._tally, self._loop is None
+        end = Quit(CRASHED, "it ended by an error", 70)
+        driver = self.id or self._wanted_id
         with opened(
             self._inputs,
             self._outputs,
-            self.id or self._wanted_id,
-            self.options,
+            driver,
+            options,
             Observer(),
             register_us,
-            follows=self._loop is not None,
+            follows=not is_first,
         ) as found:
-            self.id, self._limits = found.mint.driver, limits
+            self.id = found.mint.driver
             mints.add(found.mint)
-            options, tally = self.options, self._tally
             loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
-            return self._drive(found, loop, beats[0], limits)
-
-    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Quit:
-        end = Quit(CRASHED, "it ended by an error", 70)
-        # Signals, and the time-outs made of them, are the main thread's alone.
-        if self._loop is None and threading.current_thread() is threading.main_thread():
-            limits.install()
-        try:
-            self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
-            if self._loop is None:
-                self._tally.start()
-            self._loop = loop
-            if self._board is not None:
-                self._board.ready(time.monotonic())
-            end = loop.run()
-            finish(found, end)
-        except QueueError as error:
-            end = Quit("failed", str(error), error.exit_code)
-            raise
-        finally:
-            self.processor.stop()
-            loop.count()
-            loop.waker.close()
-            self.unnoted += say_goodbye(found, beats, end)
-            if self._board is not None and end.word in (CRASHED, "failed"):
-                self._board.left(end.word, end.why, end.exit_code)
+            # Signals, and the time-outs made of them, are the main thread's alone.
+            if is_first and threading.current_thread() is threading.main_thread():
+                limits.install()
+            try:
+                self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
+                if is_first:
+                    tally.start()
+                self._loop = loop
+                if self._board is not None:
+                    self._board.ready(time.monotonic())
+                end = loop.run()
+                finish(found, end)
+            except QueueError as error:
+                end = Quit("failed", str(error), error.exit_code)
+                raise
+            finally:
+                self.processor.stop()
+                loop.count()
+                loop.waker.close()
+                self.unnoted += say_goodbye(found, beats[0], end)
+                if self._board is not None and end.word in (CRASHED, "failed"):
+                    self._board.left(end.word, end.why, end.exit_code)
         return end
 
     @contextlib.contextmanager
@@ -186,11 +183,11 @@ class Driver:
 
     def progress(self) -> Progress:
         """Return what it does right now; to be asked from another thread."""
-        limits = self._limits
-        leaving = limits.why if limits is not None and limits.leaving_at is not None else ""
         state, why, counters = self._report()
-        at_hand = len(self._loop.at_hand) if self._loop is not None else 0
-        return Progress(state, why, at_hand, leaving, counters)
+        if (loop := self._loop) is None:
+            return Progress(state, why, 0, "", counters)
+        leaving = loop.limits.why if loop.limits.leaving_at is not None else ""
+        return Progress(state, why, len(loop.at_hand), leaving, counters)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
@@ -218,7 +215,7 @@ class Turns(Loop):
         self.at_hand: Sequence[Claim] = ()
         durable = options.batch == 1 and any(queue.durable for queue in self.queues)
         # Finished documents of a durable queue that wait for one sync.
-        self.group = Group(self._hand_over_group, self._look_soon, self.clock)
+        self.group = Group(self._hand_over_group, self.clock)
         self._process = self.group.around(processor.process) if durable else processor.process
         self._batches: BatchProcessor | None = None
         if options.batch > 1 and isinstance(processor, BatchProcessor):
@@ -249,11 +246,6 @@ class Turns(Loop):
                     self.at_hand = ()
                     self.group.give_back(error)
                     self.on_trouble(error)
-
-    def look(self) -> None:
-        """Look at what need not be looked at before each document."""
-        self.group.raise_error()
-        super().look()
 
     def mend(self) -> None:
         """Open everything anew, to see whether all is well again; unless an output was replaced,
@@ -320,15 +312,13 @@ class Turns(Loop):
             began = clock()
             try:
                 process(claim, claim.outputs, limits)
-                if not claim.seen:
-                    claim.check()
             except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
                 failed = self._ending(error)
             ended = clock()
             if ended >= look_at:
                 self._fence(self.at_hand)
                 apart = True
-            if failed is None and claim.outputs.blind and hand_over(claim):
+            if failed is None and claim.seen and claim.outputs.blind and hand_over(claim):
                 note((ended + clocks, claim, ended - began))
                 if apart or limits.leaving_at is not None:
                     break
@@ -372,45 +362,29 @@ class Turns(Loop):
     def _process_some(self, claims: Sequence[Claim]) -> list[Ending]:
         """Process several documents in one call; who spoils it for all is found by trying each
         alone. One by one, where the processor takes one at a time."""
-        if self._batches is None:
-            return [self._process_alone(claim) for claim in claims]
-        self.limits.begin()
-        try:
+        if self._hopeless is not None:
+            return [Released(str(self._hopeless))] * len(claims)
+        if self._batches is not None or len(claims) == 1:
+            self.limits.begin()
             batch = [(claim, claim.outputs) for claim in claims]
-            found = self._batches.process_batch(batch, self.limits)
-            return [
-                self._checked(claim) if error is None else self._ending(error)
-                for claim, error in zip(claims, found, strict=True)
-            ]
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            ending = self._ending(error)
-            for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
-            if len(claims) == 1 or for_all:
-                return [ending for _ in claims]
+            try:
+                errors: list[BaseException | None] = [None]
+                if self._batches is not None:
+                    errors = self._batches.process_batch(batch, self.limits)
+                else:
+                    self._process(*batch[0], self.limits)
+                ended = zip(batch, errors, strict=True)
+                return [DONE if error is None else self._ending(error) for _, error in ended]
+            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+                ending = self._ending(error)
+                for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
+                if len(claims) == 1 or for_all:
+                    return [ending] * len(claims)
         endings: list[Ending] = []
         for claim in claims:
             claim.outputs.discard()
             endings += self._process_some([claim])
         return endings
-
-    def _process_alone(self, claim: Claim) -> Ending:
-        """Process one document of several, unless what speaks against it has come meanwhile."""
-        if self._hopeless is not None:
-            return Released(str(self._hopeless))
-        self.limits.begin()
-        try:
-            self._process(claim, claim.outputs, self.limits)
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            return self._ending(error)
-        return self._checked(claim)
-
-    def _checked(self, claim: Claim) -> Ending:
-        """Return "done", unless nobody has looked at the document, and it is none."""
-        try:
-            claim.check()
-        except (Exception, Interrupted) as error:  # noqa: BLE001 - what it cannot be is told as any
-            return self._ending(error)
-        return DONE
 
     def _ending(self, error: BaseException) -> Ending:
         """Return what a processor's exception means for its document."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Self
 
 from queuedriver.claims.charging import abandon
@@ -41,21 +42,17 @@ class Group:
     def __init__(
         self,
         hand_over: Callable[[Sequence[Claim], float], None],
-        on_error: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         # By their N, for whoever asks which claims are at hand; the first one has waited longest.
         self.claims: dict[str, Claim] = {}
         self._hand_over = hand_over
-        # Called by the thread when a hand-over has failed: the loop is to look.
-        self._on_error = on_error
         self._clock = clock
         self._seconds = 0.0
         self._first_at = 0.0
         # What the latest documents took, and what handing over one alone took; in seconds.
         self._latest: deque[float] = deque(maxlen=_SHORT)
         self._sync = 0.0
-        self._error: OSError | None = None
         self._closing = False
         self._lock = threading.Lock()
         self._begun = threading.Event()
@@ -138,12 +135,6 @@ class Group:
         for claim in claims:
             abandon(claim, error)
 
-    def raise_error(self) -> None:
-        """Raise what went wrong in the thread."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
     # The thread
 
     def _begin(self) -> None:
@@ -161,13 +152,7 @@ class Group:
             self._begun.clear()
             while self.claims and not self._closing:
                 time.sleep(max(self._first_at + LONGEST - self._clock(), LONGEST / 10))
-                with self._lock:
+                # What it cannot do is given back; the loop will hear that of its next document.
+                with self._lock, suppress(OSError):
                     if self.claims and self._clock() >= self._first_at + LONGEST:
-                        self._flush_here()
-
-    def _flush_here(self) -> None:
-        try:
-            self.flush()
-        except OSError as error:
-            self._error = error
-            self._on_error()
+                        self.flush()

@@ -82,6 +82,8 @@ class Loop:
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
+        for queue in self.queues:
+            queue.worked = self._worked
         self._controls = [Controls()] * len(self.queues)
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
@@ -129,19 +131,18 @@ class Loop:
 
     def counters(self) -> Counters:
         """Return the counters with what was handed over a moment ago; from any thread."""
-        pending = [queue.pending() for queue in self.queues]
-        seconds = sum(work for work, _ in pending)
-        return self.tally.counters(seconds, sum(documents for _, documents in pending))
+        took = [seconds for queue in self.queues for _, _, seconds in queue.handed_over[:]]
+        return self.tally.counters(sum(took), len(took))
 
     def count(self) -> None:
         """Note and count the usual documents that were handed over since this was called last."""
         for queue in self.queues:
             queue.note_handed_over()
-            seconds, documents = queue.uncounted
-            if documents:
-                queue.uncounted = 0.0, 0
-                self.tally.add(seconds, documents)
         self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
+
+    def _worked(self, seconds: float, documents: int) -> None:
+        self.tally.add(seconds, documents)
+        self.breaker.worked()
 
     @property
     def paused(self) -> bool:
