@@ -14,6 +14,8 @@ class Scale:
     durable_documents: int = 300
     shared_documents: int = 20_000
     drivers: tuple[int, ...] = (1, 2, 4, 8)
+    nfs_documents: int = 2_000
+    nfs_rounds: int = 3
     backlogs: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     claims: int = 5_000  # how many of a backlog are claimed per sample
     wakes: int = 100
@@ -43,6 +45,8 @@ QUICK = Scale(
     durable_documents=50,
     shared_documents=2_000,
     drivers=(1, 2),
+    nfs_documents=400,
+    nfs_rounds=1,
     backlogs=(1_000, 10_000),
     claims=1_000,
     wakes=10,

@@ -9,13 +9,14 @@
  *                                             numbered from FIRST (0)
  *   stagecycle submit QUEUE N [-d]            written in QUEUE/.queuedriver/incoming, renamed in
  *   stagecycle claim  QUEUE [-p P] [-n MAX]   claim, then finish without outputs
- *   stagecycle cycle  IN OUT [-d] [-p P] [-n MAX]
+ *   stagecycle cycle  IN OUT [-d] [-p P] [-n MAX] [-f FIRST -t TOTAL]
  *                                             claim, read, write 1 KiB, commit, publish, finish
  *   stagecycle stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]
  *                                             the cycle in a process for each IN and OUT, until each
  *                                             has done N; none goes on while LIMIT wait in its OUT
  *
  *   -d durable (fsync as the protocol says)   -p P processes on one queue   -n stop after MAX each
+ *   -f, -t the processes are number FIRST and the next ones of TOTAL, the others on other hosts
  *
  * One pass lists the directory once. With P processes each one first takes the names whose hash
  * is its share, then lists again and helps with the rest. The answer is one line of JSON on stdout:
@@ -41,7 +42,7 @@
 enum { OUTPUT = 1024, NAME = 512, LOST_IN_A_ROW = 8, NAP_NS = 1000000 };
 
 struct options {
-    int durable, processes;
+    int durable, processes, first, total;
     long max, limit;
 };
 
@@ -158,6 +159,20 @@ static void read_input(int in, const char *working)
     close(fd);
 }
 
+/* Where the file system cannot refuse to replace, as NFS: look whether the name is free, and rename. */
+static void publish(int out, const char *writing, const char *ready)
+{
+    static int cannot_refuse;
+    if (!cannot_refuse) {
+        if (!renameat2(out, writing, out, ready, RENAME_NOREPLACE)) return;
+        if (errno != EINVAL) die("publish");
+        cannot_refuse = 1;
+    }
+    int fd = openat(out, ready, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) errno = EEXIST;
+    if (fd >= 0 || errno != ENOENT || renameat(out, writing, out, ready)) die("publish");
+}
+
 static int cycle(int in, int out, const char *docid, const char *n, int durable)
 {
     char working[NAME], written[NAME], writing[NAME], ready[NAME];
@@ -170,7 +185,7 @@ static int cycle(int in, int out, const char *docid, const char *n, int durable)
     if (renameat(in, working, in, written)) die("commit");
     if (durable) sync_directory(in);
     sprintf(ready, "%s.ready", docid);
-    if (renameat2(out, writing, out, ready, RENAME_NOREPLACE)) die("publish");
+    publish(out, writing, ready);
     if (durable) sync_directory(out);
     if (unlinkat(in, written, 0)) die("finish");
     return 1;
@@ -203,11 +218,11 @@ static void drive(int in, int out, int me, const struct options *o, struct tally
         tally->listing_ns += clock_ns(CLOCK_MONOTONIC) - before;
         tally->listed += names.count;
         if (!names.count) break;
-        int own_only = pass == 0 && o->processes > 1, in_a_row = 0;
-        size_t first = own_only ? 0 : names.count * me / o->processes;
+        int own_only = pass == 0 && o->total > 1, in_a_row = 0;
+        size_t first = own_only ? 0 : names.count * me / o->total;
         for (size_t i = 0; i < names.count && tally->documents < o->max; i++) {
             const char *docid = names.text + names.at[(first + i) % names.count];
-            if (own_only && hash(docid) % o->processes != (unsigned)me) continue;
+            if (own_only && hash(docid) % o->total != (unsigned)me) continue;
             form_serial(n, me + 1, salt);
             int won = out < 0 ? claim_and_finish(in, docid, n) : cycle(in, out, docid, n, o->durable);
             if (won) {
@@ -219,7 +234,7 @@ static void drive(int in, int out, int me, const struct options *o, struct tally
                 if (++in_a_row == LOST_IN_A_ROW) break;   /* this listing is stale: look again */
             }
         }
-        if (o->processes == 1) break;
+        if (o->total == 1) break;
     }
 }
 
@@ -237,7 +252,7 @@ static void drive_all(const char *in_path, const char *out_path, const struct op
             char byte;
             close(gate[1]);
             if (read(gate[0], &byte, 1)) die("gate");   /* all start when the parent closes it */
-            drive(in, out, me, o, &tallies[me]);
+            drive(in, out, o->first + me, o, &tallies[me]);
             _exit(0);
         }
     }
@@ -358,7 +373,8 @@ static void place(const char *queue, long first, long count, size_t size, int su
 static void usage(void)
 {
     fprintf(stderr, "usage: stagecycle fill QUEUE N SIZE [FIRST] | submit QUEUE N [-d] |\n"
-                    "       claim QUEUE [-p P] [-n MAX] | cycle IN OUT [-d] [-p P] [-n MAX] |\n"
+                    "       claim QUEUE [-p P] [-n MAX] |\n"
+                    "       cycle IN OUT [-d] [-p P] [-n MAX] [-f FIRST -t TOTAL] |\n"
                     "       stages IN OUT [IN OUT]... -n N [-l LIMIT] [-d]\n");
     exit(64);
 }
@@ -366,16 +382,19 @@ static void usage(void)
 int main(int argc, char **argv)
 {
     struct options o = {.processes = 1, .max = 1L << 60};
-    for (int option; (option = getopt(argc, argv, "dp:n:l:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "dp:n:l:f:t:")) != -1;) {
         if (option == 'd') o.durable = 1;
         else if (option == 'p') o.processes = atoi(optarg);
         else if (option == 'n') o.max = atol(optarg);
         else if (option == 'l') o.limit = atol(optarg);
+        else if (option == 'f') o.first = atoi(optarg);
+        else if (option == 't') o.total = atoi(optarg);
         else usage();
     }
     char **word = argv + optind;
     int words = argc - optind;
-    if (words < 2 || o.processes < 1) usage();
+    if (words < 2 || o.processes < 1 || o.first < 0) usage();
+    if (!o.total) o.total = o.processes;
     memset(output, 'x', OUTPUT);
     if (!strcmp(word[0], "fill") && (words == 4 || words == 5))
         place(word[1], words == 5 ? atol(word[4]) : 0, atol(word[2]), atol(word[3]), 0, 0);

@@ -34,6 +34,18 @@ settings.load_profile("promises")
 # Where every test is in the quick part, unless it is marked `slow`.
 _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
+# Files and directories whose tests take longest, the longest first: whoever comes to them last
+# would have everybody wait for it.
+_LONG = (
+    "tests/network/test_nfs.py",
+    "tests/crash/",
+    "tests/simulation/",
+    "tests/network/",
+    "tests/integration/",
+    "tests/cli/",
+    "tests/contract/",
+)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
@@ -52,12 +64,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long, or is one more of its kind."""
+    """Put files first that take long, where several processes take the next one each; and leave
+    out what takes long, or is one more of its kind."""
+    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        items.sort(key=_place)
     if not config.getoption("--quick"):
         return
     left_out = [item for item in items if not _is_quick(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _is_quick(item)]
+
+
+def _place(item: pytest.Item) -> int:
+    """Return where a test's file is in `_LONG`, or the place after all of them."""
+    places = (place for place, path in enumerate(_LONG) if item.nodeid.startswith(path))
+    return next(places, len(_LONG))
 
 
 def _is_quick(item: pytest.Item) -> bool:
@@ -141,7 +162,7 @@ class Bench:
             (claim,) = queue.claim([name])
             return claim
         item = names.Item(docid, names.WORKING, attempt, token)
-        working = names.format_name(item)
+        working = names.working_name(docid, attempt, token)
         queue.directory.rename(name, working)
         return queue.claim_of(item, working)
 

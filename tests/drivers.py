@@ -26,6 +26,7 @@ from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 from queuedriver.processors.call import load
 from queuedriver.processors.command import CommandProcessor
+from tests.openings import registrations
 from tests.processors import shout
 from tests.waiting import until
 
@@ -228,11 +229,11 @@ class Site:
     def drivers(self, queue: str = "in") -> list[str]:
         """Who has registered."""
         with Queue.open(self.root / queue) as opened:
-            return [one.id for one in opened.registrations()]
+            return [one.id for one in registrations(opened)]
 
     def registration(self, driver: str, queue: str = "in") -> Registration:
         with Queue.open(self.root / queue) as opened:
-            return next(one for one in opened.registrations() if one.id == driver)
+            return next(one for one in registrations(opened) if one.id == driver)
 
     def events(self, docid: str, queue: str = "in") -> list[Event]:
         """What the journal has of a document."""

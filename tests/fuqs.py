@@ -21,6 +21,7 @@ from queuedriver.network.fuq_worker import WorkerOptions, run_worker
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.drivers import FORKS, PATIENCE
+from tests.openings import registrations
 from tests.waiting import until
 
 _PR_SET_PDEATHSIG = 1
@@ -136,7 +137,7 @@ class Pool:
 
     def _registered(self, pid: int | None) -> bool:
         with Queue.open(self.queue) as queue:
-            return any(one.identity.pid == pid for one in queue.registrations())
+            return any(one.identity.pid == pid for one in registrations(queue))
 
     def worker(self, nproc: int = 4, **given: Any) -> Process:
         asked = WorkerOptions(

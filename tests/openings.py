@@ -10,8 +10,15 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
+from queuedriver.format.records import Registration
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
+
+
+def registrations(queue: Queue) -> list[Registration]:
+    """What the drivers that registered say of themselves, alive or not."""
+    owners = queue.drivers(Observer()).values()
+    return [one.registration for one in owners if one.registration is not None]
 
 
 def open_queue(

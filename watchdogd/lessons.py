@@ -7,6 +7,7 @@ may grow faster than it is worth reading, and a sample will do.
 import errno
 import os
 import re
+import stat
 from collections import deque
 from collections.abc import Sequence
 
@@ -71,11 +72,11 @@ class Lessons:
         try:
             status = journal.status(name)
             inode, offset = self._read.get(key, (0, 0))
-            if inode != status.inode or offset > status.size:
+            if inode != status.st_ino or offset > status.st_size:
                 offset = 0
-            if not status.regular or offset == status.size:
+            if not stat.S_ISREG(status.st_mode) or offset == status.st_size:
                 return
-            start = max(offset, status.size - _PIECE)
+            start = max(offset, status.st_size - _PIECE)
             piece = _read_piece(journal, name, start)
         except OSError as error:
             if is_trouble(error) and error.errno != errno.ENXIO:
@@ -83,7 +84,7 @@ class Lessons:
             return
         end = piece.rfind(b"\n") + 1
         first = 0 if start == offset else piece.find(b"\n") + 1
-        self._read[key] = status.inode, start + max(end, first)
+        self._read[key] = status.st_ino, start + max(end, first)
         self._latest.extend(_durations(piece[first:end]))
 
 

@@ -90,10 +90,10 @@ def expire(directory: Directory) -> None:
         return
     clock = ".clock"
     directory.write_aside(clock, b"")
-    now_ns = directory.status(clock).mtime_ns
+    now_ns = directory.status(clock).st_mtime_ns
     for name in asked:
         try:
-            age = (now_ns - directory.status(name).mtime_ns) / 1e9
+            age = (now_ns - directory.status(name).st_mtime_ns) / 1e9
         except FileNotFoundError:
             continue
         if age > _REQUEST_AGE:

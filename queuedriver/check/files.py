@@ -143,7 +143,7 @@ class Look:
             directory = self.queue.directory.subdirectory(path)
         except (FileNotFoundError, NotADirectoryError):
             try:
-                mode = self.queue.directory.inspect(path).st_mode
+                mode = self.queue.directory.status(path).st_mode
                 self.wrong_types[path] = f"a {kind_of(mode) or 'file'}"
             except OSError as error:
                 # Not there; or in something that is no directory, which is named by itself.
@@ -158,13 +158,13 @@ class Look:
         with self.opened(part) as directory:
             if directory is None:
                 return
-            if directory.status().device != self.queue.directory.status().device:
+            if directory.status().st_dev != self.queue.directory.status().st_dev:
                 self.elsewhere.append(_path(part))
             for name in directory.names():
                 path = f"{_path(part)}/{name}"
                 if not self._is_scrap(directory, name, path):
                     with contextlib.suppress(FileNotFoundError):
-                        yield File(path, self.age(directory.inspect(name)))
+                        yield File(path, self.age(directory.status(name)))
 
     def _settings(self) -> tuple[Settings, str]:
         if names.PRIVATE in self.wrong_types:
@@ -197,7 +197,7 @@ class Look:
             if self._is_scrap(self.queue.directory, name, name) or names.is_reserved(name):
                 continue
             with contextlib.suppress(FileNotFoundError):
-                found = self.queue.directory.inspect(name)
+                found = self.queue.directory.status(name)
                 self.found += judge(self, name, item, found)
                 if item is not None and item.claimed:
                     self.claims[item.token] = Item(name, item, self.age(found))
@@ -209,7 +209,7 @@ class Look:
         if not name.startswith(SCRAPS):
             return False
         with contextlib.suppress(FileNotFoundError):
-            self.scraps.append(File(path, self.age(directory.inspect(name))))
+            self.scraps.append(File(path, self.age(directory.status(name))))
         return True
 
 

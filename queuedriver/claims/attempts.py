@@ -164,7 +164,7 @@ class Attempts:
 
     def docids(self) -> frozenset[str]:
         """Return the docids of which anything is remembered; listed when something has changed."""
-        changed_at = self.directory.status().mtime_ns
+        changed_at = self.directory.status().st_mtime_ns
         if changed_at != self._listed_at:
             self._docids = frozenset(file.docid for file in _files(self.directory))
             self._listed_at = changed_at
@@ -208,7 +208,7 @@ class Attempts:
         `discarded/` if it is there, and it was this process that did so."""
         for place in _places(file.docid, token):
             with suppress(FileNotFoundError):
-                if self.discarded.status(place).inode != file.inode:
+                if self.discarded.status(place).st_ino != file.inode:
                     continue
                 if self._is_reported(file, token):
                     # What we wrote down came too late.
@@ -237,7 +237,7 @@ class Attempts:
         Return its report, which is out of the way of its next, to be removed when both directories
         are safe. A crash leaves what one amid a discard does.
         """
-        file = File(place, self.discarded.status(place).inode, _RETRIED)
+        file = File(place, self.discarded.status(place).st_ino, _RETRIED)
         with suppress(FileNotFoundError):
             # Over one of an earlier retry that was interrupted, and is of no use any more.
             self.discarded.rename_over(place + names.REPORT, str(file), self.directory)
@@ -299,7 +299,7 @@ def interrupted(attempts: Directory, discarded: Directory) -> Iterator[tuple[Dis
         if place.endswith(names.REPORT) or place + names.REPORT in listed:
             continue
         with suppress(FileNotFoundError):
-            file_of = newest.get((names.first_docid(place), discarded.status(place).inode))
+            file_of = newest.get((names.first_docid(place), discarded.status(place).st_ino))
             if file_of is not None:
                 report = _report(attempts, file_of, discarded, place)
                 if report is not None:

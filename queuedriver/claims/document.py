@@ -33,7 +33,7 @@ class Document(msgspec.Struct, gc=False, eq=False):
     def path(self) -> str:
         """Where its file is while it is being processed, for programs that want a name."""
         try:
-            regular = self.directory.status(self.name).regular
+            regular = self.directory.is_regular(self.name)
         except OSError as error:
             raise self._cannot(error) from None
         if not regular:
@@ -51,7 +51,7 @@ class Document(msgspec.Struct, gc=False, eq=False):
     def size(self) -> int:
         """Return how many bytes its file has; 0 when it is gone."""
         with suppress(FileNotFoundError):
-            return self.directory.status(self.name).size
+            return self.directory.status(self.name).st_size
         return 0
 
     def descriptor(self) -> int:

@@ -225,7 +225,7 @@ def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None =
     if final is None and ours is not None and queue.directory.present(ours.name):
         # Nobody else has published it who would not finish it, too, so it is not where we wrote it;
         # unless somebody else's kernel has renamed it for us, and the reply was lost.
-        if is_local(directory.status().device):
+        if is_local(directory.status().st_dev):
             queue.missing.add(one.writing)
         raise FileSystemTrouble(
             errno.ENOENT, f"{one.writing} is not in {directory.path}, and nobody has published it"

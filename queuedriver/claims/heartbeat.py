@@ -13,8 +13,7 @@ import msgspec
 
 from queuedriver.claims.liveness import NETWORK_BEAT
 from queuedriver.disk.filesystem import Directory
-from queuedriver.format.event import encodable
-from queuedriver.format.records import Counters, Registration
+from queuedriver.format.records import Counters, Registration, encodable
 
 # From beat to beat of a driver that has nothing new to tell, in seconds.
 BEAT = 5.0

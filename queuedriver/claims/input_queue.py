@@ -131,7 +131,7 @@ class InputQueue:
         """Return the inode of the document, by which the records of its attempts are found; 0 when
         it is gone."""
         try:
-            return self.directory.status(claim.name).inode
+            return self.directory.status(claim.name).st_ino
         except FileNotFoundError:
             # Taken back meanwhile: whatever follows will find nothing to do.
             return 0
@@ -251,7 +251,7 @@ class InputQueue:
             if self.directory.present(working):
                 return True
             self.lost_races += 1
-            self.waiting.picker.lost()
+            self.waiting.picker.lost(self.waiting.names)
             return False
         self.refuse(name, docid, error)
         self.waiting.picker.refused()
@@ -344,7 +344,7 @@ class InputQueue:
 
 def _identity(directory: Directory) -> tuple[int, int]:
     found = directory.status()
-    return found.device, found.inode
+    return found.st_dev, found.st_ino
 
 
 def _unheard(*facts: object) -> None:

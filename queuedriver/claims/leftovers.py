@@ -24,6 +24,7 @@ others, or from driving.
 import itertools
 import os
 import re
+import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -376,11 +377,11 @@ def _aged(
     for name in listed:
         with suppress(FileNotFoundError):
             found = directory.status(name)
-            if found.regular:
-                since = found.mtime_ns
+            if stat.S_ISREG(found.st_mode):
+                since = found.st_mtime_ns
                 if by_arrival:
-                    since = max(since, directory.inspect(name).st_ctime_ns)
-                yield name, (now - since) / 1e9, found.size
+                    since = max(since, found.st_ctime_ns)
+                yield name, (now - since) / 1e9, found.st_size
 
 
 def _now(directory: Directory) -> int:
@@ -388,6 +389,6 @@ def _now(directory: Directory) -> int:
     probe = f".probe-{os.getpid()}-{os.urandom(4).hex()}"
     directory.write_new(probe, b"")
     try:
-        return directory.status(probe).mtime_ns
+        return directory.status(probe).st_mtime_ns
     finally:
         directory.remove(probe)

@@ -225,9 +225,9 @@ class Roster:
 
     def _still_for(self, driver: str) -> float:
         """Return for how long others have written here since this driver last did, in seconds."""
-        latest = self._drivers.status().mtime_ns
+        latest = self._drivers.status().st_mtime_ns
         try:
-            return (latest - self._drivers.status(f"{driver}.json").mtime_ns) / 1e9
+            return (latest - self._drivers.status(f"{driver}.json").st_mtime_ns) / 1e9
         except FileNotFoundError:
             return 0.0
 

@@ -73,7 +73,7 @@ class Target(NamedTuple):
     @property
     def identity(self) -> str:
         """Return what tells the directory that is open from every other, a copy of it included."""
-        return f"{self.directory.status().inode}-{self.landmark}"
+        return f"{self.directory.status().st_ino}-{self.landmark}"
 
 
 # What no iterator gives.
@@ -185,7 +185,7 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         size = 0
         for noted in self.written:
             with suppress(FileNotFoundError):
-                size += self.targets[noted.queue].directory.status(noted.writing).size
+                size += self.targets[noted.queue].directory.status(noted.writing).st_size
         return size
 
     def missing(self) -> str:
@@ -193,7 +193,7 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         when all are there. Asked by descriptor: a path may lead elsewhere by now."""
         for noted in self.written:
             with suppress(FileNotFoundError):
-                if self.targets[noted.queue].directory.status(noted.writing).regular:
+                if self.targets[noted.queue].directory.is_regular(noted.writing):
                     continue
             return noted.writing
         return ""

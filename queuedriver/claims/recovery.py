@@ -257,7 +257,7 @@ class Recoverer:
             return owner
         # A driver that never registered shows life by touching the file it claimed.
         try:
-            touched = self._queue.directory.status(name).mtime_ns
+            touched = self._queue.directory.status(name).st_mtime_ns
         except FileNotFoundError:
             return Owner(id=token.driver, verdict="alive")
         self._watched.add(name)

@@ -61,7 +61,7 @@ class Waiting:
             if self._mtime is None:
                 if now < self._rest_until:
                     return False
-                self._mtime = self._directory.status().mtime_ns
+                self._mtime = self._directory.status().st_mtime_ns
                 self.troubled = self._attempts.docids()
             if given := self.picker.names(self._next_ahead(now), now):
                 given.reverse()
@@ -119,6 +119,6 @@ class Waiting:
         if counts.unfinished:
             self._empty = None
             return
-        after = self._directory.status().mtime_ns
+        after = self._directory.status().st_mtime_ns
         if self._empty is None or self._empty[0] != after:
             self._empty = (after, now) if before == after else None

@@ -8,7 +8,7 @@ COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
     "run": Command("run", "run", "Drive a processor over queues."),
     "get": Command("get", "get", "Collect what a queue holds as plain files, each exactly once."),
-    "status": Command("look", "status", "Count the documents, and say what the drivers do."),
+    "status": Command("status", "status", "Count the documents, and say what the drivers do."),
     "list": Command("look", "list_items", "List the documents of a queue."),
     "show": Command("look", "show", "Show all that is known of a document."),
     "why": Command("look", "why", "Say in a sentence why a document is where it is."),

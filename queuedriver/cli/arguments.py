@@ -4,10 +4,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from queuedriver.cli import say
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag
 from queuedriver.errors import (
     BadArgument,
     ConfigError,
@@ -16,7 +16,6 @@ from queuedriver.errors import (
     is_trouble,
     trouble,
 )
-from queuedriver.format.units import parse_duration, parse_size
 from queuedriver.operating.queue import Queue
 
 if TYPE_CHECKING:
@@ -24,33 +23,17 @@ if TYPE_CHECKING:
 
 
 # Parameters that several commands have.
-QueuePath = Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")]
-Queues = Annotated[list[str], Argument(metavar="QUEUE...", help="The queues' directories.")]
-AsJson = Annotated[bool, Option("--json", help="Print for programs.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")]
-Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+QUEUE = argument("QUEUE", "The queue's directory.")
+QUEUES = argument("QUEUE...", "The queues' directories.")
+AS_JSON = flag("Print for programs.", "--json")
+QUIET = flag("Say nothing but errors.", "--quiet", "-q")
+YES = flag("Do not ask.")
 
 
 class Declined(QueueError):
     """Somebody was asked, and does not mean it."""
 
     exit_code = 1
-
-
-def duration(option: str, text: str) -> float:
-    """Return seconds, or raise BadArgument that shows what would be right."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise BadArgument(f"{option}: {error}") from None
-
-
-def size(option: str, text: str) -> int:
-    """Return bytes, or raise BadArgument that shows what would be right."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise BadArgument(f"{option}: {error}") from None
 
 
 def checked(options: "Options") -> "Options":

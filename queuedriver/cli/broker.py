@@ -1,27 +1,27 @@
 """`broker`: deal the documents of queues to workers that do not mount them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked, duration, size
+from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
+    CONSOLE,
+    CURVE,
+    DEBUG,
+    INSECURE,
+    MAX_MESSAGE,
     PORTS,
-    Console,
-    Curve,
-    Debug,
-    Insecure,
-    MaxMessage,
+    PROTOCOL,
+    SECRET_FILE,
+    TLS,
     Protocol,
-    SecretFile,
-    Tls,
-    limit,
     need_zmq,
     refuse,
 )
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import summary
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.network import doors
@@ -41,72 +41,44 @@ _ONLY = {
 
 
 def broker(
-    protocol: Protocol,
-    input: Annotated[str | None, Argument(metavar="INPUT", help="The queue to deal from.")] = None,
-    to: Annotated[
-        list[str] | None,
-        Option("--to", metavar="OUTPUT", help="Queue for what comes back; repeatable."),
-    ] = None,
-    listen: Annotated[
-        list[str] | None,
-        Option(metavar="ADDRESS", help="As tcp://127.0.0.1:6714; repeatable."),
-    ] = None,
-    advertise: Annotated[
-        str | None,
-        Option(metavar="ADDRESS", help="roundrobin: the address that peers know it by."),
-    ] = None,
-    service: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=INPUT:OUTPUT", help="scale0: a service; repeatable."),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        Option(metavar="ADDRESS", help="scale0: another broker of its group; repeatable."),
-    ] = None,
-    preferred: Annotated[
-        str | None, Option(metavar="ADDRESS", help="scale0: where workers are to go.")
-    ] = None,
-    id: Annotated[str | None, Option(metavar="ID", help="This broker's id.")] = None,
-    curve: Curve = None,
-    tls: Tls = None,
-    secret_file: SecretFile = None,
-    insecure: Insecure = False,
-    job_timeout: Annotated[
-        str | None,
-        Option(metavar="TIME", help="How long a worker may have a document; else for ever."),
-    ] = None,
-    retries: Annotated[
-        int, Option(metavar="N", help="How often a document is dealt again after a failure.")
-    ] = 1,
-    retry_delay: Annotated[
-        str, Option(metavar="TIME", help="How long to wait before that.")
-    ] = "0s",
-    grace: Annotated[
-        str, Option(metavar="TIME", help="How long to wait for workers when asked to leave.")
-    ] = "60s",
-    drain: Annotated[bool, Option("--drain", help="Leave when the queue is empty.")] = False,
-    publish: Annotated[
-        str, Option(metavar="NAME", help="Names of outputs; {docid} and {stem} may be used.")
-    ] = "{docid}.ready",
-    existing: Annotated[
-        Literal["keep", "replace"],
-        Option(help="What becomes of an output of the same name."),
-    ] = "keep",
-    max_output_items: Annotated[
-        int | None, Option(metavar="N", help="Deal nothing while so much waits in an output.")
-    ] = None,
-    durable: Annotated[
-        bool | None,
-        Option(help="Make every promise hold over a power cut; else as its other drivers do."),
-    ] = None,
-    archive: Annotated[
-        str | None, Option(metavar="DIR", help="Keep finished inputs there; else they go.")
-    ] = None,
-    poll: Annotated[bool, Option("--poll", help="Never rely on inotify.")] = False,
-    max_message: MaxMessage = "64MB",
-    console: Console = False,
-    debug: Debug = 0,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    protocol: Protocol = PROTOCOL,
+    input: str | None = argument("INPUT", "The queue to deal from."),
+    to: list[str] | None = option("OUTPUT", "Queue for what comes back; repeatable."),
+    listen: list[str] | None = option("ADDRESS", "As tcp://127.0.0.1:6714; repeatable."),
+    advertise: str | None = option("ADDRESS", "roundrobin: the address that peers know it by."),
+    service: list[str] | None = option("NAME=INPUT:OUTPUT", "scale0: a service; repeatable."),
+    group: list[str] | None = option("ADDRESS", "scale0: another broker of its group; repeatable."),
+    preferred: str | None = option("ADDRESS", "scale0: where workers are to go."),
+    id: str | None = option("ID", "This broker's id."),
+    curve: str | None = CURVE,
+    tls: str | None = TLS,
+    secret_file: str | None = SECRET_FILE,
+    insecure: bool = INSECURE,
+    job_timeout: float | None = option(
+        "TIME", "How long a worker may have a document; else for ever."
+    ),
+    retries: int = option("N", "How often a document is dealt again after a failure.", default=1),
+    retry_delay: float = option("TIME", "How long to wait before that.", default=0.0),
+    grace: float = option(
+        "TIME", "How long to wait for workers when asked to leave.", default=60.0
+    ),
+    drain: bool = flag("Leave when the queue is empty."),
+    publish: str = option(
+        "NAME", "Names of outputs; {docid} and {stem} may be used.", default="{docid}.ready"
+    ),
+    existing: Literal["keep", "replace"] = option(
+        "", "What becomes of an output of the same name.", default="keep"
+    ),
+    max_output_items: int | None = option("N", "Deal nothing while so much waits in an output."),
+    durable: bool | None = flag(
+        "Make every promise hold over a power cut; else as its other drivers do.", default=None
+    ),
+    archive: str | None = option("DIR", "Keep finished inputs there; else they go."),
+    poll: bool = flag("Never rely on inotify."),
+    max_message: int = MAX_MESSAGE,
+    console: bool = CONSOLE,
+    debug: int = DEBUG,
+    quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Deal the documents of a queue to workers that speak one of four protocols.
 
@@ -121,12 +93,14 @@ def broker(
     """
     given = dict(locals())
     refuse(protocol, given, _ONLY)
+    if job_timeout is not None and job_timeout <= 0:
+        raise BadArgument("--job-timeout: more than 0")
     options = checked(
         Options(
             drain=drain,
             retries=retries,
-            retry_delay=duration("--retry-delay", retry_delay),
-            grace=duration("--grace", grace),
+            retry_delay=retry_delay,
+            grace=grace,
             publish=publish,
             existing=existing,
             max_output_items=max_output_items,
@@ -148,8 +122,8 @@ def broker(
         listen=tuple(where),
         id=id and check_driver_id(id),
         options=options,
-        job_timeout=limit("--job-timeout", job_timeout),
-        max_message=size("--max-message", max_message),
+        job_timeout=job_timeout,
+        max_message=max_message,
         level=debug,
         advertise=advertise,
         group=tuple(group or ()),

@@ -1,16 +1,15 @@
 """`check`: name every broken rule of a queue, and repair what can be repaired."""
 
 import sys
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from queuedriver.check import check as checking
 from queuedriver.check.files import Finding
-from queuedriver.cli.arguments import AsJson, QueuePath
+from queuedriver.cli.arguments import AS_JSON, QUEUE
 from queuedriver.cli.render import escape_name, paint_for, write, write_json
-from queuedriver.cli.words import Option
+from queuedriver.cli.words import flag
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
@@ -18,11 +17,9 @@ _BROKEN = 1
 
 
 def check(
-    queue: QueuePath,
-    repair: Annotated[
-        bool, Option("--repair", help="Repair what can be repaired without losing anything.")
-    ] = False,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    repair: bool = flag("Repair what can be repaired without losing anything."),
+    as_json: bool = AS_JSON,
 ) -> int:
     """Name every broken rule of a queue.
 
@@ -35,44 +32,29 @@ def check(
     wanted is kept in .queuedriver/orphans for 7 days.
     """
     with Queue.open(queue) as opened:
-        if repair:
-            mended, found = checking.repair(opened)
-        else:
-            mended, found = [], checking.check(opened)
+        mended, found = checking.repair(opened) if repair else ([], checking.check(opened))
         if as_json:
-            write_json(
-                {
-                    "queue": opened.path,
-                    "clean": not found,
-                    "repaired": msgspec.to_builtins(mended),
-                    "findings": msgspec.to_builtins(found),
-                }
-            )
-        else:
-            _print(mended, found)
+            plain = {
+                "repaired": msgspec.to_builtins(mended),
+                "findings": msgspec.to_builtins(found),
+            }
+            write_json({"queue": opened.path, "clean": not found, **plain})
+        elif mended or found:
+            for line in _lines(mended, found):
+                write(line)
     return _BROKEN if found else 0
 
 
-def _print(mended: list[Finding], found: list[Finding]) -> None:
-    paint = paint_for(sys.stdout)
-    _print_all("repaired", mended, to_repair=False)
-    _print_all(paint.bad("broken"), found)
-    if not (mended or found):
-        return
+def _lines(mended: Sequence[Finding], found: Sequence[Finding]) -> Iterator[str]:
+    for one in mended:
+        yield f"repaired {one.rule}: {escape_name(f'{one.subject}: {one.message}')}"
+    broken = paint_for(sys.stdout).bad("broken")
+    for one in found:
+        repair = f"; --repair {one.repair}" if one.repair else ""
+        yield f"{broken} {one.rule}: {escape_name(f'{one.subject}: {one.message}{repair}')}"
     words = [f"{len(mended):,} repaired"] if mended else []
-    words.append(f"{format_count(len(found), 'finding')} of {_rules(found)}" if found else "ok")
-    mendable = sum(1 for one in found if one.repair)
-    if mendable:
+    rules = format_count(len({one.rule for one in found}), "broken rule")
+    words.append(f"{format_count(len(found), 'finding')} of {rules}" if found else "ok")
+    if mendable := sum(1 for one in found if one.repair):
         words.append(f"--repair knows what to do about {mendable:,}")
-    write("; ".join(words))
-
-
-def _rules(broken: list[Finding]) -> str:
-    return format_count(len({one.rule for one in broken}), "broken rule")
-
-
-def _print_all(word: str, findings: Iterable[Finding], *, to_repair: bool = True) -> None:
-    for one in findings:
-        repair = f"; --repair {one.repair}" if one.repair and to_repair else ""
-        message = escape_name(one.message + repair)
-        write(f"{word} {one.rule}: {escape_name(one.subject)}: {message}")
+    yield "; ".join(words)

@@ -3,12 +3,11 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import duration, size
-from queuedriver.cli.network import PORTS, Console, Curve, Debug, MaxMessage, need_zmq
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS, need_zmq
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 from queuedriver.network.addresses import check_endpoint
 
@@ -18,33 +17,17 @@ if TYPE_CHECKING:
 
 
 def client(
-    protocol: Annotated[
-        Literal["roundrobin", "scale0"],
-        Argument(metavar="PROTOCOL", help="roundrobin or scale0."),
-    ],
-    address: Annotated[
-        str | None, Argument(metavar="ADDRESS", help="The broker, as tcp://HOST:6714.")
-    ] = None,
-    words: Annotated[
-        list[str] | None,
-        Argument(metavar="[send FILE... | request SERVICE FILE...]", help="What to do."),
-    ] = None,
-    exec: Annotated[
-        bool, Option("--exec", help="roundrobin: do not wait for answers; at most once.")
-    ] = False,
-    to: Annotated[
-        str | None, Option(metavar="DIR", help="Write answers there; else to stdout.")
-    ] = None,
-    parallel: Annotated[
-        int, Option(metavar="N", help="How many requests may be under way at once.")
-    ] = 10,
-    timeout: Annotated[
-        str, Option(metavar="TIME", help="How long to wait for an answer.")
-    ] = "10min",
-    curve: Curve = None,
-    max_message: MaxMessage = "64MB",
-    console: Console = False,
-    debug: Debug = 0,
+    protocol: Literal["roundrobin", "scale0"] = argument("PROTOCOL", "roundrobin or scale0."),
+    address: str | None = argument("ADDRESS", "The broker, as tcp://HOST:6714."),
+    words: list[str] | None = argument("[send FILE... | request SERVICE FILE...]", "What to do."),
+    exec: bool = flag("roundrobin: do not wait for answers; at most once."),
+    to: str | None = option("DIR", "Write answers there; else to stdout."),
+    parallel: int = option("N", "How many requests may be under way at once.", default=10),
+    timeout: float = option("TIME", "How long to wait for an answer.", default=600.0),
+    curve: str | None = CURVE,
+    max_message: int = MAX_MESSAGE,
+    console: bool = CONSOLE,
+    debug: int = DEBUG,
 ) -> int:
     """Bring files to a broker, or to a plain server, and take back what comes of them.
 
@@ -68,14 +51,12 @@ def client(
 
         return run_client_console(where, debug, keys_in(curve))
     service, files = _what(protocol, words or [])
-    most = size("--max-message", max_message)
     from queuedriver.network.client import Client
 
-    patience = duration("--timeout", timeout)
-    session, transport = _opened(protocol, where, service, patience, not exec, curve, most)
+    session, transport = _opened(protocol, where, service, timeout, not exec, curve, max_message)
     try:
-        running = Client(session, transport, parallel, patience, say)
-        return _collect(running.run(_documents(files, most)), to)
+        running = Client(session, transport, parallel, timeout, say)
+        return _collect(running.run(_documents(files, max_message)), to)
     finally:
         transport.close()
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from queuedriver.cli.arguments import lines_of
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format import names
-from queuedriver.format.names import JOURNAL
 from queuedriver.operating.document_view import docid_of
 from queuedriver.operating.history import read_extended
 from queuedriver.operating.queue import Queue
@@ -60,11 +59,10 @@ def extended(queue: Queue, docid: str) -> str:
     """Return the docid that is this one with an extension, in the queue, discarded or in its
     journal; "" when there is none."""
     found = {item.docid for _, item in queue.items()} | set(queue.each_discarded())
-    if not (docid_found := _extended(docid, found)):
-        journal = os.path.join(queue.path, names.PRIVATE, JOURNAL)
-        told = {event.docid for event in read_extended(journal, docid).events}
-        docid_found = _extended(docid, told)
-    return docid_found
+    if longer := _extended(docid, found):
+        return longer
+    journal = os.path.join(queue.path, names.PRIVATE, names.JOURNAL)
+    return _extended(docid, {event.docid for event in read_extended(journal, docid).events})
 
 
 def _extended(docid: str, known: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from queuedriver.cli import say
 from queuedriver.cli.arguments import opened
 from queuedriver.cli.operate import noting
 from queuedriver.cli.render import Column, columns_of, escape_name, table, write, write_json
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -37,44 +37,23 @@ _TAKES: dict[str, tuple[str, ...]] = {
 
 
 def fuq(
-    action: Annotated[
-        Literal["submit", "status", "hold", "release", "cancel", "stop"],
-        Argument(metavar="ACTION", help="submit, status, hold, release, cancel or stop."),
-    ],
-    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue's directory.")],
-    words: Annotated[
-        list[str] | None,
-        Argument(metavar="[JOB... | -- COMMAND...]", help="Jobs; or what a new one runs."),
-    ] = None,
-    tasks: Annotated[
-        int | None,
-        Option("-n", metavar="N", help="submit: tasks, 1 to N; else 1. stop: take N processors."),
-    ] = None,
-    nproc: Annotated[
-        int | None, Option(metavar="K", help="submit: processors that each task takes.")
-    ] = None,
-    name: Annotated[
-        str | None, Option(metavar="NAME", help="submit: for its logs; else the command's.")
-    ] = None,
-    dir: Annotated[
-        str | None, Option(metavar="DIR", help="submit: where it runs, beneath a root.")
-    ] = None,
-    log: Annotated[
-        str | None, Option(metavar="DIR", help="submit: where it logs, beneath a log root.")
-    ] = None,
-    docid: Annotated[
-        str | None, Option(metavar="ID", help="submit: what its documents are called.")
-    ] = None,
-    client: Annotated[
-        str | None, Option(metavar="ID", help="stop: this client; else all of them.")
-    ] = None,
-    everything: Annotated[
-        bool, Option("--all", help="stop: all processors; running tasks end first.")
-    ] = False,
-    now: Annotated[
-        bool, Option("--now", help="stop: at once; running tasks are killed, uncharged.")
-    ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print it for programs.")] = False,
+    action: Literal["submit", "status", "hold", "release", "cancel", "stop"] = argument(
+        "ACTION", "submit, status, hold, release, cancel or stop."
+    ),
+    queue: str = argument("QUEUE", "The queue's directory."),
+    words: list[str] | None = argument("[JOB... | -- COMMAND...]", "Jobs; or what a new one runs."),
+    tasks: int | None = option(
+        "N", "submit: tasks, 1 to N; else 1. stop: take N processors.", "-n"
+    ),
+    nproc: int | None = option("K", "submit: processors that each task takes."),
+    name: str | None = option("NAME", "submit: for its logs; else the command's."),
+    dir: str | None = option("DIR", "submit: where it runs, beneath a root."),
+    log: str | None = option("DIR", "submit: where it logs, beneath a log root."),
+    docid: str | None = option("ID", "submit: what its documents are called."),
+    client: str | None = option("ID", "stop: this client; else all of them."),
+    everything: bool = flag("stop: all processors; running tasks end first.", "--all"),
+    now: bool = flag("stop: at once; running tasks are killed, uncharged."),
+    as_json: bool = flag("Print it for programs.", "--json"),
 ) -> int:
     """Run a command many times on the machines of a pool.
 
@@ -111,10 +90,10 @@ def fuq(
 def _refuse(action: str, given: dict[str, Any]) -> None:
     """BadArgument for an option that another action has."""
     taken = _TAKES[action]
-    for option in {option for options in _TAKES.values() for option in options}:
-        if given.get(option) not in (None, False) and option not in taken:
+    for name in {name for names in _TAKES.values() for name in names}:
+        if given.get(name) not in (None, False) and name not in taken:
             words = {"tasks": "-n", "number": "-n", "everything": "--all", "as_json": "--json"}
-            raise BadArgument(f"{words.get(option, f'--{option}')} is not for fuq {action}")
+            raise BadArgument(f"{words.get(name, f'--{name}')} is not for fuq {action}")
 
 
 def _none(words: list[str] | None) -> None:

@@ -4,14 +4,13 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AsJson, Quiet
+from queuedriver.cli.arguments import AS_JSON, QUIET
 from queuedriver.cli.run import drive
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.loop import Left
@@ -47,18 +46,14 @@ class Collect:
 
 
 def get(
-    queue: Annotated[str, Argument(metavar="QUEUE", help="The queue to empty.")],
-    dest: Annotated[
-        str, Argument(metavar="DEST", help="The directory for the files; made if missing.")
-    ],
-    follow: Annotated[
-        bool, Option("--follow", help="Wait for more, until the queue is closed.")
-    ] = False,
-    durable: Annotated[
-        bool, Option(help="Make files survive a power cut before they leave the queue.")
-    ] = True,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    queue: str = argument("QUEUE", "The queue to empty."),
+    dest: str = argument("DEST", "The directory for the files; made if missing."),
+    follow: bool = flag("Wait for more, until the queue is closed."),
+    durable: bool = flag(
+        "Make files survive a power cut before they leave the queue.", default=True
+    ),
+    quiet: bool = QUIET,
+    as_json: bool = AS_JSON,
 ) -> int:
     """Collect what a queue holds as plain files, each exactly once.
 

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from queuedriver.cli.words import REQUIRED, Row, rows_of
-from queuedriver.errors import BadArgument, QueueError
+from queuedriver.cli.words import Row, rows_of
+from queuedriver.errors import BadArgument
 from queuedriver.format.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from queuedriver.cli.program import Program
 
 
-class WrongUsage(QueueError):
-    """A line that cannot be read; typer has said why."""
-
-    exit_code = 2
-
-
 def answer(program: "Program", args: Sequence[str]) -> int:
-    """Draw help, complete words, or raise WrongUsage with what is wrong with a line."""
+    """Draw help, complete words, or raise BadArgument with what is wrong with a line."""
     try:
         read = make(program, args).main(list(args), prog_name=program.name, standalone_mode=False)
     except typer.TyperException as error:
@@ -34,9 +28,9 @@ def answer(program: "Program", args: Sequence[str]) -> int:
         path = context.command_path if context is not None else program.name
         if called := next((arg for arg in args if arg in program.elsewhere), ""):
             words = f"{called} is a command of {program.other}"
-            raise WrongUsage(f"{words}; see {program.other} {called} --help") from None
+            raise BadArgument(f"{words}; see {program.other} {called} --help") from None
         message = error.format_message().rstrip(".").replace("Value error, ", "")
-        raise WrongUsage(f"{message}; see {path} --help") from None
+        raise BadArgument(f"{message}; see {path} --help") from None
     except typer.Abort as error:
         raise KeyboardInterrupt from error
     except SystemExit as end:
@@ -68,15 +62,14 @@ def make(program: "Program", args: Sequence[str]) -> Any:
             print(f"{program.name} {__version__}")
             raise typer.Exit
 
+    @app.callback()
     def top(
         version: Annotated[
-            bool,
-            typer.Option("--version", help="Print the version.", callback=show_version),
+            bool, typer.Option("--version", help="Print the version.", callback=show_version)
         ] = False,
     ) -> None:
         """Take what may stand before the command."""
 
-    app.callback()(top)
     for name, command in program.commands.items():
         if name == called:
             app.command(name, cls=_Command)(_stand_in(program.function(name)))
@@ -102,65 +95,45 @@ def _stand_in(function: Any) -> Any:
     def called(**values: Any) -> dict[str, Any]:
         return values
 
-    rows = rows_of(function)
-    parameters = [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is REQUIRED else _shown(one),
-            annotation=Annotated[_kind(one), _said(one)],
-        )
-        for one in rows
-    ]
     made: Any = called
-    made.__signature__ = inspect.Signature(parameters)
-    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    made.__signature__ = inspect.Signature([_parameter(row) for row in rows_of(function)])
+    made.__annotations__ = {}
     made.__doc__ = function.__doc__
     return made
 
 
-def _kind(one: Row) -> Any:
-    if one.choices:
-        kind: Any = Literal[one.choices]
-    else:
-        # What has a unit is a text until it is read.
-        kind = list[str] if one.many else str if one.unit else one.kind
-    return kind | None if one.default is None else kind
-
-
-def _shown(one: Row) -> Any:
-    if one.unit and one.default is not None:
-        return (format_duration if one.unit == "TIME" else format_size)(one.default)
-    return one.default
-
-
-def _said(one: Row) -> Any:
-    metavar = one.metavar or None
-    if not one.flags:
-        return typer.Argument(metavar=metavar, help=one.help)
-    flags = ["/".join((*one.flags, *one.off))] if one.off else one.flags
-    return typer.Option(*flags, metavar=metavar, help=one.help)
+def _parameter(row: Row) -> inspect.Parameter:
+    """Return a row as typer wants it. What has a unit is a text until it is read."""
+    default = row.default
+    kind: Any = list[str] if row.many else str if row.unit else row.kind
+    if row.choices:
+        kind = Literal[row.choices]
+    if default is None:
+        kind |= None
+    elif row.unit:
+        default = format_duration(default) if row.unit == "TIME" else format_size(default)
+    given: Any = typer.Argument(default, metavar=row.metavar, help=row.help)
+    if row.flags:
+        flags = ["/".join((*row.flags, *row.off))] if row.off else row.flags
+        given = typer.Option(default, *flags, metavar=row.metavar or None, help=row.help)
+    kept = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(row.name, kept, default=given, annotation=kind)
 
 
 class _Command(TyperCommand):
     """A command whose help names its arguments just as their metavars do."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        arguments = [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
-        return ["[OPTIONS]", *(_metavar(one) for one in arguments)]
+        return ["[OPTIONS]", *(metavar for metavar, _ in self._arguments(ctx))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for one in self.get_params(ctx):
-            if isinstance(one, TyperArgument):
-                rows["Arguments"].append((_metavar(one), one.help or ""))
-            elif (record := one.get_help_record(ctx)) is not None:
-                rows["Options"].append(record)
-        for title, found in rows.items():
-            if found:
+        found = self.get_params(ctx)
+        options = [one.get_help_record(ctx) for one in found if not isinstance(one, TyperArgument)]
+        for title, rows in (("Arguments", self._arguments(ctx)), ("Options", options)):
+            if rows:
                 with formatter.section(title):
-                    formatter.write_dl(found)
+                    formatter.write_dl(rows)
 
-
-def _metavar(argument: TyperArgument) -> str:
-    return argument.metavar or str(argument.name).upper()
+    def _arguments(self, ctx: Any) -> list[tuple[str, str]]:
+        found = [one for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+        return [(one.metavar or "", one.help or "") for one in found]

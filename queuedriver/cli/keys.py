@@ -1,15 +1,11 @@
 """`keys`: make the keys by which a broker and its workers know each other."""
 
-from typing import Annotated
-
 from queuedriver.cli.network import need_zmq
-from queuedriver.cli.words import Argument
+from queuedriver.cli.words import argument
 
 
 def keys(
-    directory: Annotated[
-        str, Argument(metavar="DIR", help="Where to put them; made where it is missing.")
-    ],
+    directory: str = argument("DIR", "Where to put them; made where it is missing."),
 ) -> int:
     """Make a pair of CURVE keys.
 

@@ -1,91 +1,54 @@
-"""`status`, `list`, `show`, `why` and `history`: commands that look and change nothing."""
+"""`list`, `show`, `why` and `history`: commands that look and change nothing."""
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from contextlib import contextmanager
 
 import msgspec
 
-from queuedriver.claims.liveness import Observer
-from queuedriver.cli import listing, say, showing
-from queuedriver.cli import status as statuses
-from queuedriver.cli.arguments import AsJson, QueuePath, Queues, warn_of_trip
+from queuedriver.cli import say, showing
+from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
 from queuedriver.cli.docids import extended
-from queuedriver.cli.render import (
-    columns_of,
-    escape_name,
-    paint_for,
-    write,
-    write_json,
-    write_json_line,
-)
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.render import escape_name, paint_for, write, write_json, write_json_line
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
 from queuedriver.operating import document_view
 from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, list_places
 from queuedriver.operating.queue import Queue
-from queuedriver.operating.queue_view import overview
 
-Docid = Annotated[
-    str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
-]
-
-
-def status(
-    queues: Queues,
-    as_json: AsJson = False,
-) -> None:
-    """Count the documents in each state, and say what each driver does, and since when.
-
-    Also: how fast it goes and when what waits will be done, whether the queue is paused or closed,
-    which files are no items and why, and what its drivers agreed on.
-    """
-    with ExitStack() as opened:
-        # All of them first: half an answer would be taken for the whole.
-        found = [opened.enter_context(Queue.open(path)) for path in queues]
-        observer = Observer()
-        seen = [overview(queue, observer) for queue in found]
-    if as_json:
-        write_json({"queues": [statuses.as_json(one) for one in seen]})
-        return
-    for line in statuses.lines(seen, columns_of(sys.stdout), paint_for(sys.stdout)):
-        write(line)
+DOCID = argument("DOCID", "The document; the name of its file will do.")
 
 
 def list_items(
-    queue: QueuePath,
-    state: Annotated[
-        list[str] | None,
-        Option(metavar="STATE", help="Only these; may be given more than once."),
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
+    queue: str = QUEUE,
+    state: list[str] | None = option("STATE", "Only these; may be given more than once."),
+    as_json: bool = flag("Print JSON, one a line.", "--json"),
 ) -> None:
     """List the documents of a queue, one a line, in the order of the directory.
 
     States: ready, failed, later, working, written, writing, failed_twice, discarded.
     """
     for one in state or ():
-        if one not in listing.STATES:
-            raise BadArgument(f"no state {one!r}; there are: {', '.join(listing.STATES)}")
+        if one not in showing.STATES:
+            raise BadArgument(f"no state {one!r}; there are: {', '.join(showing.STATES)}")
     with Queue.open(queue) as opened:
-        found = list_places(opened, state or listing.STATES)
+        found = list_places(opened, state or showing.STATES)
         if as_json:
             for place in found:
-                write_json_line(listing.as_json(place))
+                write_json_line(showing.line_as_json(place))
             return
         warn_of_trip(opened)
         now = time.time()
         for index, place in enumerate(found):
             if not index:
-                write(paint_for(sys.stdout).head(listing.HEAD))
-            write(listing.line(place, now))
+                write(paint_for(sys.stdout).head(showing.HEAD))
+            write(showing.line(place, now))
 
 
-def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
     """Show all that is known of a document.
 
     Its files, its attempts, and of one that was discarded the whole report: the cause, the
@@ -100,13 +63,13 @@ def show(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
             write(line)
 
 
-def why(queue: QueuePath, docid: Docid) -> None:
+def why(queue: str = QUEUE, docid: str = DOCID) -> None:
     """Say in a sentence why a document is where it is."""
     with _document(queue, docid) as seen:
         write(escape_name(f"{seen.docid}: {explain(seen)}"))
 
 
-def history(queue: QueuePath, docid: Docid, as_json: AsJson = False) -> None:
+def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
     """Tell what happened to a document: when, by which driver, on which host, how long it took."""
     with _document(queue, docid) as seen:
         events = document_view.history(seen)

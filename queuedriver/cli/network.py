@@ -1,33 +1,19 @@
 """What `broker`, `worker` and `client` have in common: addresses, keys, and who can speak what."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from queuedriver.cli.arguments import duration
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError
 
-Protocol = Annotated[
-    Literal["roundrobin", "fuq", "pingpong", "scale0"],
-    Argument(metavar="PROTOCOL", help="roundrobin, fuq, pingpong or scale0."),
-]
-Curve = Annotated[
-    str | None,
-    Option(metavar="DIR", help="Encrypt, and know each other by the keys there: see keys."),
-]
-Tls = Annotated[
-    str | None,
-    Option(metavar="DIR", help="fuq: TLS with cert.pem, key.pem and ca.pem of DIR."),
-]
-SecretFile = Annotated[
-    str | None,
-    Option(metavar="FILE", help="fuq: both sides prove that they know what is in FILE."),
-]
-Insecure = Annotated[
-    bool, Option("--insecure", help="Listen for other hosts without asking who they are.")
-]
-MaxMessage = Annotated[str, Option(metavar="SIZE", help="The largest document that is sent.")]
-Debug = Annotated[int, Option("-d", "--debug", metavar="N", help="How much to tell: 0 to 9.")]
-Console = Annotated[bool, Option("--console", help="roundrobin: take commands from stdin.")]
+Protocol = Literal["roundrobin", "fuq", "pingpong", "scale0"]
+PROTOCOL = argument("PROTOCOL", "roundrobin, fuq, pingpong or scale0.")
+CURVE = option("DIR", "Encrypt, and know each other by the keys there: see keys.")
+TLS = option("DIR", "fuq: TLS with cert.pem, key.pem and ca.pem of DIR.")
+SECRET_FILE = option("FILE", "fuq: both sides prove that they know what is in FILE.")
+INSECURE = flag("Listen for other hosts without asking who they are.")
+MAX_MESSAGE = option("SIZE", "The largest document that is sent.", default=64_000_000)
+DEBUG = option("N", "How much to tell: 0 to 9.", "-d", "--debug", default=0)
+CONSOLE = flag("roundrobin: take commands from stdin.")
 
 # Where each listens unless told otherwise.
 PORTS = {
@@ -37,16 +23,6 @@ PORTS = {
     # Workers first, then clients.
     "scale0": ("tcp://127.0.0.1:8081", "tcp://127.0.0.1:8080"),
 }
-
-
-def limit(option: str, text: str | None) -> float | None:
-    """A time-out in seconds, above 0; None where none was asked for."""
-    if text is None:
-        return None
-    seconds = duration(option, text)
-    if seconds <= 0:
-        raise BadArgument(f"{option} {text}: more than 0")
-    return seconds
 
 
 def need_zmq() -> None:
@@ -61,7 +37,7 @@ def need_zmq() -> None:
 
 def refuse(protocol: str, given: dict[str, object], allowed: dict[str, tuple[str, ...]]) -> None:
     """BadArgument for an option that another protocol has."""
-    for option, protocols in allowed.items():
-        if given.get(option) and protocol not in protocols:
-            words = option.replace("_", "-")
+    for name, protocols in allowed.items():
+        if given.get(name) and protocol not in protocols:
+            words = name.replace("_", "-")
             raise BadArgument(f"--{words} is for {' and '.join(protocols)}, not for {protocol}")

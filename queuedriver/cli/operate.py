@@ -4,15 +4,15 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AsJson, QueuePath, Queues, Yes, confirm, opened, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
 from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument
 from queuedriver.format import names
@@ -28,23 +28,18 @@ _FAILED = 1
 _MISSING = 66
 _LATER = 75
 
-_Docids = Annotated[
-    list[str] | None,
-    Argument(
-        metavar="(DOCID... | -)",
-        help="The documents, or globs; names of files will do. -: those on stdin, one a line.",
-    ),
-]
+_DOCIDS = argument(
+    "(DOCID... | -)",
+    "The documents, or globs; names of files will do. -: those on stdin, one a line.",
+)
 
 
 def retry(
-    queue: QueuePath,
-    docid: _Docids = None,
-    everything: Annotated[
-        bool, Option("--all", help="All that were discarded or have failed; needs --yes.")
-    ] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    docid: list[str] | None = _DOCIDS,
+    everything: bool = flag("All that were discarded or have failed; needs --yes.", "--all"),
+    yes: bool = YES,
+    as_json: bool = AS_JSON,
 ) -> int:
     """Let documents be tried again, as if they never had been.
 
@@ -70,18 +65,17 @@ def retry(
 
 
 def discard(
-    queue: QueuePath,
-    docid: _Docids = None,
-    state: Annotated[
-        Literal["ready", "failed", "later"] | None,
-        Option(help="All that wait in this state; needs --yes."),
-    ] = None,
-    everything: Annotated[bool, Option("--all", help="All that wait; needs --yes.")] = False,
-    reason: Annotated[
-        str, Option(metavar="TEXT", help="What their reports are to say.")
-    ] = "discarded by an operator",
-    yes: Yes = False,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    docid: list[str] | None = _DOCIDS,
+    state: Literal["ready", "failed", "later"] | None = option(
+        "", "All that wait in this state; needs --yes."
+    ),
+    everything: bool = flag("All that wait; needs --yes.", "--all"),
+    reason: str = option(
+        "TEXT", "What their reports are to say.", default="discarded by an operator"
+    ),
+    yes: bool = YES,
+    as_json: bool = AS_JSON,
 ) -> int:
     """Discard waiting documents.
 
@@ -136,7 +130,7 @@ def report_refusals(results: Sequence[Result]) -> int:
 # Control files
 
 
-def pause(queue: Queues) -> None:
+def pause(queue: list[str] = QUEUES) -> None:
     """Let the drivers of a queue claim nothing new.
 
     They finish the documents at hand, and wait until `resume`.
@@ -144,7 +138,7 @@ def pause(queue: Queues) -> None:
     _control(queue, {names.PAUSE: True})
 
 
-def resume(queue: Queues) -> None:
+def resume(queue: list[str] = QUEUES) -> None:
     """Undo `pause` and `quit`, and let a stage go on that has stopped itself."""
     _control(queue, {names.PAUSE: False, names.QUIT: False})
     for path in queue:
@@ -152,7 +146,7 @@ def resume(queue: Queues) -> None:
             operations.resume(one)
 
 
-def quit(queue: Queues) -> None:
+def quit(queue: list[str] = QUEUES) -> None:
     """Let the drivers of a queue leave, after the documents at hand.
 
     Until `resume`, drivers that are started leave at once.
@@ -160,7 +154,7 @@ def quit(queue: Queues) -> None:
     _control(queue, {names.QUIT: True})
 
 
-def close(queue: Queues) -> None:
+def close(queue: list[str] = QUEUES) -> None:
     """Say that nothing more will be submitted to a queue.
 
     Its drivers leave when it is empty, and close the queues that it feeds. `reopen` undoes it. To
@@ -169,7 +163,7 @@ def close(queue: Queues) -> None:
     _control(queue, {names.DONE: True})
 
 
-def reopen(queue: Queues) -> None:
+def reopen(queue: list[str] = QUEUES) -> None:
     """Undo `close`."""
     _control(queue, {names.DONE: False})
 
@@ -189,12 +183,9 @@ def _control(paths: Sequence[str], wanted: dict[str, bool]) -> None:
 
 
 def recover(
-    queue: QueuePath,
-    lease: Annotated[
-        float | None,
-        Option(metavar="TIME", help="How long a driver elsewhere may be silent, and live."),
-    ] = None,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    lease: float | None = option("TIME", "How long a driver elsewhere may be silent, and live."),
+    as_json: bool = AS_JSON,
 ) -> int:
     """Finish or take back what dead drivers left.
 

@@ -15,11 +15,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
 from queuedriver.errors import QueueError, exit_code_of
+from queuedriver.format.units import format_count, visible
 
 _BUG = 70
 _CONFIG = 78
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
+# So many messages of one kind are said.
+_MOST = 20
 
 # The program that this process is: its messages begin with it.
 _this = "queuedriver"
@@ -64,7 +67,8 @@ class Program(NamedTuple):
         _this = self.name
         if sys.getfilesystemencoding() != "utf-8":
             # Names on disk are bytes that all hosts must read alike.
-            return _say(f"set PYTHONUTF8=1: names here are {sys.getfilesystemencoding()}", _CONFIG)
+            say(f"set PYTHONUTF8=1: names here are {sys.getfilesystemencoding()}")
+            return _CONFIG
         if not args and not self.completing:
             sys.stdout = sys.stderr
             self._call(["--help"])
@@ -73,10 +77,8 @@ class Program(NamedTuple):
             return self._call(args)
         except KeyboardInterrupt:
             return _INTERRUPTED
-        except OSError as error:
-            return _ended_by(error)
         except Exception as error:  # noqa: BLE001 - the top of the command
-            return _say(*explain(error))
+            return _ended_by(error)
 
     @property
     def completing(self) -> bool:
@@ -101,13 +103,15 @@ class Program(NamedTuple):
         return answer(self, args)
 
 
-def _ended_by(error: OSError) -> int:
-    """Say what the operating system said, and return the exit code."""
+def _ended_by(error: Exception) -> int:
+    """Say why a command ended, and return the exit code."""
     if isinstance(error, BrokenPipeError):
         # `queuedriver list … | head` is no mishap.
         _forget_output()
         return _BROKEN_PIPE
-    return _say(*explain(error))
+    message, code = explain(error)
+    say(message)
+    return code
 
 
 def explain(error: Exception) -> tuple[str, int]:
@@ -127,27 +131,21 @@ def describe(error: OSError) -> str:
 
 def say(message: str) -> None:
     """Print one message to stderr; nothing in it can steer a terminal."""
-    from queuedriver.cli.render import escape
-
+    shown = visible(message, "\n\t")
     try:
-        print(f"{_this}: {escape(message)}", file=sys.stderr, flush=True)
+        print(f"{_this}: {shown}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         # Nobody listens, and that changes nothing.
         pass
 
 
 def say_some(messages: Sequence[str], noun: str) -> None:
-    """Say the first messages of one kind, and how many more there are."""
-    if messages:
-        from queuedriver.cli.render import some
-
-        for message in some(messages, noun):
-            say(message)
-
-
-def _say(message: str, code: int) -> int:
-    say(message)
-    return code
+    """Say the first messages of one kind, and how many more there are: all of them tell nobody
+    more."""
+    for message in messages[:_MOST]:
+        say(message)
+    if (more := len(messages) - _MOST) > 0:
+        say(f"and {format_count(more, f'more {noun}')} likewise")
 
 
 def _open_closed() -> None:

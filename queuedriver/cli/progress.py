@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from queuedriver.cli import say
-from queuedriver.cli.cells import rate
-from queuedriver.cli.render import escape_name, shorten
-from queuedriver.driving.driver import Driver
+from queuedriver.cli.render import escape_name, rate, shorten
+from queuedriver.driving.driver import Driver, Progress
 from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError
 from queuedriver.format.units import format_count, format_duration
@@ -30,14 +29,12 @@ _CLEAR = "\r\033[K"
 class Narrator:
     """Tells of a driver on stderr, from a thread of its own. Only for a terminal."""
 
-    def __init__(self, driver: Driver, inputs: Sequence[str], counting: bool) -> None:
+    def __init__(self, driver: Driver, inputs: Sequence[str]) -> None:
         self._driver = driver
         self._inputs = inputs
-        self._counting = counting
+        # When it was counted what is left, and how much that was.
         self._counts: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self._count_at = 0.0
-        self._answered = False
-        self._drawn = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="narrator", daemon=True)
 
@@ -49,27 +46,26 @@ class Narrator:
         self._stop.set()
         # It may be counting a million names, for which nobody waits any more.
         self._thread.join(_TURN)
-        self._clear()
+        _draw("")
 
     def _run(self) -> None:
+        answered = False
         while not self._stop.wait(_TURN):
             progress = self._driver.progress()
-            if progress.leaving and not self._answered:
-                self._answered = True
-                self._clear()
-                if progress.at_hand:
+            if progress.leaving:
+                if progress.at_hand and not answered:
                     what = format_count(progress.at_hand, "document")
                     which = "it" if progress.at_hand == 1 else "them"
                     again = "twice" if progress.leaving == QUIT_FILE else "again"
+                    _draw("")
                     say(f"finishing {what}; Ctrl-C {again} to release {which} now")
-            elif self._counting and not progress.leaving and time.monotonic() >= self._count_at:
-                self._draw(self._line())
+                answered = True
+            elif self._driver.options.drain and time.monotonic() >= self._count_at:
+                _draw(self._line(progress))
 
-    def _line(self) -> str:
-        progress = self._driver.progress()
-        done = progress.counters.documents
+    def _line(self, progress: Progress) -> str:
         left = self._count()
-        words = [f"{done:,} done"]
+        words = [f"{progress.counters.documents:,} done"]
         if progress.counters.discarded:
             words.append(f"{progress.counters.discarded:,} discarded")
         if left is not None:
@@ -101,12 +97,8 @@ class Narrator:
         (first_at, first), (last_at, last) = self._counts[0], self._counts[-1]
         return max(0.0, first - last) / (last_at - first_at) if last_at > first_at else 0.0
 
-    def _draw(self, line: str) -> None:
-        columns = shutil.get_terminal_size().columns
-        print(_CLEAR + shorten(line, columns - 1), end="", file=sys.stderr, flush=True)
-        self._drawn = True
 
-    def _clear(self) -> None:
-        if self._drawn:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
-            self._drawn = False
+def _draw(line: str) -> None:
+    """Let a line stand where the last one stood."""
+    shown = shorten(line, shutil.get_terminal_size().columns - 1)
+    print(_CLEAR + shown, end="", file=sys.stderr, flush=True)

@@ -2,55 +2,36 @@
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
 
 from queuedriver.cli import say, say_some
-from queuedriver.cli.arguments import AsJson, QueuePath, lines_of, opened, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, opened, warn_of
 from queuedriver.cli.intake import Intake, Source, Terms
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 
-# No path has a NUL in it.
-_STDIN = "\0"
 _SOME_FAILED = 1
 
 
 def put(
-    queue: QueuePath,
-    files: Annotated[
-        list[str] | None,
-        Argument(metavar="[FILE]...", help="What to submit; - is stdin, and needs --docid."),
-    ] = None,
-    docid: Annotated[
-        str | None, Option(metavar="ID", help="Its docid, instead of the file's name.")
-    ] = None,
-    stdin: Annotated[
-        bool, Option("--stdin", help="Submit what comes on stdin; needs --docid.")
-    ] = False,
-    files_from: Annotated[
-        str | None, Option(metavar="LIST", help="Submit the files that are named in LIST, too.")
-    ] = None,
-    null: Annotated[bool, Option("-0", help="Names in LIST end with NUL.")] = False,
-    move: Annotated[
-        bool, Option("--move", help="Take the files away once they are in the queue.")
-    ] = False,
-    replace: Annotated[
-        bool, Option("--replace", help="Replace what waits under the same docid.")
-    ] = False,
-    skip_bad: Annotated[
-        bool, Option("--skip-bad", help="Name what cannot be submitted, and submit the rest.")
-    ] = False,
-    after: Annotated[
-        float | None, Option(metavar="TIME", help="Not to be tried before, as in 10min.")
-    ] = None,
-    reopen: Annotated[bool, Option("--reopen", help="Go on with a queue that was closed.")] = False,
-    durable: Annotated[
-        bool, Option(help="Make them survive a power cut before this returns.")
-    ] = True,
-    as_json: AsJson = False,
+    queue: str = QUEUE,
+    files: list[str] | None = argument(
+        "[FILE]...", "What to submit; - is stdin, and needs --docid."
+    ),
+    docid: str | None = option("ID", "Its docid, instead of the file's name."),
+    stdin: bool = flag("Submit what comes on stdin; needs --docid."),
+    files_from: str | None = option("LIST", "Submit the files that are named in LIST, too."),
+    null: bool = flag("Names in LIST end with NUL.", "-0"),
+    move: bool = flag("Take the files away once they are in the queue."),
+    replace: bool = flag("Replace what waits under the same docid."),
+    skip_bad: bool = flag("Name what cannot be submitted, and submit the rest."),
+    after: float | None = option("TIME", "Not to be tried before, as in 10min."),
+    reopen: bool = flag("Go on with a queue that was closed."),
+    durable: bool = flag("Make them survive a power cut before this returns.", default=True),
+    as_json: bool = AS_JSON,
 ) -> int:
     """Submit files to a queue.
 
@@ -65,7 +46,7 @@ def put(
         raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
     bad: list[QueueError] = []
     if stdin or "-" in (files or ()):
-        sources = _stdin(docid, [*(files or ["-"]), *listed], move)
+        sources = [_stdin(docid, [*(files or ["-"]), *listed], move)]
     else:
         sources, bad = _sound(_files([*(files or []), *listed], docid), move)
     if bad:
@@ -75,58 +56,31 @@ def put(
                 say(missing)
             return bad[0].exit_code
     terms = Terms(replace, durable, None if after is None else time.time() + after)
-    return _submit(queue, sources, len(bad), terms, move, reopen, as_json)
-
-
-def _submit(
-    queue: str,
-    sources: Sequence[Source],
-    bad: int,
-    terms: Terms,
-    move: bool,
-    reopen: bool,
-    as_json: bool,
-) -> int:
-    """Submit what is well, say what did not enter, and return the exit code."""
-    wanted = len(sources) + bad
     with opened(queue) as into:
         into.check_open(reopen)
         warn_of(into)
-        intake = Intake(into, terms)
-        try:
-            if sources and sources[0].path == _STDIN:
-                intake.read(sources[0].docid)
-            elif move:
+        with Intake(into, terms, len(sources) + len(bad), as_json) as intake:
+            if move:
                 intake.move(sources)
             else:
                 intake.copy(sources)
-        except OSError:
-            intake.say_how_many(wanted)
-            raise
-        finally:
-            intake.close()
-            if as_json:
-                intake.print_json()
-        code = intake.report_refusals()
-    if bad or intake.refused:
-        intake.say_how_many(wanted)
-    return code or (_SOME_FAILED if bad else 0)
+        return intake.report_refusals() or (_SOME_FAILED if bad else 0)
 
 
-def _stdin(docid: str | None, files: Sequence[str], move: bool) -> list[Source]:
+def _stdin(docid: str | None, files: Sequence[str], move: bool) -> Source:
     if files != ["-"] or move or docid is None:
         raise BadArgument("stdin is one document: it needs --docid, and neither FILE nor --move")
-    return [Source(_STDIN, names.check_docid(docid))]
+    if sys.stdin is None:
+        raise BadArgument("--stdin: there is no standard input")
+    return Source(names.check_docid(docid))
 
 
 def _files(files: Sequence[str], docid: str | None) -> list[Source]:
     if not files:
         raise BadArgument("nothing to submit: name a FILE, or - for what comes on stdin")
-    if docid is None:
-        return [Source(path, os.path.basename(path)) for path in files]
-    if len(files) > 1:
+    if docid is not None and len(files) > 1:
         raise BadArgument("--docid is for one FILE; the names of several are their docids")
-    return [Source(files[0], docid)]
+    return [Source(os.path.basename(path) if docid is None else docid, path) for path in files]
 
 
 def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[QueueError]]:
@@ -135,7 +89,7 @@ def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[Qu
     sound: dict[str, Source] = {}
     bad = []
     for source in sources:
-        path, docid = source
+        docid, path = source
         try:
             check_file(path)
             names.check_docid(docid)

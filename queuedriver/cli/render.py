@@ -9,14 +9,13 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
-from queuedriver.format.units import format_count, visible
+from queuedriver.format.units import format_duration, visible
 
 # What `--json` documents are; raised when a field changes its meaning or goes.
 VERSION = 1
-_MOST = 20
 _GAP = "  "
 _ELLIPSIS = "…"
 
@@ -62,14 +61,6 @@ def _take(text: str, columns: int) -> str:
     return text
 
 
-def some(lines: Sequence[str], noun: str) -> list[str]:
-    """Return the first lines of one kind, and how many more there are: all of them tell nobody
-    more."""
-    more = len(lines) - _MOST
-    rest = [f"and {format_count(more, f'more {noun}')} likewise"] if more > 0 else []
-    return [*lines[:_MOST], *rest]
-
-
 class Paint(NamedTuple):
     """Colours, or none."""
 
@@ -109,20 +100,37 @@ class Column(NamedTuple):
     elastic: bool = False
 
 
+def numbers(*titles: str) -> tuple[Column, ...]:
+    """Return columns that line up at their ends."""
+    return tuple(Column(title, right=True) for title in titles)
+
+
 def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], columns_wide: int | None = None
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    wide: int | None = None,
+    always: Collection[str] | None = None,
 ) -> list[str]:
-    """Return aligned lines, the titles first. What is in the cells has been escaped."""
-    cells = [tuple(column.title for column in columns), *rows]
-    widths = [max(width(row[index]) for row in cells) for index in range(len(columns))]
-    if columns_wide is not None:
-        surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - columns_wide
-        for index, column in enumerate(columns):
-            if column.elastic and surplus > 0:
-                widths[index] = max(len(column.title), 8, widths[index] - surplus)
+    """Return aligned lines, the titles first; where it is said which columns are `always` there,
+    without others that are empty. What is in the cells has been escaped."""
+    shown = [
+        index
+        for index, column in enumerate(columns)
+        if always is None or column.title in always or any(row[index] for row in rows)
+    ]
+    columns = [columns[index] for index in shown]
+    cells = [
+        [column.title for column in columns],
+        *([row[index] for index in shown] for row in rows),
+    ]
+    widths = [max(map(width, cell)) for cell in zip(*cells, strict=True)]
+    surplus = 0 if wide is None else sum(widths) + len(_GAP) * (len(widths) - 1) - wide
+    for index, column in enumerate(columns):
+        if column.elastic and surplus > 0:
+            widths[index] = max(len(column.title), 8, widths[index] - surplus)
     return [
         _GAP.join(
-            _pad(shorten(cell, size) if column.elastic else cell, size, column.right)
+            _pad(shorten(cell, size), size, column.right)
             for cell, size, column in zip(row, widths, columns, strict=True)
         ).rstrip()
         for row in cells
@@ -132,6 +140,31 @@ def table(
 def _pad(text: str, size: int, right: bool) -> str:
     space = " " * (size - width(text))
     return space + text if right else text + space
+
+
+# What drivers spent their time on; `shares` are the cells.
+SHARES = numbers("WORK", "WAIT", "BLOCK", "OVERHEAD")
+
+
+def shares(work: int, wait: int, block: int, overhead: int) -> tuple[str, ...]:
+    """Return each part in percent of all; nothing where there is nothing."""
+    parts = (work, wait, block, overhead)
+    total = sum(parts)
+    return tuple(f"{part / total:.0%}" if total else "" for part in parts)
+
+
+def rate(documents: float) -> str:
+    """Return documents per second; slow work is counted by the hour, as people would."""
+    if not documents:
+        return ""
+    return f"{documents:.1f}/s" if documents >= 0.1 else f"{documents * 3600:.1f}/h"
+
+
+def eta(waiting: int, seconds: float | None) -> str:
+    """Return when what waits will be done."""
+    if not waiting:
+        return ""
+    return "unknown" if seconds is None else format_duration(seconds)
 
 
 def write(line: str = "", stream: TextIO | None = None) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import msgspec
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import AsJson, Quiet, checked, warn_of
-from queuedriver.cli.words import Argument, Option, Row, row
+from queuedriver.cli.arguments import AS_JSON, QUIET, checked, warn_of
+from queuedriver.cli.words import Row, argument, option
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
 from queuedriver.errors import BadArgument
@@ -27,40 +27,23 @@ def _rows() -> Iterator[Row]:
     """Return the rows of the options that a driver is told."""
     usual = Options()
     for name, (kind, said) in said_of(Options).items():
-        default = getattr(usual, name)
-        # What is off anyway needs no flag that says so.
-        flags = (f"--{name.replace('_', '-')}",) if default is False else ()
-        yield row(name, kind, Option(*flags, metavar=said.unit, help=said.help), default)
+        given: Row = option(said.unit, said.help, default=getattr(usual, name))
+        yield given.of(name, kind)
 
 
 _DRIVING = tuple(_rows())
 
 
 def run(
-    inputs: Annotated[
-        list[str], Argument(metavar="INPUT...", help="Queues to take from, the first first.")
-    ],
-    to: Annotated[
-        list[str] | None,
-        Option("--to", metavar="OUTPUT", help="Queue or directory for what comes out; repeatable."),
-    ] = None,
-    id: Annotated[
-        str | None, Option("--id", metavar="ID", help="This driver's id; else <host>-<number>.")
-    ] = None,
-    call: Annotated[
-        str | None,
-        Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function, or a plug-in by name."),
-    ] = None,
-    command: Annotated[
-        str | None,
-        Option(metavar="WORDS", help="Run a program per document: 'tool {input} {output}'."),
-    ] = None,
-    server: Annotated[
-        str | None, Option(metavar="WORDS", help="Keep a program running: JSON lines in and out.")
-    ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    **driving: Annotated[Any, _DRIVING],
+    inputs: list[str] = argument("INPUT...", "Queues to take from, the first first."),
+    to: list[str] | None = option("OUTPUT", "Queue or directory for what comes out; repeatable."),
+    id: str | None = option("ID", "This driver's id; else <host>-<number>."),
+    call: str | None = option("PKG.MOD:FUNCTION", "Call a Python function, or a plug-in by name."),
+    command: str | None = option("WORDS", "Run a program per document: 'tool {input} {output}'."),
+    server: str | None = option("WORDS", "Keep a program running: JSON lines in and out."),
+    quiet: bool = QUIET,
+    as_json: bool = AS_JSON,
+    **driving: Annotated[Any, *_DRIVING],
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
@@ -89,27 +72,18 @@ def run(
     options = checked(Options(**driving))
     processor = processor_of(call, command, server)
     driver = Driver(inputs, processor, to or [], id=id and check_driver_id(id), options=options)
-    _show_stacks_when_asked()
+    # What stands in for stderr has no descriptor, or nothing does.
+    with suppress(ValueError, RuntimeError):
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
     left = drive(driver, inputs, quiet)
     if not quiet:
         say(summary(left))
     if as_json:
-        _print_json(driver, left)
+        from queuedriver.cli.render import write_json
+
+        counters = msgspec.to_builtins(left.counters)
+        write_json({"id": driver.id, **left._asdict(), "counters": counters})
     return left.exit_code
-
-
-def _show_stacks_when_asked() -> None:
-    if sys.stderr is not None:
-        # ValueError: what stands in for stderr has no descriptor.
-        with suppress(ValueError):
-            faulthandler.register(signal.SIGUSR2, all_threads=True)
-
-
-def _print_json(driver: Driver, left: Left) -> None:
-    from queuedriver.cli.render import write_json
-
-    counters = msgspec.to_builtins(left.counters)
-    write_json({"id": driver.id, **left._asdict(), "counters": counters})
 
 
 def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
@@ -124,7 +98,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
 
         what = f"{driver.processor.name} over {', '.join(inputs)}"
         say(f"{what}; Ctrl-C to finish the document at hand and leave")
-        narrator = Narrator(driver, inputs, driver.options.drain)
+        narrator = Narrator(driver, inputs)
     try:
         with narrator:
             return driver.run()

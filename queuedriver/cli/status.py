@@ -1,14 +1,20 @@
-"""How `status` looks. What it shows is gathered by `overview`."""
+"""`status`: what queues hold, what their drivers do, and what those agreed on. What it shows is
+gathered by `overview`."""
 
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
-from queuedriver.claims.liveness import host_id
-from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
-from queuedriver.cli.render import Column, Paint, escape_name, table
+from queuedriver.claims.liveness import Observer, host_id
+from queuedriver.cli import render
+from queuedriver.cli.arguments import AS_JSON, QUEUES
+from queuedriver.cli.render import SHARES, Column, Paint, escape_name, numbers, rate, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
-from queuedriver.operating.queue_view import DriverView, QueueView
+from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import DriverView, QueueView, overview
 
 # Always shown, also when there is nothing in them.
 _USUAL = ("ready", "failed", "working", "discarded")
@@ -29,79 +35,82 @@ _QUEUE_COLUMNS = (
 )
 
 
-def as_json(seen: QueueView) -> dict[str, object]:
+def status(queues: list[str] = QUEUES, as_json: bool = AS_JSON) -> None:
+    """Count the documents in each state, and say what each driver does, and since when.
+
+    Also: how fast it goes and when what waits will be done, whether the queue is paused or closed,
+    which files are no items and why, and what its drivers agreed on.
+    """
+    with ExitStack() as opened:
+        # All of them first: half an answer would be taken for the whole.
+        found = [opened.enter_context(Queue.open(path)) for path in queues]
+        observer = Observer()
+        seen = [overview(queue, observer) for queue in found]
+    if as_json:
+        render.write_json({"queues": [_as_json(one) for one in seen]})
+        return
+    for line in _lines(seen, render.columns_of(sys.stdout), render.paint_for(sys.stdout)):
+        render.write(line)
+
+
+def _as_json(seen: QueueView) -> dict[str, object]:
     """Return one queue for programs: every field, also where it has its default."""
     plain: dict[str, object] = msgspec.to_builtins(seen)
-    plain["drivers"] = [_driver_as_json(one) for one in seen.drivers]
     counts = msgspec.structs.asdict(seen.counts)
     plain |= {"next_due": counts.pop("next_due"), "counts": counts}
     plain |= {"rate": seen.rate, "eta": seen.eta}
+    plain["drivers"] = [_driver_as_json(one) for one in seen.drivers]
     if seen.settings is not None:
         plain["settings"] = msgspec.to_builtins(msgspec.structs.asdict(seen.settings))
     return plain
 
 
-def _driver_as_json(view: DriverView) -> dict[str, object]:
+def _driver_as_json(view: DriverView) -> Any:
     """Return what a driver says of itself, and beside it what can be seen."""
-    registration = view.registration
-    said = msgspec.structs.asdict(registration) if registration is not None else {}
-    seen = msgspec.structs.asdict(view) | {
-        "alive": view.alive,
-        "registered": registration is not None,
-        "host": view.host,
-        "pid": view.pid,
-        "rate": view.rate,
-    }
-    del seen["registration"]
-    plain: dict[str, object] = msgspec.to_builtins(said | seen)
-    return plain
+    seen = msgspec.structs.asdict(view)
+    registration = seen.pop("registration")
+    said = {} if registration is None else msgspec.structs.asdict(registration)
+    looks = {name: getattr(view, name) for name in ("alive", "host", "pid", "rate")}
+    return msgspec.to_builtins(said | seen | looks | {"registered": registration is not None})
 
 
-def lines(seen: Sequence[QueueView], columns: int | None, paint: Paint) -> Iterator[str]:
+def _lines(seen: Sequence[QueueView], columns: int | None, paint: Paint) -> Iterator[str]:
     """Yield one line for each of several queues, then each in full."""
     if len(seen) > 1:
         yield from _headed(table(_QUEUE_COLUMNS, [_row(one) for one in seen], columns), paint)
-    for index, one in enumerate(seen):
-        if index or len(seen) > 1:
+    for one in seen:
+        if len(seen) > 1:
             yield ""
         yield from _queue(one, columns, paint)
 
 
-def _headed(rows: list[str], paint: Paint) -> Iterator[str]:
-    yield paint.head(rows[0])
-    yield from rows[1:]
+def _headed(rows: list[str], paint: Paint) -> list[str]:
+    return [paint.head(rows[0]), *rows[1:]]
 
 
 def _row(seen: QueueView) -> tuple[str, ...]:
     counts = seen.counts
+    words = [word for word, _ in seen.controls.meanings("")]
     numbers = (counts.ready, counts.failed, counts.later, counts.working + counts.written)
     return (
         escape_name(seen.queue),
-        _state(seen),
+        " ".join([*words, "TRIPPED"] if seen.tripped else words),
         *(f"{number:,}" for number in (*numbers, counts.discarded)),
         str(len(seen.living)),
         rate(seen.rate),
-        eta(seen.counts.waiting, seen.eta),
+        render.eta(seen.counts.waiting, seen.eta),
     )
-
-
-def _state(seen: QueueView) -> str:
-    words = [word for word, _ in seen.controls.meanings("")]
-    return " ".join([*words, "TRIPPED"] if seen.tripped else words)
 
 
 def _queue(seen: QueueView, columns: int | None, paint: Paint) -> Iterator[str]:
     yield paint.head(escape_name(seen.queue)) + _loud(seen, paint)
-    yield "  " + _counts(seen, paint)
-    yield "  " + _pace(seen)
-    yield from (f"  {line}" for line in _arrangements(seen))
-    yield from (f"  {line}" for line in _foreign(seen))
-    yield from (f"  {line}" for line in _unmovable(seen))
+    for line in (_counts(seen, paint), _pace(seen), *_arrangements(seen), *_strange(seen)):
+        yield f"  {line}"
     shown = [one for one in seen.drivers if one.state != "stopped" or one.at_hand]
     if shown:
         yield ""
         rows = [_driver(one, seen.at) for one in shown]
-        yield from _headed(told(_DRIVER_COLUMNS, rows, columns), paint)
+        yield from _headed(table(_DRIVER_COLUMNS, rows, columns, always=()), paint)
     if stopped := len(seen.drivers) - len(shown):
         yield f"{format_count(stopped, 'driver')} left before, as asked"
 
@@ -134,17 +143,13 @@ def _counts(seen: QueueView, paint: Paint) -> str:
 
 def _pace(seen: QueueView) -> str:
     waiting = format_count(seen.counts.waiting, "document")
-    alive = sum(1 for one in seen.drivers if one.alive)
-    if not alive:
+    pace = f"{rate(seen.rate)} over the last minute"
+    if not seen.living:
         return f"no driver is alive; {waiting} to do"
-    if seen.eta is None or not seen.counts.waiting:
-        return f"{waiting} to do, {format_count(alive, 'driver')} alive" + (
-            f", {rate(seen.rate)} over the last minute" if seen.rate else ""
-        )
-    return (
-        f"{waiting} to do in about {format_duration(seen.eta)}, "
-        f"at {rate(seen.rate)} over the last minute"
-    )
+    if seen.eta is not None and seen.counts.waiting:
+        return f"{waiting} to do in about {format_duration(seen.eta)}, at {pace}"
+    alive = f"{waiting} to do, {format_count(len(seen.living), 'driver')} alive"
+    return f"{alive}, {pace}" if seen.rate else alive
 
 
 def _arrangements(seen: QueueView) -> Iterator[str]:
@@ -153,23 +158,22 @@ def _arrangements(seen: QueueView) -> Iterator[str]:
         yield f"settings: {escape_name(seen.trouble)}"
     settings = seen.settings
     if settings is not None:
-        outputs = ", ".join(escape_name(path) for path in settings.outputs)
-        parts = [f"to {outputs} as {escape_name(settings.publish)}" if outputs else "no outputs"]
-        parts.append(format_count(settings.retries, "retry", "retries"))
-        if settings.retry_delay:
-            parts[-1] += f" after {format_duration(settings.retry_delay)}"
-        if settings.existing == "replace":
-            parts.append("replaces what is there")
-        if settings.archive is not None:
-            parts.append(f"inputs are kept in {escape_name(settings.archive)}")
-        if settings.durable:
-            parts.append("durable")
-        yield "; ".join(parts)
+        outputs = ", ".join(settings.outputs)
+        again = format_count(settings.retries, "retry", "retries")
+        parts = (
+            f"to {outputs} as {settings.publish}" if outputs else "no outputs",
+            f"{again} after {format_duration(delay)}" if (delay := settings.retry_delay) else again,
+            "replaces what is there" if settings.existing == "replace" else "",
+            f"inputs are kept in {settings.archive}" if settings.archive is not None else "",
+            "durable" if settings.durable else "",
+        )
+        yield escape_name("; ".join(filter(None, parts)))
     if seen.feeds:
         yield "fed by " + ", ".join(escape_name(path) for path in seen.feeds)
 
 
-def _foreign(seen: QueueView) -> Iterator[str]:
+def _strange(seen: QueueView) -> Iterator[str]:
+    """Yield the files that are no items, and the items that nobody can claim."""
     count = seen.counts.foreign
     if count:
         verb = "is not a queue item" if count == 1 else "are not queue items"
@@ -177,9 +181,6 @@ def _foreign(seen: QueueView) -> Iterator[str]:
         yield from (f"  {escape_name(one.name)}: {escape_name(one.why)}" for one in seen.foreign)
         if count > len(seen.foreign):
             yield "  …"
-
-
-def _unmovable(seen: QueueView) -> Iterator[str]:
     for one in seen.unmovable:
         yield f"no driver can claim {escape_name(one.name)}: {one.why}"
 
@@ -187,21 +188,18 @@ def _unmovable(seen: QueueView) -> Iterator[str]:
 def _driver(view: DriverView, now: float) -> tuple[str, ...]:
     since = min((one.since for one in view.at_hand if one.since), default=0.0)
     counters = view.counters
+    # The ids that nobody chose say on which host a driver is.
+    named = not view.host or view.id.startswith(host_id(view.host))
     return (
-        escape_name(view.id if _names_host(view) else f"{view.id} on {view.host}"),
+        escape_name(view.id if named else f"{view.id} on {view.host}"),
         escape_name(view.state),
         format_duration(now - since) if since else "",
         _at_hand(view),
         f"{counters.documents:,}" if view.registration is not None else "",
-        *shares(counters.work, counters.wait, counters.block, counters.overhead),
+        *render.shares(counters.work, counters.wait, counters.block, counters.overhead),
         rate(view.rate),
         "" if view.memory is None else format_size(view.memory),
     )
-
-
-def _names_host(view: DriverView) -> bool:
-    """Return whether the id says on which host it is, as those that are not chosen do."""
-    return not view.host or view.id.startswith(host_id(view.host))
 
 
 def _at_hand(view: DriverView) -> str:

@@ -1,24 +1,25 @@
 """`worker`: process what a broker deals, on a machine that does not mount its queues."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked, duration, size
+from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
+    CONSOLE,
+    CURVE,
+    DEBUG,
+    INSECURE,
+    MAX_MESSAGE,
     PORTS,
-    Console,
-    Curve,
-    Debug,
-    Insecure,
-    MaxMessage,
+    PROTOCOL,
+    SECRET_FILE,
+    TLS,
     Protocol,
-    SecretFile,
-    Tls,
     need_zmq,
     refuse,
 )
 from queuedriver.cli.run import processor_of
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.network.addresses import check_endpoint, check_listen
 from queuedriver.options import Options
@@ -40,76 +41,37 @@ _ONLY = {
 
 
 def worker(
-    protocol: Protocol,
-    address: Annotated[
-        str | None,
-        Argument(metavar="ADDRESS", help="Its broker, as tcp://HOST:6714; else one on this host."),
-    ] = None,
-    call: Annotated[
-        str | None,
-        Option(metavar="PKG.MOD:FUNCTION", help="Call a Python function for each document."),
-    ] = None,
-    command: Annotated[
-        str | None,
-        Option(metavar="WORDS", help="Run a program for each: 'tool {input} {output}'."),
-    ] = None,
-    server: Annotated[
-        str | None,
-        Option(metavar="WORDS", help="Keep a program running: JSON lines in and out."),
-    ] = None,
-    slots: Annotated[
-        int | None,
-        Option(metavar="N", help="roundrobin: so many documents may be sent ahead; else 10."),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        Option(metavar="ADDRESS", help="roundrobin: be a plain server, without a broker."),
-    ] = None,
-    service: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="scale0: a service that it offers; repeatable."),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        Option(metavar="ADDRESS", help="scale0: other brokers to ask; repeatable."),
-    ] = None,
-    nproc: Annotated[
-        int | None, Option(metavar="N", help="fuq: processors that it has; else all.")
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=/PATH", help="fuq: a program that jobs may run; repeatable."),
-    ] = None,
-    root: Annotated[
-        str | None, Option(metavar="DIR", help="fuq: jobs work nowhere but beneath it.")
-    ] = None,
-    log_root: Annotated[
-        str | None, Option(metavar="DIR", help="fuq: they log nowhere but beneath it.")
-    ] = None,
-    timeout: Annotated[
-        str | None, Option(metavar="TIME", help="How long a document may take, as in 10min.")
-    ] = None,
-    hard_after: Annotated[
-        str, Option(metavar="TIME", help="How much later the worker is ended if it hangs.")
-    ] = "30s",
-    grace: Annotated[
-        str, Option(metavar="TIME", help="How long it may take once asked to leave.")
-    ] = "60s",
-    max_documents: Annotated[
-        int | None, Option(metavar="N", help="Leave, to be started anew, after about N.")
-    ] = None,
-    max_age: Annotated[str | None, Option(metavar="TIME", help="The same after a while.")] = None,
-    max_memory: Annotated[
-        str | None, Option(metavar="SIZE", help="The same when it uses more memory.")
-    ] = None,
-    curve: Curve = None,
-    tls: Tls = None,
-    secret_file: SecretFile = None,
-    insecure: Insecure = False,
-    max_message: MaxMessage = "64MB",
-    console: Console = False,
-    debug: Debug = 0,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    protocol: Protocol = PROTOCOL,
+    address: str | None = argument(
+        "ADDRESS", "Its broker, as tcp://HOST:6714; else one on this host."
+    ),
+    call: str | None = option("PKG.MOD:FUNCTION", "Call a Python function for each document."),
+    command: str | None = option("WORDS", "Run a program for each: 'tool {input} {output}'."),
+    server: str | None = option("WORDS", "Keep a program running: JSON lines in and out."),
+    slots: int | None = option("N", "roundrobin: so many documents may be sent ahead; else 10."),
+    listen: str | None = option("ADDRESS", "roundrobin: be a plain server, without a broker."),
+    service: list[str] | None = option("NAME", "scale0: a service that it offers; repeatable."),
+    group: list[str] | None = option("ADDRESS", "scale0: other brokers to ask; repeatable."),
+    nproc: int | None = option("N", "fuq: processors that it has; else all."),
+    allow: list[str] | None = option("NAME=/PATH", "fuq: a program that jobs may run; repeatable."),
+    root: str | None = option("DIR", "fuq: jobs work nowhere but beneath it."),
+    log_root: str | None = option("DIR", "fuq: they log nowhere but beneath it."),
+    timeout: float | None = option("TIME", "How long a document may take, as in 10min."),
+    hard_after: float = option(
+        "TIME", "How much later the worker is ended if it hangs.", default=30.0
+    ),
+    grace: float = option("TIME", "How long it may take once asked to leave.", default=60.0),
+    max_documents: int | None = option("N", "Leave, to be started anew, after about N."),
+    max_age: float | None = option("TIME", "The same after a while."),
+    max_memory: int | None = option("SIZE", "The same when it uses more memory."),
+    curve: str | None = CURVE,
+    tls: str | None = TLS,
+    secret_file: str | None = SECRET_FILE,
+    insecure: bool = INSECURE,
+    max_message: int = MAX_MESSAGE,
+    console: bool = CONSOLE,
+    debug: int = DEBUG,
+    quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Process what a broker deals, one document after another. To have more, start more.
 
@@ -125,12 +87,12 @@ def worker(
     refuse(protocol, given, _ONLY)
     options = checked(
         Options(
-            timeout=None if timeout is None else duration("--timeout", timeout),
-            hard_after=duration("--hard-after", hard_after),
-            grace=duration("--grace", grace),
+            timeout=timeout,
+            hard_after=hard_after,
+            grace=grace,
             max_documents=max_documents,
-            max_age=None if max_age is None else duration("--max-age", max_age),
-            max_memory=None if max_memory is None else size("--max-memory", max_memory),
+            max_age=max_age,
+            max_memory=max_memory,
         )
     )
     if address is not None and listen is not None:
@@ -152,7 +114,7 @@ def worker(
         slots=slots or 10,
         plain=listen is not None,
         services=tuple(service) if service else None,
-        max_message=size("--max-message", max_message),
+        max_message=max_message,
         level=debug,
         group=tuple(group or ()),
         curve=curve,

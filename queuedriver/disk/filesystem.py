@@ -17,12 +17,12 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Self
 
-from queuedriver.errors import NotRegular, trouble
+from queuedriver.errors import NotRegular, explained, trouble
 from queuedriver.format import names
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -45,16 +45,6 @@ _SYNC_FILE_RANGE_WRITE = 2
 A_LITTLE = 64 * 1024
 
 _aside = itertools.count()
-
-
-class Status(NamedTuple):
-    """What the protocol asks of a file's metadata."""
-
-    size: int
-    mtime_ns: int
-    regular: bool
-    device: int
-    inode: int
 
 
 class Room(NamedTuple):
@@ -123,21 +113,19 @@ class Directory:
         return same_disk and there.st_ino != ours.st_ino
 
     def subdirectory(self, name: str, create: bool = False) -> "Directory":
-        """One of ours inside; NotADirectoryError also for a symlink to one."""
-        # From the descriptor: at our path there may be another directory by now.
+        """Return one of ours inside; NotADirectoryError also for a symlink to one."""
         parts = name.strip("/").split("/")
-        fd, path = self.fd, self.path
-        for part in parts:
-            path = f"{path}/{part}"
+        # From the descriptor: at our path there may be another directory by now.
+        fd = _descend(self.fd, self.path, parts, create)
+        return type(self)(os.path.join(self.path, *parts), fd, inside=self._inside + len(parts))
+
+    def look_into(self, name: str) -> "Directory | None":
+        """Open one of ours inside; None where nobody has made it: to look must change nothing."""
+        with explained(os.path.join(self.path, name), part=True):
             try:
-                inner = _enter(fd, part, create)
-            except OSError as error:
-                raise _told(error, path) from None
-            finally:
-                if fd != self.fd:
-                    os.close(fd)
-            fd = inner
-        return type(self)(path, fd, inside=self._inside + len(parts))
+                return self.subdirectory(name)
+            except FileNotFoundError:
+                return None
 
     # Names
 
@@ -215,13 +203,13 @@ class Directory:
                 raise
         return True
 
-    def status(self, name: str = ".") -> Status:
-        """Of the name itself: a symlink is not followed."""
-        return _status(os.stat(name, dir_fd=self.fd, follow_symlinks=False))
-
-    def inspect(self, name: str) -> os.stat_result:
-        """All that the system says of a name itself; for those who look, not for the protocol."""
+    def status(self, name: str = ".") -> os.stat_result:
+        """Return what the system says of the name itself: a symlink is not followed."""
         return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+
+    def is_regular(self, name: str) -> bool:
+        """Return whether a name is that of a regular file."""
+        return stat.S_ISREG(self.status(name).st_mode)
 
     def longest_name(self) -> int:
         """How many bytes a name may have here."""
@@ -244,7 +232,7 @@ class Directory:
     def _open_again(self, name: str, mode: int = 0o666) -> int:
         """Of a file that was made, a network file system may have lost the reply, and have been
         asked once more by the kernel. Then it is there, and empty."""
-        if self.status(name).size:
+        if self.status(name).st_size:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         os.unlink(name, dir_fd=self.fd)
         try:
@@ -253,11 +241,9 @@ class Directory:
             raise trouble(error, f"creating {name!r} anew") from None
 
     def mark(self, name: str) -> None:
-        """An empty file whose being there says something, whoever has made it."""
-        try:
+        """Make an empty file whose being there says something, whoever has made it."""
+        with contextlib.suppress(FileExistsError):
             os.close(os.open(name, _NEW, 0o666, dir_fd=self.fd))
-        except FileExistsError:
-            pass
 
     def read(self, name: str, limit: int = 16 << 20) -> bytes:
         """A small file of ours, at most `limit` bytes of it: others may write here too.
@@ -266,7 +252,7 @@ class Directory:
             fd = os.open(name, _READ, dir_fd=self.fd)
         except OSError as error:
             # To open a socket fails with ENXIO, which otherwise a broken disk says.
-            if error.errno in (errno.ELOOP, errno.ENXIO) and not self.status(name).regular:
+            if error.errno in (errno.ELOOP, errno.ENXIO) and not self.is_regular(name):
                 raise NotRegular(os.path.join(self.path, name)) from None
             raise
         try:
@@ -306,20 +292,14 @@ class Directory:
         finally:
             os.close(fd)
 
-    def write_aside(self, name: str, data: bytes, durable: bool = False) -> None:
-        """Replace a file as a whole: a reader sees the old contents or the new, never a part.
+    def write_aside(
+        self, name: str, data: bytes, durable: bool = False, *, first: bool = False
+    ) -> None:
+        """Replace a file as a whole: a reader sees the old contents or the new, never a part. Who
+        writes `first` replaces nothing: FileExistsError when it is there.
 
         A crash leaves a hidden `.aside-…` file, which `check` names and removes.
         """
-        self._write_aside(self.rename_over, name, data, durable)
-
-    def write_first(self, name: str, data: bytes, durable: bool = False) -> None:
-        """Write a file aside and rename it in unless one is there: then raise FileExistsError."""
-        self._write_aside(self.rename_new, name, data, durable)
-
-    def _write_aside(
-        self, rename: Callable[[str, str], None], name: str, data: bytes, durable: bool
-    ) -> None:
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
         fd = self.open_new(aside)
         try:
@@ -330,7 +310,7 @@ class Directory:
             finally:
                 os.close(fd)
             try:
-                rename(aside, name)
+                (self.rename_new if first else self.rename_over)(aside, name)
             except FileNotFoundError:
                 # Or a network file system lost the reply: nobody else moves what we wrote aside.
                 if self.present(aside) or self.moved():
@@ -342,6 +322,10 @@ class Directory:
             raise
         if durable:
             self.sync()
+
+    def write_first(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Write a file aside and rename it in unless one is there: then raise FileExistsError."""
+        self.write_aside(name, data, durable, first=True)
 
     # Durability
 
@@ -384,7 +368,8 @@ class Directory:
 
     def sync_all(self) -> None:
         """Everything on this file system at once: cheaper than fsync from a few files on."""
-        if code := _syncfs(self.fd):
+        if libc().syncfs(self.fd):
+            code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), self.path)
 
     def check_writable(self, size: int = 0) -> None:
@@ -430,33 +415,36 @@ def move(
 
 
 def _open_directory(path: str, create: bool, inside: int) -> int:
-    """A descriptor; no symlink is followed in the last parts of the path."""
-    base = path
-    ours: list[str] = []
-    for _ in range(inside):
-        base, _, part = base.rpartition("/")
-        ours.insert(0, part)
+    """Return a descriptor; no symlink is followed in the last parts of the path."""
+    base, *ours = path.rsplit("/", inside)
     base = base or "/"
     if create:
         make_directory(base)
     fd = os.open(base, _DIRECTORY)
-    for part in ours:
-        base = os.path.join(base, part)
+    if not ours:
+        return fd
+    try:
+        return _descend(fd, base, ours, create)
+    finally:
+        os.close(fd)
+
+
+def _descend(base: int, path: str, parts: Iterable[str], create: bool) -> int:
+    """Open what is below an open directory, part by part and following no symlink."""
+    fd = base
+    for part in parts:
+        path = os.path.join(path, part)
         try:
             inner = _enter(fd, part, create)
         except OSError as error:
-            raise _told(error, base) from None
+            # Some kernels say of a symlink that it is one, others that it is no directory.
+            code = errno.ENOTDIR if error.errno == errno.ELOOP else error.errno
+            raise OSError(code, os.strerror(code or 0), path) from None
         finally:
-            os.close(fd)
+            if fd != base:
+                os.close(fd)
         fd = inner
     return fd
-
-
-def _told(error: OSError, path: str) -> OSError:
-    """Return the error of opening one of our directories, with its path."""
-    # Some kernels say of a symlink that it is one, others that it is no directory.
-    code = errno.ENOTDIR if error.errno == errno.ELOOP else error.errno
-    return OSError(code, os.strerror(code or 0), path)
 
 
 def _enter(parent: int, name: str, create: bool) -> int:
@@ -464,14 +452,15 @@ def _enter(parent: int, name: str, create: bool) -> int:
         try:
             return os.open(name, _INSIDE, dir_fd=parent)
         except FileNotFoundError:
-            pass
-        try:
-            os.mkdir(name, dir_fd=parent)
-            os.fsync(parent)
-        except FileExistsError:
-            # Another was faster.
-            pass
+            _make(parent, name)
     return os.open(name, _INSIDE, dir_fd=parent)
+
+
+def _make(parent: int, name: str) -> None:
+    """Make a directory and enter it durably, unless another is faster."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+        os.fsync(parent)
 
 
 def make_directory(path: str) -> None:
@@ -480,45 +469,36 @@ def make_directory(path: str) -> None:
         return
     parent = os.path.dirname(path)
     make_directory(parent)
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        return
     fd = os.open(parent, _DIRECTORY)
     try:
-        os.fsync(fd)
+        _make(fd, os.path.basename(path))
     finally:
         os.close(fd)
 
 
 def regular_size(fd: int) -> int | None:
-    """The size of an open regular file; None for anything else."""
+    """Return the size of an open regular file; None for anything else."""
     found = os.fstat(fd)
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def read_up_to(fd: int, size: int) -> bytes:
-    """`size` bytes, or what there is. Asking for just the size spares a large empty buffer."""
+    """Return `size` bytes, or what there is."""
     data = os.read(fd, size)
-    if len(data) == size:
-        return data
-    parts = [data]
-    left = size - len(data)
-    while parts[-1] and left:
-        parts.append(os.read(fd, left))
-        left -= len(parts[-1])
-    return b"".join(parts)
+    while len(data) < size and (more := os.read(fd, size - len(data))):
+        data += more
+    return data
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """All of it: a single write may be short on a full disk, a signal, or above 2 GB."""
+    """Write all of it: a single write may be short on a full disk, a signal, or above 2 GB."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def copy_all(source: int, target: int) -> None:
-    """From one descriptor to another, in the kernel where it can (and shared where it may)."""
+    """Copy from one descriptor to another, in the kernel where it can (and shared where it may)."""
     try:
         while os.copy_file_range(source, target, 1 << 30):
             pass
@@ -528,16 +508,6 @@ def copy_all(source: int, target: int) -> None:
     # Also the rest, where the kernel gave up half-way: both positions have moved on alike.
     while data := os.read(source, _COPY_CHUNK):
         write_all(target, data)
-
-
-def _status(found: os.stat_result) -> Status:
-    return Status(
-        found.st_size,
-        found.st_mtime_ns,
-        stat.S_ISREG(found.st_mode),
-        found.st_dev,
-        found.st_ino,
-    )
 
 
 class _Name:
@@ -558,7 +528,3 @@ def libc() -> Any:
         library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)  # type: ignore[assignment]
     library.sync_file_range.argtypes = (number, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return library
-
-
-def _syncfs(fd: int) -> int:
-    return ctypes.get_errno() if libc().syncfs(fd) else 0

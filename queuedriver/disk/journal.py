@@ -27,12 +27,8 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import Event, encode
 from queuedriver.format.units import format_count
 
-# Seconds between two writes: a write per event would cost a twentieth of the work.
-INTERVAL = 0.1
 # After trouble, seconds until the next attempt.
 _RETRY = 1.0
-MAX_BYTES = 64 << 20
-KEEP = 8
 # A few MB; at a thousand documents a second, ten seconds of a full disk.
 _MAX_PENDING = 10_000
 # `.queuedriver/journal`: where others may write, these two are to be no symlinks.
@@ -46,39 +42,30 @@ _journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
 
 
 def submitter(host: str, who: str = "put") -> str:
-    """Return the writer that all submitters of one host are."""
+    """Return the writer that all submitters of one host are, or all its operators."""
     return f"{who}-" + re.sub(r"[^A-Za-z0-9_-]", "_", host)[:64]
-
-
-def operator(host: str) -> str:
-    """Return the writer that all operators of one host are."""
-    return submitter(host, "operator")
 
 
 class Journal:
     """One writer's notes. For one thread; a forked child starts with nothing noted."""
 
-    def __init__(
-        self,
-        directory: str,
-        writer: str,
-        host: str,
-        interval: float = INTERVAL,
-        max_bytes: int = MAX_BYTES,
-        keep: int = KEEP,
-    ) -> None:
+    # Seconds between two writes: a write per event would cost a twentieth of the work.
+    interval = 0.1
+    # How long a file grows, in bytes, and how many that were rotated away are kept.
+    max_bytes = 64 << 20
+    keep = 8
+
+    def __init__(self, directory: str, writer: str, host: str) -> None:
         if not _WRITER.fullmatch(writer):
             raise ValueError(f"{writer!r} cannot name a journal: letters, digits, '_' and '-' can")
         self.directory = directory
         self.writer = writer
         self.host = host
-        self.interval = interval
-        self.max_bytes = max_bytes
-        self.keep = keep
         self.path = os.path.join(directory, f"{writer}.jsonl")
         # Why the last write failed; None while all is well.
         self.trouble: OSError | None = None
-        self._pending: list[Event] = []
+        # Events that were noted and are not written yet, the latest last.
+        self.pending: list[Event] = []
         self._dropped = 0
         self._due = 0.0
         self._fd = -1
@@ -96,39 +83,33 @@ class Journal:
 
     def add(self, events: list[Event]) -> None:
         """Remember events that are made already, as those of many documents at once."""
-        pending = self._pending
-        if len(pending) >= _MAX_PENDING:
+        if len(self.pending) >= _MAX_PENDING:
             # A tenth at once: dropping one from the head of a list moves all the others.
             count = _MAX_PENDING // 10
-            del pending[:count]
+            del self.pending[:count]
             self._dropped += count
-        pending += events
-
-    @property
-    def pending(self) -> list[Event]:
-        """Events that were noted and are not written yet, the latest last."""
-        return self._pending
+        self.pending += events
 
     @property
     def unnoted(self) -> str:
         """Words for the lines that could not be written; empty while all were."""
-        if not (self.trouble and self._pending):
+        if not (self.trouble and self.pending):
             return ""
-        lost = format_count(len(self._pending) + self._dropped, "line")
+        lost = format_count(len(self.pending) + self._dropped, "line")
         why = self.trouble.strerror or str(self.trouble)
         return f"{self.path} could not be written ({why}), so history lacks the last {lost}"
 
     def flush_if_due(self, now: float) -> None:
         """Write what was noted, if the last write is `interval` ago. `now` is monotonic."""
-        if self._pending and now >= self._due:
+        if self.pending and now >= self._due:
             self.flush()
             self._due = now + (_RETRY if self.trouble else self.interval)
 
     def flush(self) -> None:
         """Write what was noted; what cannot be written stays noted."""
-        if not self._pending:
+        if not self.pending:
             return
-        batch = [*self._notice(), *self._pending]
+        batch = [*self._notice(), *self.pending]
         try:
             fd = self._writable()
             lead = b"\n" if self._torn else b""
@@ -142,11 +123,8 @@ class Journal:
         self._torn = data[written - 1 : written] != b"\n"
         # Short on a full disk: the next attempt will say why. Lines that went whole are done with,
         # also one that lacks only its end: it parses, and the next write begins with that end.
-        done = data.count(b"\n", len(lead), written)
-        if written > len(lead) and data[written : written + 1] == b"\n":
-            done += 1
-        if done:
-            self._pending = batch[done:]
+        if done := data.count(b"\n", len(lead), written + 1):
+            self.pending = batch[done:]
             self._dropped = 0
 
     def close(self) -> None:
@@ -160,7 +138,7 @@ class Journal:
         lost = format_count(self._dropped, "line")
         why = f": {self.trouble.strerror}" if self.trouble else ""
         message = f"the journal could not be written, and {lost} before this were lost{why}"
-        at = self._pending[0].at
+        at = self.pending[0].at
         return [Event(at=at, event="dropped", host=self.host, driver=self.writer, message=message)]
 
     def _writable(self) -> int:
@@ -178,18 +156,14 @@ class Journal:
         return self._fd
 
     def _open(self) -> None:
-        try:
-            directory = Directory.open(self.directory, inside=INSIDE)
-        except FileNotFoundError:
-            # Only this one level: where there is no queue, a journal must not make one.
-            above, name = os.path.split(self.directory)
-            parent = Directory.open(above, inside=INSIDE - 1)
-            with closing(parent), suppress(FileExistsError):
-                os.mkdir(name, dir_fd=parent.fd)
-            directory = Directory.open(self.directory, inside=INSIDE)
-        with closing(directory):
-            name = f"{self.writer}.jsonl"
-            self._fd = fd = os.open(name, _APPEND, 0o666, dir_fd=directory.fd)
+        above, name = os.path.split(self.directory)
+        # Only this one level is made: where there is no queue, a journal must not make one.
+        with (
+            closing(Directory.open(above, inside=INSIDE - 1)) as private,
+            closing(private.subdirectory(name, create=True)) as directory,
+        ):
+            file = f"{self.writer}.jsonl"
+            self._fd = fd = os.open(file, _APPEND, 0o666, dir_fd=directory.fd)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", self.path)
@@ -221,7 +195,7 @@ class Journal:
                 directory.unlink(name)
 
     def _forget(self) -> None:
-        self._pending = []
+        self.pending = []
         self._dropped = 0
         self._release()
 

@@ -10,43 +10,17 @@ from typing import NamedTuple
 
 # Every change to these goes through this kernel, so inotify sees it. FUSE is not among them: it
 # may be sshfs or GlusterFS as well as a local disk. Nor is what a virtual machine's host shares.
-_LOCAL = frozenset(
-    {
-        "bcachefs",
-        "btrfs",
-        "exfat",
-        "ext2",
-        "ext3",
-        "ext4",
-        "f2fs",
-        "jfs",
-        "nilfs2",
-        "ntfs3",
-        "overlay",
-        "ramfs",
-        "reiserfs",
-        "tmpfs",
-        "vfat",
-        "xfs",
-        "zfs",
-    }
+_LOCAL = (
+    "bcachefs btrfs exfat ext2 ext3 ext4 f2fs jfs nilfs2 ntfs3 overlay ramfs reiserfs tmpfs vfat "
+    "xfs zfs"
 )
 # Where a rename may be seen half done, or is a copy and a delete: object stores dressed as file
 # systems, and the FAT family, which has no journal and no room for our names.
-RENAME_NOT_ATOMIC = frozenset(
-    {
-        "exfat",
-        "fuse.blobfuse",
-        "fuse.blobfuse2",
-        "fuse.gcsfuse",
-        "fuse.goofys",
-        "fuse.mountpoint-s3",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "msdos",
-        "vfat",
-    }
+_STORES = (
+    "exfat fuse.blobfuse fuse.blobfuse2 fuse.gcsfuse fuse.goofys fuse.mountpoint-s3 fuse.rclone "
+    "fuse.s3fs msdos vfat"
 )
+RENAME_NOT_ATOMIC = frozenset(_STORES.split())
 UNKNOWN = "unknown"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -60,45 +34,44 @@ class Mount(NamedTuple):
 
 
 def filesystem_type(path: str) -> str:
-    """The type of the file system that holds `path`, such as "ext4" or "nfs4"; or "unknown"."""
+    """Return the type of the file system that holds `path`, such as "ext4" or "nfs4"; or
+    "unknown"."""
     # First the stat: it makes an automounter mount what the table is then asked about.
     try:
         device = os.stat(path).st_dev
-        with open("/proc/self/mountinfo", "rb") as table:
-            mounts = parse_mounts(os.fsdecode(table.read()))
     except OSError:
         return UNKNOWN
-    return choose(mounts, os.path.realpath(path), (os.major(device), os.minor(device)))
+    return choose(_mounts(), os.path.realpath(path), (os.major(device), os.minor(device)))
 
 
 def mount_points() -> frozenset[str]:
     """Return where something is mounted; nothing where the system does not tell."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as table:
-            return frozenset(mount.point for mount in parse_mounts(os.fsdecode(table.read())))
-    except OSError:
-        return frozenset()
+    return frozenset(mount.point for mount in _mounts())
 
 
 def is_local(device: int) -> bool:
     """Tell whether the file system with this number is certainly one that only our kernel
     changes."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as table:
-            mounts = parse_mounts(os.fsdecode(table.read()))
-    except OSError:
-        return False
     wanted = (os.major(device), os.minor(device))
-    return any(mount.device == wanted and mount.fstype in _LOCAL for mount in mounts)
+    return any(mount.device == wanted and mount.fstype in _LOCAL.split() for mount in _mounts())
 
 
 def is_network(fstype: str) -> bool:
     """Return whether another host may change such a file system without our kernel knowing."""
-    return fstype not in _LOCAL
+    return fstype not in _LOCAL.split()
+
+
+def _mounts() -> list[Mount]:
+    """Return what is mounted; nothing where the system does not tell."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as table:
+            return parse_mounts(os.fsdecode(table.read()))
+    except OSError:
+        return []
 
 
 def parse_mounts(text: str) -> list[Mount]:
-    """The lines of mountinfo, in their order; one that is not understood is left out."""
+    """Return the lines of mountinfo, in their order; one that is not understood is left out."""
     mounts = []
     for line in text.split("\n"):
         # `id parent major:minor root point options [optional…] - type source options`
@@ -108,24 +81,16 @@ def parse_mounts(text: str) -> list[Mount]:
             continue
         major, _, minor = fields[2].partition(":")
         if major.isdecimal() and minor.isdecimal():
-            device = (int(major), int(minor))
-            mounts.append(Mount(device, _unescape(fields[4]), after.split(" ")[0]))
+            point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
+            mounts.append(Mount((int(major), int(minor)), point, after.split(" ")[0]))
     return mounts
 
 
 def choose(mounts: list[Mount], path: str, device: tuple[int, int]) -> str:
-    """The type of the mount that holds an absolute path without symlinks."""
-    above = [mount for mount in mounts if _holds(mount.point, path)]
+    """Return the type of the mount that holds an absolute path without symlinks."""
+    above = [one for one in mounts if f"{path}/".startswith(one.point.rstrip("/") + "/")]
     # A subvolume of btrfs has a device number that no line shows; then the path alone decides.
     candidates = [mount for mount in above if mount.device == device] or above
     # The longest; of two mounts on one point the later covers the earlier.
     best = max(enumerate(candidates), key=lambda at: (len(at[1].point), at[0]), default=None)
     return best[1].fstype if best else UNKNOWN
-
-
-def _holds(point: str, path: str) -> bool:
-    return path == point or path.startswith(point if point.endswith("/") else point + "/")
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

@@ -11,6 +11,7 @@ as: one that was moved away while the driver ran has its descriptor still, and a
 
 import os
 from collections.abc import Mapping
+from contextlib import closing, suppress
 
 import msgspec
 
@@ -25,26 +26,19 @@ _LIMIT = 64
 
 
 def landmark(directory: Directory, create: bool = False) -> str:
-    """The landmark of a directory; empty where there is none."""
+    """Return the landmark of a directory; empty where there is none."""
     try:
-        private = directory.subdirectory(names.PRIVATE, create)
-    except FileNotFoundError:
-        return ""
-    try:
-        if create and not private.present(_FILE):
-            try:
-                private.write_first(_FILE, os.urandom(8).hex().encode(), durable=True)
-            except FileExistsError:
-                # Another driver was as new here as we are; its landmark is as good.
-                pass
-        return private.read(_FILE, _LIMIT).decode(errors="replace")
+        with closing(directory.subdirectory(names.PRIVATE, create)) as private:
+            if create and not private.present(_FILE):
+                # Another driver may be as new here as we are; its landmark is as good.
+                with suppress(FileExistsError):
+                    private.write_first(_FILE, os.urandom(8).hex().encode(), durable=True)
+            return private.read(_FILE, _LIMIT).decode(errors="replace")
     except FileNotFoundError as error:
         if create:
             # It was there a moment ago. To note that there is none would make a stranger of it.
             raise trouble(error, "reading the landmark") from None
         return ""
-    finally:
-        private.close()
 
 
 def noted(private: Directory) -> dict[str, str]:
@@ -56,12 +50,12 @@ def noted(private: Directory) -> dict[str, str]:
 
 
 def note(private: Directory, marks: Mapping[str, str]) -> None:
-    """Durable before it returns, as the settings are."""
+    """Note the landmarks of outputs; durable before it returns, as the settings are."""
     if noted(private) != marks:
         private.write_aside(_NOTED, msgspec.json.encode(marks), durable=True)
 
 
 def strangers(private: Directory, marks: Mapping[str, str]) -> list[str]:
-    """The paths at which there is another directory than there was."""
+    """Return the paths at which there is another directory than there was."""
     known = noted(private)
     return [path for path, mark in marks.items() if known.get(path, mark) != mark]

@@ -6,11 +6,12 @@ the driver's own, as faulthandler names it. A supervisor that ends a driver says
 reason, in a line of its own, before it does.
 """
 
+import errno
 import os
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from io import FileIO
 from typing import Literal, NamedTuple
 
@@ -29,7 +30,7 @@ _FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 
 
 def runtime_directory() -> str:
-    """A directory on this host for what must be written even when the queues' disk is not well."""
+    """Return the directory; it is made if it is not there."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = os.path.join(base or tempfile.gettempdir(), f"queuedriver-{os.getuid()}")
     os.makedirs(path, mode=0o700, exist_ok=True)
@@ -67,28 +68,31 @@ def stacks_file() -> Iterator[FileIO]:
 
 def note_ending(name: str, cause: EndedFor, message: str) -> None:
     """Say why a driver is about to be ended; whoever recovers what it leaves will want to know."""
-    if not _is_ours(name):
-        return
-    path = os.path.join(runtime_directory(), name)
     with suppress(FileNotFoundError):
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.write(fd, f"{_ENDED}{cause}: {' '.join(message.split())}\n".encode())
-        finally:
-            os.close(fd)
+        fd = os.open(_path(name), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(fd, "wb", buffering=0) as file:
+            file.write(f"{_ENDED}{cause}: {' '.join(message.split())}\n".encode())
 
 
 def unnote_ending(name: str) -> None:
-    """A driver that was about to be ended has gone on: nothing of it will be held against it."""
-    if _is_ours(name):
-        with suppress(FileNotFoundError):
-            os.truncate(os.path.join(runtime_directory(), name), 0)
+    """Forget it: a driver has gone on, and nothing of it will be held against it."""
+    with suppress(FileNotFoundError):
+        os.truncate(_path(name), 0)
+
+
+def forget_stacks(name: str) -> None:
+    """Remove the stacks of a driver: they are in the reports now."""
+    with suppress(FileNotFoundError):
+        os.unlink(_path(name))
 
 
 def read_ending(name: str) -> Ending | None:
-    """How a driver of this host was ended; None when it ended by itself."""
-    text = read_stacks(name)
-    if text is None:
+    """Return how a driver of this host was ended; None when it ended by itself."""
+    try:
+        where, name = os.path.split(_path(name))
+        with closing(Directory.open(where)) as directory:
+            text = directory.read(name, _MAX_STACKS).decode(errors="replace")
+    except FileNotFoundError:
         return None
     lines = text.splitlines()
     said = [line.removeprefix(_ENDED) for line in lines if line.startswith(_ENDED)]
@@ -100,19 +104,6 @@ def read_ending(name: str) -> Ending | None:
     if cause not in ("hung", "memory", "ended"):
         return Ending("hung", "", stacks)
     return Ending(cause, message, stacks)  # type: ignore[arg-type]
-
-
-def read_stacks(name: str) -> str | None:
-    """Read what a driver of this host left when it was ended; return None when it was not."""
-    if not _is_ours(name):
-        return None
-    with suppress(FileNotFoundError):
-        directory = Directory.open(runtime_directory())
-        try:
-            return directory.read(name, _MAX_STACKS).decode(errors="replace").strip() or None
-        finally:
-            directory.close()
-    return None
 
 
 def waited_for_files(name: str, stacks: str) -> bool:
@@ -127,13 +118,9 @@ def waited_for_files(name: str, stacks: str) -> bool:
     return bool(found) and _FILES in innermost
 
 
-def _is_ours(name: str) -> bool:
-    # A registration is a file that others may have written.
-    return name.endswith(".stacks") and "/" not in name
-
-
-def forget_stacks(name: str) -> None:
-    """They are in the reports now."""
-    if _is_ours(name):
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(runtime_directory(), name))
+def _path(name: str) -> str:
+    """Return where the stacks of a driver are; FileNotFoundError for what cannot be theirs: a
+    registration is a file that others may have written."""
+    if not name.endswith(".stacks") or "/" in name:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return os.path.join(runtime_directory(), name)

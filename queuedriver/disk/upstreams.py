@@ -39,9 +39,5 @@ def read_feeds(directory: Directory, queue: str) -> list[str | None]:
     for name in sorted(directory.names()):
         if name.endswith(".json") and name[0] != ".":
             feed = read_record(directory, name, Feed)
-            found.append(None if feed is None else _absolute(queue, feed))
+            found.append(feed if feed is None else os.path.normpath(os.path.join(queue, feed.path)))
     return found
-
-
-def _absolute(queue: str, feed: Feed) -> str:
-    return os.path.normpath(os.path.join(queue, feed.path))

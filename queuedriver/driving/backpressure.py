@@ -100,7 +100,7 @@ class BackPressure:
                 return items, f"{target.name} holds {self._items} items or more"
             if self._bytes < math.inf:
                 try:
-                    size += target.directory.status(name).size
+                    size += target.directory.status(name).st_size
                 except FileNotFoundError:
                     continue
                 if size >= self._bytes:

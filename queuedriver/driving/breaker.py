@@ -26,8 +26,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.claims.trip import Trip, load
 from queuedriver.format import names
-from queuedriver.format.event import encodable
-from queuedriver.format.records import Failure
+from queuedriver.format.records import Failure, encodable
 
 _MOST_MESSAGE = 500
 # A document is tried so many seconds after the stop, then after twice as many, at the most so many;

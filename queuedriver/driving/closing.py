@@ -13,10 +13,8 @@ from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import FEEDS, read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
-from queuedriver.errors import BadArgument, CannotUse, explained, leads_nowhere
+from queuedriver.errors import BadArgument, CannotUse, leads_nowhere
 from queuedriver.format import names
-
-_FEEDS = os.path.join(names.PRIVATE, FEEDS)
 
 
 class Controls(NamedTuple):
@@ -60,11 +58,9 @@ def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
 
 def feeds_of(queue: Directory) -> list[str | None]:
     """Return the absolute paths of the queues that feed one; None for an unreadable note."""
-    with explained(os.path.join(queue.path, _FEEDS), part=True):
-        try:
-            feeds = queue.subdirectory(_FEEDS)
-        except FileNotFoundError:
-            return []
+    feeds = queue.look_into(os.path.join(names.PRIVATE, FEEDS))
+    if feeds is None:
+        return []
     with contextlib.closing(feeds):
         return read_feeds(feeds, queue.path)
 
@@ -74,12 +70,12 @@ def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = ti
     what is renamed."""
     if not queue.present(names.DONE):
         return False
-    before = queue.status().mtime_ns
+    before = queue.status().st_mtime_ns
     if count(queue, now).unfinished:
         return False
     pause(DRAINED_AFTER)
     unfinished = count(queue, now).unfinished
-    return not unfinished and queue.status().mtime_ns == before
+    return not unfinished and queue.status().st_mtime_ns == before
 
 
 def close_if_fed(queue: Directory, now: float) -> bool:

@@ -422,8 +422,8 @@ def check_trusted(queue: Queue) -> None:
     drives a queue that is its driver, but anybody who may write there could move what they like
     to wherever we may write."""
     path = os.path.join(queue.private.path, FILE)
-    owner = queue.private.inspect(FILE).st_uid
-    if owner not in (0, os.geteuid(), queue.directory.inspect(".").st_uid):
+    owner = queue.private.status(FILE).st_uid
+    if owner not in (0, os.geteuid(), queue.directory.status().st_uid):
         raise NotPermitted(
             f"{path} belongs to user {owner}, who is neither you nor the owner of {queue.path}: "
             "what it says of outputs is not obeyed; let that user do it, or look at the file and "
@@ -454,7 +454,7 @@ def check_directories(
     everything = [queue.directory for queue in queues] + [target.directory for target in targets]
     for directory in everything + ([archive] if archive else []):
         found = directory.status()
-        first = seen.setdefault((found.device, found.inode), directory.path)
+        first = seen.setdefault((found.st_dev, found.st_ino), directory.path)
         if first is not directory.path:
             raise ConfigError(
                 f"{directory.path} and {first} are one directory; inputs, outputs and the archive "
@@ -528,7 +528,7 @@ def _check_renames(queue: Queue, archive: Directory | None) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        if queue.directory.status(names.DISCARDED).regular:
+        if queue.directory.is_regular(names.DISCARDED):
             where = f"{queue.path}/{names.DISCARDED}"
             raise ConfigError(f"{where} is a file; move it away") from None
         return

@@ -1,20 +1,18 @@
 """One line of a journal: what happened to a document; as bytes, and as a person reads it. Pure."""
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
 from queuedriver.format.decoding import decode_by
-from queuedriver.format.units import format_duration, visible
+from queuedriver.format.records import encode as encode_record
+from queuedriver.format.units import format_duration, format_instant, visible
 
 # Longer lines are not ours, or no use: skipped when read, shortened when written.
 MAX_LINE = 1 << 20
 _MAX_MESSAGE = 4096
 _MAX_OUTPUTS = 100
-_TOGETHER = 1_000
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -44,45 +42,24 @@ _decoder = msgspec.json.Decoder(Event)
 
 def encode(events: Sequence[Event]) -> bytes:
     """Return a line for each event, none longer than a reader takes."""
-    slices = (events[at : at + _TOGETHER] for at in range(0, len(events), _TOGETHER))
-    return b"".join(map(_encode_some, slices))
-
-
-def _encode_some(events: Sequence[Event]) -> bytes:
     with suppress(UnicodeEncodeError):
         data = _encoder.encode_lines(events)
-        # Where all together are no longer than one may be, none is; usual events are far from it.
+        # Where all together are no longer than one may be, none is.
         if len(data) <= MAX_LINE:
             return data
-    return b"".join(_line(event) for event in events)
+    return b"".join(map(_line, events))
 
 
 def _line(event: Event) -> bytes:
-    try:
-        line = _encoder.encode(event)
-    except UnicodeEncodeError:
-        event = msgspec.convert(encodable(msgspec.to_builtins(event)), Event)
-        line = _encoder.encode(event)
+    line = encode_record(event)
     if len(line) >= MAX_LINE:
         event = msgspec.structs.replace(
             event,
             message=event.message and event.message[:_MAX_MESSAGE],
             outputs=event.outputs and event.outputs[:_MAX_OUTPUTS],
         )
-        line = _encoder.encode(event)
+        line = encode_record(event)
     return line + b"\n"
-
-
-def encodable(value: Any) -> Any:
-    """Return a value without lone surrogates, which stand for bytes that were no text."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode()
-        case dict():
-            return {key: encodable(part) for key, part in value.items()}
-        case list() | tuple():
-            return [encodable(part) for part in value]
-    return value
 
 
 def decode(line: bytes) -> Event | None:
@@ -97,11 +74,7 @@ def decode(line: bytes) -> Event | None:
 
 def describe(event: Event) -> str:
     """Return one line for a person, in local time; nothing in it can steer a terminal."""
-    try:
-        seconds, millis = divmod(int(event.at * 1000), 1000)
-        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) + f".{millis:03d}"
-    except (OverflowError, ValueError, OSError):
-        clock = f"at {event.at}"
+    clock = format_instant(event.at, precise=True)
     parts = [event.event]
     if event.attempt is not None:
         parts.append(f"attempt {event.attempt}")

@@ -16,9 +16,12 @@ each name has one meaning. What has none is foreign, and nobody's business.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from queuedriver.errors import BadArgument, BadDocid
+
+if TYPE_CHECKING:
+    from queuedriver.disk.filesystem import Directory
 
 READY = "ready"
 FAILED = "failed"
@@ -116,7 +119,7 @@ class Token(NamedTuple):
 
     @property
     def claimed_at(self) -> float:
-        """When the name was formed, seconds since the epoch on the claimer's clock."""
+        """Return when the name was formed, seconds since the epoch on the claimer's clock."""
         return self.serial / 1e6
 
 
@@ -146,27 +149,27 @@ def token_form(driver: str, salt: str) -> Callable[[int], str]:
 
 
 def waiting_name(docid: str, attempt: int) -> str:
-    """`<docid>.ready`, `.failed`, `.failed2`, …"""
+    """Return `<docid>.ready`, `.failed`, `.failed2`, …"""
     return f"{docid}{_suffix(attempt)}" if attempt else f"{docid}.ready"
 
 
 def working_name(docid: str, attempt: int, token: str) -> str:
-    """`<docid>[.failed].<N>.working`"""
+    """Return `<docid>[.failed].<N>.working`."""
     return f"{docid}{_suffix(attempt)}.{token}.working" if attempt else f"{docid}.{token}.working"
 
 
 def written_name(docid: str, attempt: int, token: str) -> str:
-    """`<docid>[.failed].<N>.written`"""
+    """Return `<docid>[.failed].<N>.written`."""
     return f"{docid}{_suffix(attempt)}.{token}.written" if attempt else f"{docid}.{token}.written"
 
 
 def later_name(docid: str, attempt: int, due: int) -> str:
-    """`<docid>[.failed].<due>.later`"""
+    """Return `<docid>[.failed].<due>.later`."""
     return f"{docid}{_suffix(attempt)}.{due:x}.later"
 
 
 def writing_name(docid: str, token: str, ext: str = "") -> str:
-    """`<docid>.<N>.writing[.<ext>]`"""
+    """Return `<docid>.<N>.writing[.<ext>]`."""
     return f"{docid}.{token}.writing.{ext}" if ext else f"{docid}.{token}.writing"
 
 
@@ -184,22 +187,16 @@ def second_docid(docid: str, token: str, more: int = 0) -> str:
     return f"{stem}~{serial}{first[len(stem) :]}"
 
 
-def docids_to_try(docid: str, token: str) -> Iterator[str]:
-    """Under which docids an item goes on, until one is found that is not taken."""
-    yield docid
-    for more in range(_MOST_SECONDS):
-        yield second_docid(docid, token, more)
-
-
 def names_to_try(final: str, token: str) -> Iterator[str]:
-    """Under which names a file goes on, until one is found that is not taken: both are kept. What
-    follows the docid, be it a state, stays where it is."""
+    """Yield the names under which a file goes on, until one is found that is not taken: both are
+    kept. What follows the docid, be it a state, stays where it is."""
     base = final
     item = _match(final)
     if item is not None and item.state in (READY, FAILED, LATER):
         base = item.docid
-    for docid in docids_to_try(base, token):
-        yield docid + final[len(base) :]
+    yield final
+    for more in range(_MOST_SECONDS):
+        yield second_docid(base, token, more) + final[len(base) :]
 
 
 def first_docid(docid: str) -> str:
@@ -214,24 +211,6 @@ def _suffix(attempt: int) -> str:
     return f".failed{attempt}"
 
 
-def format_name(item: Item) -> str:
-    """The file name of an item: the inverse of `parse`."""
-    match item.state:
-        case "ready" | "failed":
-            return waiting_name(item.docid, item.attempt)
-        case "working":
-            return working_name(item.docid, item.attempt, item.token)
-        case "written":
-            return written_name(item.docid, item.attempt, item.token)
-        case "later":
-            return later_name(item.docid, item.attempt, item.due)
-        case "writing":
-            return writing_name(item.docid, item.token, item.ext)
-        case "failed_twice":
-            return f"{item.docid}.failed_twice"
-    raise ValueError(f"no such state: {item.state!r}")
-
-
 def parse(name: str) -> Item | None:
     """Return what a file name says; None when it is foreign."""
     item = _match(name)
@@ -239,7 +218,7 @@ def parse(name: str) -> Item | None:
 
 
 def _match(name: str) -> Item | None:
-    """The row of the table a name has the shape of, whatever its docid."""
+    """Return the row of the table that a name has the shape of, whatever its docid."""
     if name.endswith(".ready"):
         return Item(name[:-6], READY) if len(name) > 6 else None
     if name.endswith((".working", ".written")):
@@ -266,23 +245,10 @@ def _attempt(suffix: str | None) -> int:
     return 0 if not suffix else int(suffix[7:] or 1)
 
 
-def plain_docid(name: str) -> str | None:
-    """The docid of an item that waits and was never tried, if its name needs no closer look."""
-    return name[:-6] if is_plain(name) else None
-
-
-class Listed(Protocol):
-    """A directory."""
-
-    def names(self) -> Iterator[str]:
-        """Yield its names."""
-
-
-def walk(directory: Listed) -> Iterator[tuple[str, Item | None]]:
+def walk(directory: "Directory") -> Iterator[tuple[str, Item | None]]:
     """Yield each name of a directory with what it says; None when it is foreign."""
     for name in directory.names():
-        docid = plain_docid(name)
-        yield name, parse(name) if docid is None else Item(docid, READY)
+        yield name, Item(name[:-6], READY) if is_plain(name) else parse(name)
 
 
 def is_reserved(name: str) -> bool:
@@ -291,7 +257,7 @@ def is_reserved(name: str) -> bool:
 
 
 def objection(docid: str) -> str | None:
-    """Why a string may not be a docid; None when it may."""
+    """Return why a string may not be a docid; None when it may."""
     if len(docid) <= MAX_DOCID and _plain(docid) is not None:
         return None
     if not docid:
@@ -323,7 +289,7 @@ def objection(docid: str) -> str | None:
 
 
 def why_foreign(name: str) -> str:
-    """Why a file of this name is no item, and what would make it one."""
+    """Return why a file of this name is no item, and what would make it one."""
     if (item := _match(name)) is not None:
         return f"what stands before its state cannot be a docid: {objection(item.docid)}"
     if (reason := objection(name)) is not None:
@@ -337,14 +303,14 @@ def looks_like_item(name: str) -> bool:
 
 
 def check_docid(docid: str) -> str:
-    """The docid itself, or BadDocid."""
+    """Return the docid itself, or raise BadDocid."""
     if (reason := objection(docid)) is not None:
         raise BadDocid(docid, reason)
     return docid
 
 
 def check_driver_id(driver: str) -> str:
-    """The driver id itself, or BadArgument."""
+    """Return the driver id itself, or raise BadArgument."""
     if not re.fullmatch(_DRIVER, driver) or len(driver) > MAX_DRIVER_ID:
         raise BadArgument(
             f"{driver!r} cannot be a driver id: letters, digits and '_', with single '-' "
@@ -354,7 +320,7 @@ def check_driver_id(driver: str) -> str:
 
 
 def check_ext(ext: str) -> str:
-    """The extension of an unfinished output, or BadArgument."""
+    """Return the extension of an unfinished output, or raise BadArgument."""
     if not _EXT.fullmatch(ext) or _STATE_WORD.fullmatch(ext):
         raise BadArgument(
             f"{ext!r} cannot be an extension: 1 to 12 letters or digits, and not a state's word"
@@ -368,7 +334,7 @@ def is_token(token: str) -> bool:
 
 
 def parse_token(token: str) -> Token:
-    """An N taken apart."""
+    """Return an N taken apart."""
     if found := _SPLIT_TOKEN.fullmatch(token):
         return Token(found["driver"], int(found["serial"], 16), found["salt"])
     return Token(token, 0, "")

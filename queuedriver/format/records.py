@@ -1,12 +1,11 @@
 """JSON files: attempts at a document, its report, the plan of a claim, a driver's registration."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from queuedriver.errors import is_trouble
 from queuedriver.format.decoding import decode
-from queuedriver.format.event import encodable
 
 if TYPE_CHECKING:
     from queuedriver.disk.filesystem import Directory
@@ -167,14 +166,24 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def encode_report(report: Report | Record) -> bytes:
     """Return JSON for people to read."""
-    return msgspec.json.format(msgspec.json.encode(_writable(report)), indent=2)
+    return msgspec.json.format(encode(report), indent=2)
 
 
-def _writable(record: Report | Record) -> Report | Record:
-    """Make visible what JSON cannot hold (lone surrogates in a message)."""
+def encode(record: msgspec.Struct) -> bytes:
+    """Return JSON in which what it cannot hold is made visible."""
     try:
-        msgspec.json.encode(record)
+        return msgspec.json.encode(record)
     except UnicodeEncodeError:
-        plain = msgspec.to_builtins(record)
-        return msgspec.convert(encodable(plain), type(record))
-    return record
+        return msgspec.json.encode(encodable(msgspec.to_builtins(record)))
+
+
+def encodable(value: Any) -> Any:
+    """Return a value without lone surrogates, which stand for bytes that were no text."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {key: encodable(part) for key, part in value.items()}
+        case list() | tuple():
+            return [encodable(part) for part in value]
+    return value

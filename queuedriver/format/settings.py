@@ -46,20 +46,17 @@ class Publication(NamedTuple):
         return self.template.endswith(".ready")
 
     def name(self, docid: str) -> str:
-        """The final name of an output, or BadDocid."""
+        """Return the final name of an output, or raise BadDocid."""
         if self.template == DEFAULT_PUBLISH:
             return f"{docid}.ready"
-        final = _FIELD.sub(lambda field: _fields(docid)[field[1]], self.template)
+        fields = {"docid": docid, "stem": os.path.splitext(docid)[0]}
+        final = _FIELD.sub(lambda field: fields[field[1]], self.template)
         names.check_docid(final.removesuffix(".ready"))
         return final
 
 
-def _fields(docid: str) -> dict[str, str]:
-    return {"docid": docid, "stem": os.path.splitext(docid)[0]}
-
-
 def check_publish(template: str) -> str:
-    """The template itself, or ConfigError."""
+    """Return the template itself, or raise ConfigError."""
     used = set(_FIELD.findall(template))
     if unknown := used - {"docid", "stem"}:
         raise ConfigError(
@@ -78,7 +75,7 @@ def check_publish(template: str) -> str:
 
 
 def load(private: "Directory", queue: str) -> Settings | None:
-    """The settings of a queue; None before its first driver."""
+    """Return the settings of a queue; None before its first driver."""
     try:
         return _checked(decode(private.read(FILE), Settings))
     except FileNotFoundError:
@@ -98,14 +95,11 @@ def _checked(settings: Settings) -> Settings:
 
 
 def save(private: "Directory", settings: Settings) -> None:
-    """Durable before it returns: a claim made under it may outlive a power cut.
+    """Write the settings, durable before it returns: a claim made under it may outlive a power cut.
 
     What is at its default is left out, so that simple drivers need only compare bytes.
     """
-    usual = Settings()
-    said = {
-        key: value
-        for key in Settings.__struct_fields__
-        if (value := getattr(settings, key)) != getattr(usual, key)
-    }
+    usual = msgspec.structs.asdict(Settings())
+    known = msgspec.structs.asdict(settings).items()
+    said = {key: value for key, value in known if value != usual[key]}
     private.write_aside(FILE, msgspec.json.encode(said), durable=True)

@@ -159,13 +159,15 @@ def _two(small_units: int, ratio: int, large: str, small: str) -> str:
     return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
 
 
-def format_instant(at: float) -> str:
-    """Return a moment (seconds since the epoch) in local time: "2031-05-01 14:03:22"."""
+def format_instant(at: float, *, precise: bool = False) -> str:
+    """Return a moment (seconds since the epoch) in local time: "2031-05-01 14:03:22"; if precise
+    with milliseconds."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):
         # No calendar has it; a clock or a file name is wrong, and that is to be seen.
         return f"at {at:g}"
+    return f"{clock}.{int(at * 1000) % 1000:03d}" if precise else clock
 
 
 def format_size(size: int) -> str:

@@ -192,7 +192,7 @@ class Sheaf(Outputs, gc=False, eq=False):
         data = self.kept.get(noted.writing)
         if data is not None:
             return len(data)
-        return self.targets[noted.queue].directory.status(noted.writing).size
+        return self.targets[noted.queue].directory.status(noted.writing).st_size
 
     def _result(self, noted: Written) -> Result:
         data = self.kept.get(noted.writing)

@@ -10,17 +10,16 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import msgspec
 
 from queuedriver.claims.liveness import Observer
-from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL
-from queuedriver.format.records import LEASE, Attempt, Report
+from queuedriver.format.records import LEASE, Attempt, Failure, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import first_line, format_count, format_duration, format_instant
 from queuedriver.operating.history import Reading, read_history
@@ -65,8 +64,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     def waits(self, now: float) -> bool:
         """Return whether it may be tried."""
-        due = self.state == "later" and self.due <= now
-        return due or self.state in ("ready", "failed")
+        return names.Item(self.docid, self.state, due=self.due).waits(now)
 
 
 class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +144,7 @@ def gather(
     now = time.time() if now is None else now
     around = overview(queue, observer, now)
     settings = around.settings or Settings()
-    found = [_place(queue, name, item, settings) for name, item in queue.find(docid)]
+    found = [_place(queue, name, item, settings=settings) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
         found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
     places = [one for one in found if one.size is not None]
@@ -169,44 +167,57 @@ def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
             if item.state in states:
                 yield _place(queue, name, item)
     if "discarded" in states:
-        for docid in queue.each_discarded():
-            yield _discarded_place(queue, docid, queue.report(docid))
-
-
-def _place(queue: Queue, name: str, item: names.Item, settings: Settings | None = None) -> Place:
-    """Return a document in the queue; with settings, of a claim how much of its usual output there
-    is, too."""
-    docid, state, attempt, token, due, _ = item
-    written = None
-    if state == names.WORKING and settings is not None and settings.outputs:
-        output = os.path.join(queue.path, settings.outputs[0], names.writing_name(docid, token))
-        with suppress(OSError):
-            written = os.stat(output, follow_symlinks=False).st_size
-    place = Place(docid=docid, name=name, state=state, attempt=attempt, token=token, due=due)
-    return _inspected(queue, place, written=written)
+        for one in queue.reports():
+            yield _discarded_place(queue, *one)
 
 
 def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
-    name = os.path.join(names.DISCARDED, docid)
     attempts = len(report.attempts) if report is not None else 0
-    return _inspected(
-        queue, Place(docid=docid, name=name, state="discarded", attempt=attempts, report=report)
-    )
+    item = names.Item(docid, "discarded", attempts)
+    return _place(queue, os.path.join(names.DISCARDED, docid), item, report)
 
 
-def _inspected(queue: Queue, place: Place, written: int | None = None) -> Place:
-    """Return a place with what the file system says of it; as it is when nothing is there."""
-    try:
-        found = queue.directory.inspect(place.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return place
-    return msgspec.structs.replace(
-        place,
-        size=found.st_size,
-        modified_at=found.st_mtime,
-        kind=kind_of(found.st_mode),
+def _place(
+    queue: Queue,
+    name: str,
+    item: names.Item,
+    report: Report | None = None,
+    settings: Settings | None = None,
+) -> Place:
+    """Return a file of a document with what the file system says of it; with settings, of a claim
+    how much of its usual output there is, too."""
+    docid, state, attempt, token, due, _ = item
+    written = None
+    if state == names.WORKING and settings is not None and settings.outputs:
+        output = os.path.join(settings.outputs[0], names.writing_name(docid, token))
+        with suppress(OSError):
+            written = queue.directory.status(output).st_size
+    found = _status(queue, name)
+    return Place(
+        docid=docid,
+        name=name,
+        state=state,
+        attempt=attempt,
+        token=token,
+        due=due,
+        size=None if found is None else found.st_size,
+        modified_at=0.0 if found is None else found.st_mtime,
+        kind="" if found is None else kind_of(found.st_mode),
         written=written,
+        report=report,
     )
+
+
+def _status(queue: Queue, path: str) -> os.stat_result | None:
+    """Return what the system says of a path, seen from the queue; None where it leads nowhere."""
+    try:
+        return queue.directory.status(path)
+    except OSError as error:
+        # What cannot be looked into may well have it.
+        if not leads_nowhere(error):
+            where = os.path.abspath(os.path.join(queue.path, path))
+            raise OSError(error.errno, error.strerror, where) from None
+        return None
 
 
 def kind_of(mode: int) -> str:
@@ -219,44 +230,23 @@ def _foreign(queue: Queue, docid: str) -> str:
         return ""
     if docid in (names.DISCARDED, names.PRIVATE, *names.CONTROLS):
         return f"it belongs to the queue itself, as every {docid!r} does"
-    try:
-        mode = queue.directory.inspect(docid).st_mode
-    except OSError as error:
-        if not leads_nowhere(error):
-            raise
+    found = _status(queue, docid)
+    if found is None:
         return ""
-    kind = kind_of(mode)
+    kind = kind_of(found.st_mode)
     return f"it is a {kind}" if kind else names.why_foreign(docid)
 
 
 def _found(queue: Queue, docid: str, settings: Settings) -> tuple[str, ...]:
     """Return where it would be if it were finished, and is."""
     places = []
-    if settings.outputs:
-        try:
-            final = Publication(settings.publish).name(docid)
-        except BadDocid:
-            return ()
-        places = [(path, final) for path in settings.outputs]
+    # A docid that cannot be published has no place in an output.
+    with suppress(BadDocid):
+        final = Publication(settings.publish).name(docid)
+        places += [os.path.join(path, final) for path in settings.outputs]
     if settings.archive is not None:
-        places.append((settings.archive, docid))
-    return tuple(
-        os.path.join(path, name)
-        for path, name in places
-        if _is_there(os.path.join(queue.path, path), name)
-    )
-
-
-def _is_there(path: str, name: str) -> bool:
-    try:
-        directory = Directory.open(path)
-    except OSError as error:
-        # What cannot be looked into may well have it.
-        if not leads_nowhere(error):
-            raise
-        return False
-    with closing(directory):
-        return directory.present(name)
+        places.append(os.path.join(settings.archive, docid))
+    return tuple(path for path in places if _status(queue, path) is not None)
 
 
 # Why it is where it is
@@ -314,22 +304,18 @@ def _no_driver(seen: DocumentView) -> str:
 
 
 def _because(seen: DocumentView) -> str:
-    return _in_brackets(*_last_failure(seen))
-
-
-def _in_brackets(cause: str | None, message: str | None) -> str:
-    words = ": ".join(filter(None, (cause, first_line(message or ""))))
-    return f" ({words})" if words else ""
-
-
-def _last_failure(seen: DocumentView) -> tuple[str | None, str | None]:
-    """Return cause and message of what was last said against it."""
+    """Return what was last said against it, in brackets."""
     counted = [one.failure for one in seen.attempts if one.counted]
     if seen.state == "failed" and counted:
-        return counted[-1].cause, counted[-1].message
+        return _in_brackets(counted[-1])
     said = {"failed": ("failed",), "later": ("later", "failed")}.get(seen.state, ())
     events = [one for one in seen.journal.events if not seen.state or one.event in said]
-    return (events[-1].cause, events[-1].message) if events else (None, None)
+    return _in_brackets(events[-1]) if events else ""
+
+
+def _in_brackets(said: Failure | Event) -> str:
+    words = ": ".join(filter(None, (said.cause, first_line(said.message or ""))))
+    return f" ({words})" if words else ""
 
 
 def _later(seen: DocumentView) -> str:
@@ -387,9 +373,8 @@ def _when(seen: DocumentView) -> str:
 
 def _since(seen: DocumentView) -> str:
     at = seen.token.claimed_at if seen.token else 0.0
-    if not at:
-        return ""
-    return f" since {format_instant(at)} ({format_duration(max(seen.at - at, 0.0))})"
+    ago = format_duration(max(seen.at - at, 0.0))
+    return f" since {format_instant(at)} ({ago})" if at else ""
 
 
 def _on(holder: DriverView) -> str:
@@ -426,16 +411,15 @@ def _discarded(seen: DocumentView) -> str:
         sentence = f"discarded, but its report is missing; queuedriver check --repair {seen.queue}"
     else:
         times = format_count(len(report.attempts), "attempt")
-        why = _in_brackets(report.failure.cause, report.failure.message)
+        why = _in_brackets(report.failure)
         sentence = (
             f"discarded at {format_instant(report.discarded_at)} after {times}{why}; "
             "queuedriver show tells all, and queuedriver retry lets it be tried again"
         )
     older = [one.name for one in seen.places[1:] if one.state == "discarded"]
-    if not older:
-        return sentence
     count = format_count(len(older), "older document")
-    return f"{sentence}; {count} of this docid too: {', '.join(map(repr, older))}"
+    more = f"; {count} of this docid too: {', '.join(map(repr, older))}"
+    return sentence + more if older else sentence
 
 
 def _failed_twice(seen: DocumentView) -> str:

@@ -20,7 +20,7 @@ from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
 from queuedriver.claims.charging import charge
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer, Roster, draw_salt
-from queuedriver.disk.journal import Journal, operator
+from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
@@ -45,7 +45,7 @@ def journal_of(queue: Queue) -> Iterator[Journal]:
     """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
     path = os.path.join(queue.private.path, JOURNAL)
-    with closing(Journal(path, operator(host), host)) as journal:
+    with closing(Journal(path, submitter(host, OPERATOR), host)) as journal:
         yield journal
 
 
@@ -121,7 +121,7 @@ def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]
             try:
                 if not queue.directory.present(ready):
                     # Before it waits anew: what is noted from then on is not ours to remove.
-                    attempts.forget(docid, queue.directory.status(name).inode)
+                    attempts.forget(docid, queue.directory.status(name).st_ino)
                 queue.directory.rename_new(name, ready)
             except FileNotFoundError:
                 came[docid] = Result(docid, "refused", f"{docid!r} was claimed just now")

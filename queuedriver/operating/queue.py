@@ -6,16 +6,11 @@ What is here is for whoever submits, looks or operates; drivers hand over throug
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Self, TypeVar
 
-from queuedriver.claims.attempts import (
-    ATTEMPTS,
-    Discarded,
-    attempts_of,
-    find_report,
-    places_of,
-)
-from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster, read_registrations
+from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of, find_report, places_of
+from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
 from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
@@ -24,11 +19,9 @@ from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
 from queuedriver.errors import CannotUse, QueueClosed, explained
 from queuedriver.format import names, settings
-from queuedriver.format.records import Attempt, Registration, Report
+from queuedriver.format.records import Attempt, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
 
-_ATTEMPTS = os.path.join(names.PRIVATE, ATTEMPTS)
-_DRIVERS = os.path.join(names.PRIVATE, DRIVERS)
 _Found = TypeVar("_Found")
 
 
@@ -39,7 +32,8 @@ class Queue:
         self.directory = directory
         self.path = directory.path
         self.name = os.path.basename(directory.path) or directory.path
-        self._private: Directory | None = None
+        self._opened = contextlib.ExitStack()
+        self._opened.callback(directory.close)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
@@ -48,37 +42,35 @@ class Queue:
         with explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
-    @property
+    @cached_property
     def private(self) -> Directory:
         """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
-        if self._private is None:
-            with explained(os.path.join(self.path, names.PRIVATE), part=True):
-                self._private = self.directory.subdirectory(names.PRIVATE, create=True)
-        return self._private
+        with explained(os.path.join(self.path, names.PRIVATE), part=True):
+            return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
+
+    @cached_property
+    def incoming(self) -> Directory:
+        """Where documents are written that are submitted."""
+        return self._keep(self.private.subdirectory(names.INCOMING, create=True))
+
+    def _keep(self, directory: Directory) -> Directory:
+        self._opened.callback(directory.close)
+        return directory
 
     def inside(self, name: str = "") -> Directory | None:
         """Open a directory of `.queuedriver/`, or that itself; None where nobody has made it."""
-        return self._open_part(os.path.join(names.PRIVATE, name))
+        return self.directory.look_into(os.path.join(names.PRIVATE, name))
 
-    def _open_part(self, path: str) -> Directory | None:
-        with explained(os.path.join(self.path, path), part=True):
-            try:
-                return self.directory.subdirectory(path)
-            except FileNotFoundError:
-                return None
-
-    def _read(self, path: str, read: Callable[[Directory], _Found], default: _Found) -> _Found:
-        """Read from a directory of the queue; return `default` where nobody has made it."""
-        directory = self._open_part(path)
+    def _read(self, name: str, read: Callable[[Directory], _Found], default: _Found) -> _Found:
+        """Read from a directory of `.queuedriver/`; return `default` where nobody has made it."""
+        directory = self.inside(name)
         if directory is None:
             return default
         with contextlib.closing(directory):
             return read(directory)
 
     def close(self) -> None:
-        for directory in (self._incoming, self._private, self.directory):
-            if directory is not None:
-                directory.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -124,14 +116,6 @@ class Queue:
         self.check_open(reopen)
         yield from Submission(self.directory, self.incoming, replace, durable, due).many(documents)
 
-    @property
-    def incoming(self) -> Directory:
-        if self._incoming is None:
-            self._incoming = self.private.subdirectory(names.INCOMING, create=True)
-        return self._incoming
-
-    _incoming: Directory | None = None
-
     def check_open(self, reopen: bool = False) -> None:
         """Raise QueueClosed when nothing more was to be submitted here; or reopen the queue."""
         if self.directory.present(names.DONE):
@@ -164,7 +148,7 @@ class Queue:
 
     def each_discarded(self) -> Iterator[str]:
         """Yield the docids that were discarded."""
-        directory = self._open_part(names.DISCARDED)
+        directory = self.directory.look_into(names.DISCARDED)
         if directory is None:
             return
         with contextlib.closing(directory):
@@ -174,40 +158,39 @@ class Queue:
 
     def report(self, docid: str) -> Report | None:
         """Read why a document was discarded, by its name in `discarded/`."""
+        return next((one.report for one in self.reports([docid])), None)
+
+    def reports(self, docids: Iterable[str] | None = None) -> Iterator[Discarded]:
+        """Yield why documents were discarded: those of these names in `discarded/`, or all."""
         with self._reports() as (discarded, attempts):
-            if discarded is None or "/" in docid:
-                return None
-            return find_report(discarded, attempts, docid)
+            if discarded is not None:
+                for docid in self.each_discarded() if docids is None else docids:
+                    if "/" not in docid:
+                        yield Discarded(docid, find_report(discarded, attempts, docid))
 
     def discarded_of(self, docid: str) -> list[Discarded]:
         """Return the discarded documents of one docid, the newest first: there may be several."""
         with self._reports() as (discarded, attempts):
             if discarded is None:
                 return []
-            places = places_of(discarded, attempts, [docid]).get(docid, [])
-            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
+            return [*self.reports(places_of(discarded, attempts, [docid]).get(docid, []))]
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
         """Open where reports are: beside their documents, or still with the attempts."""
         with contextlib.ExitStack() as at_end:
-            found = self._open_part(names.DISCARDED), self.inside(ATTEMPTS)
-            for directory in found:
-                if directory is not None:
-                    at_end.callback(directory.close)
+            found = self.directory.look_into(names.DISCARDED), self.inside(ATTEMPTS)
+            for directory in filter(None, found):
+                at_end.callback(directory.close)
             yield found
 
     def attempts(self, docid: str) -> tuple[Attempt, ...]:
         """Read what is remembered of the attempts at a document that has not ended."""
-        return self._read(_ATTEMPTS, lambda attempts: attempts_of(attempts, docid), ())
+        return self._read(ATTEMPTS, lambda attempts: attempts_of(attempts, docid), ())
 
     def settings(self) -> settings.Settings | None:
         """Read what its drivers agreed on; return None before the first of them."""
-        return self._read(names.PRIVATE, lambda private: settings.load(private, self.path), None)
-
-    def registrations(self) -> list[Registration]:
-        """Read what the drivers that registered here say of themselves, alive or not."""
-        return self._read(_DRIVERS, lambda drivers: list(read_registrations(drivers)), [])
+        return self._read("", lambda private: settings.load(private, self.path), None)
 
     def drivers(self, observer: Observer) -> dict[str, Owner]:
         """Return the drivers that registered here by their ids, judged alive or not."""
@@ -217,11 +200,11 @@ class Queue:
             roster.refresh()
             return roster.owners
 
-        return self._read(_DRIVERS, read, {})
+        return self._read(DRIVERS, read, {})
 
     def driver(self, driver: str, observer: Observer) -> Owner | None:
         """Return one of them, read by its name; None when it never registered."""
-        return self._read(_DRIVERS, lambda found: Roster(found, observer).named(driver), None)
+        return self._read(DRIVERS, lambda found: Roster(found, observer).named(driver), None)
 
     # Control
 
@@ -235,13 +218,11 @@ class Queue:
 
     def stopped(self) -> Trip | None:
         """Return why the stage that takes from here has stopped itself; None while it has not."""
-        return self._read(names.PRIVATE, load, None)
+        return self._read("", load, None)
 
     def go_on(self) -> bool:
         """Let a stage go on that has stopped itself; return whether it had."""
-        return self._read(
-            names.PRIVATE, lambda private: private.remove(names.BREAKER), default=False
-        )
+        return self._read("", lambda private: private.remove(names.BREAKER), default=False)
 
     # Feeds: which queues must be done before this one is
 

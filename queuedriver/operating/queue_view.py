@@ -163,7 +163,7 @@ def held_fast(
     """Tell why the operating system will not let an item be renamed; "" as far as can be told."""
     if os.path.join(directory.path, name) in mounted:
         return "something is mounted on it; unmount that"
-    queue = directory.inspect(".")
+    queue = directory.status()
     owners = (found.st_uid, queue.st_uid, 0)
     if queue.st_mode & stat.S_ISVTX and os.geteuid() not in owners:
         return f"the directory is sticky, and it is user {found.st_uid}'s, who must move it"
@@ -175,14 +175,14 @@ def _unmovable(queue: Queue) -> Iterator[Foreign]:
     items looked at one by one, and not more of them than a person would read of."""
     directory, mounted = queue.directory, mount_points()
     suspects = [os.path.basename(one) for one in mounted if os.path.dirname(one) == queue.path]
-    if directory.inspect(".").st_mode & stat.S_ISVTX:
+    if directory.status().st_mode & stat.S_ISVTX:
         suspects += itertools.islice(directory.names(), _LOOKED_AT)
     for name in dict.fromkeys(suspects):
         item = names.parse(name)
         if item is None or not item.waits(math.inf):
             continue
         with contextlib.suppress(FileNotFoundError):
-            if why := held_fast(directory, name, directory.inspect(name), mounted):
+            if why := held_fast(directory, name, directory.status(name), mounted):
                 yield Foreign(name, why)
 
 
@@ -192,7 +192,7 @@ def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int
     directories = 0
     for name in strange:
         try:
-            mode = queue.directory.inspect(name).st_mode
+            mode = queue.directory.status(name).st_mode
         except FileNotFoundError:
             continue
         if stat.S_ISDIR(mode):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import Observer
-from queuedriver.disk.journal import operator
+from queuedriver.disk.journal import submitter
 from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import (
@@ -500,7 +500,7 @@ def test_what_cannot_be_noted_is_done_and_that_history_lacks_it_is_said(
     queue: Path, cli: Cli
 ) -> None:
     submit(queue, "doc")
-    journal = queue / ".queuedriver/journal" / f"{operator(Observer().me.host)}.jsonl"
+    journal = queue / ".queuedriver/journal" / f"{submitter(Observer().me.host, 'operator')}.jsonl"
     journal.mkdir(parents=True)
     discarded = cli("discard", queue, "doc")
     assert (discarded.code, items(queue)) == (0, [])

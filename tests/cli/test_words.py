@@ -10,9 +10,9 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queuedriver.cli import PROGRAM, words
+from queuedriver.cli import PROGRAM
 from queuedriver.cli.help import make
-from queuedriver.cli.words import Argument, Option, Row, read, rows_of
+from queuedriver.cli.words import Row, argument, flag, option, read, rows_of
 from queuedriver.errors import BadArgument
 from queuedriver.format.units import parse_duration, parse_size
 from tests.cli.processes import ENVIRON
@@ -71,13 +71,13 @@ def test_a_line_is_read_as_typer_reads_it(program: str, command: str) -> None:
 
 def test_flags_values_and_places_may_be_mixed() -> None:
     def command(
-        queue: Annotated[str, Argument(metavar="QUEUE", help="")],
-        files: Annotated[list[str] | None, Argument(metavar="[FILE]...", help="")] = None,
-        after: Annotated[float | None, Option(metavar="TIME")] = None,
-        count: Annotated[int, Option("-n")] = 1,
-        durable: Annotated[bool, Option()] = True,
-        quiet: Annotated[bool, Option("--quiet", "-q")] = False,
-        **_: Annotated[Any, (words.row("size", int, Option(metavar="SIZE"), 5),)],
+        queue: str = argument("QUEUE", ""),
+        files: list[str] | None = argument("[FILE]...", ""),
+        after: float | None = option("TIME", ""),
+        count: int = option("N", "", "-n", default=1),
+        durable: bool = flag("", default=True),
+        quiet: bool = flag("", "--quiet", "-q"),
+        **_: Annotated[Any, option("SIZE", "", default=5).of("size", int)],
     ) -> None: ...
 
     rows = rows_of(command)
@@ -93,6 +93,7 @@ def test_flags_values_and_places_may_be_mixed() -> None:
         "size": 5,
     }
     assert read(rows, []) is None
+    assert read(rows, ["in", "--no-dur"]) is None
     assert read(rows, ["in", "--after"]) is None
     with pytest.raises(BadArgument, match="--size: '2G' may mean"):
         read(rows, ["in", "--size", "2G"])

@@ -1,7 +1,7 @@
 """Who is there to be killed, and who is killed next: from a seed, at random.
 
     kill    SIGKILL                       pause   SIGSTOP, and SIGCONT within a second
-    term    SIGTERM                       sleep   SIGSTOP, and SIGCONT after longer than a lease
+    term    SIGTERM                       sleep   SIGSTOP, and SIGCONT when it was taken for dead
 
 A process is found by the environment that all of a run have, and signalled by a pidfd: its number
 alone may be somebody else's by then.
@@ -101,7 +101,7 @@ class Faults:
         self._wake(float("inf"))
 
     def freeze(self, host: str, now: float) -> None:
-        """A whole host stands still for longer than a lease, as when it is moved to another."""
+        """A whole host stands still until it was taken for dead, as when it is moved to another."""
         for one in victims(self._mark):
             if one.host == host and one.role not in ("host", "operator"):
                 self._strike(one, "sleep", now)

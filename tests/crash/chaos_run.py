@@ -25,8 +25,11 @@ _BULK = 0.3
 _POWER_CUT, _FREEZE = 0.3, 0.6
 # A machine that is so much too slow for the faults that are wanted gets no more of them.
 _LONGER = 10
+# Seconds from the one time that an operator takes all for dead who are elsewhere to the next: less
+# than from one beat to the next, and than whoever is put to sleep sleeps.
+_IMPATIENCE = 3.0
 # Seconds without any progress until we no longer believe that it will drain: longer than the
-# longest delay of a start, and than the lease of drivers whose host has gone.
+# longest delay of a start.
 _PATIENCE = 240.0
 # Who was told to end, and whoever sees to that, are gone by then; in seconds.
 _GOING_TAKES = 60.0
@@ -67,6 +70,8 @@ class Chaos:
         }
         self._hosts: list[Host] = []
         self._operators: list[subprocess.Popen[bytes]] = []
+        # When they recover the next time, monotonic.
+        self._operate_at = 0.0
         self._power_cuts = 0
 
     def run(self) -> Outcome:
@@ -112,7 +117,7 @@ class Chaos:
                 while to_come and passed >= to_come[0][0]:
                     to_come.pop(0)[1]()
                 faults.turn(now)
-                self._operate()
+                self._operate(now)
                 time.sleep(_TICK)
             faults.calm()
             self._submit(queue, submitted, count)
@@ -137,11 +142,13 @@ class Chaos:
         self._power_cuts += 1
         self._switch_on(f"lily{self._power_cuts}")
 
-    def _operate(self) -> None:
-        """Somebody on a third host, who sees nobody's processes, recovers all queues, always."""
-        if any(one.poll() is None for one in self._operators):
+    def _operate(self, now: float) -> None:
+        """Somebody on a third host, who sees nobody's processes, says again and again that they are
+        all gone: of those that are it is true, and nobody has to wait for a lease."""
+        if now < self._operate_at or any(one.poll() is None for one in self._operators):
             return
-        command = [sys.executable, "-m", "queuedriver", "recover"]
+        self._operate_at = now + _IMPATIENCE
+        command = [sys.executable, "-m", "queuedriver", "recover", "--lease", "0"]
         with open(self.place / "operator.log", "ab") as log:
             self._operators = [
                 subprocess.Popen(
@@ -162,6 +169,7 @@ class Chaos:
         moved_at, before = time.monotonic(), None
         while not ((self.root / QUEUES["three"] / names.DONE).exists() and not self._items()):
             now = time.monotonic()
+            self._operate(now)
             if (seen := self._items()) != before:
                 moved_at, before = now, seen
             elif now > moved_at + _PATIENCE:

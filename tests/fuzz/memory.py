@@ -14,6 +14,7 @@ from queuedriver.pipeline.drawing import draw
 from queuedriver.pipeline.reading import parse as parse_pipeline
 from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
+from tests.item_names import format_name
 from watchdogd import control, scaling, snapshot
 from watchdogd.report import Alien, decode
 
@@ -25,7 +26,7 @@ def read_name(data: bytes) -> None:
     name = os.fsdecode(data.replace(b"/", b"").replace(b"\0", b""))
     item = names.parse(name)
     if item is not None:
-        assert names.format_name(item) == name
+        assert format_name(item) == name
         assert names.objection(item.docid) is None
         assert item.docid[0] != "."
         for token in filter(None, (item.token,)):

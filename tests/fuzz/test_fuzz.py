@@ -27,7 +27,7 @@ from watchdogd.preload import Load
 from watchdogd.template import Failed, Template
 
 # Each of those in files takes some ten commands.
-_FEW = 10
+_FEW = 40
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -324,7 +324,7 @@ def installed(world: World) -> Iterator[None]:
     # The journal decides nothing, so nothing of it is written. And every durable document waits for
     # company: how long anything takes says nothing here.
     with (
-        seam(journal.Journal, "flush", lambda journal: journal._pending.clear()),
+        seam(journal.Journal, "flush", lambda journal: journal.pending.clear()),
         seam(group, "_SHORT", 0),
     ):
         try:

@@ -22,6 +22,7 @@ from queuedriver.driving.driver import Driver
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests import openings
 from tests.testbed.guest import LAB
 
 _IN_MOVED_TO = 0x80
@@ -127,7 +128,7 @@ def states(queue: str) -> dict[str, str]:
 def registrations(queue: str) -> dict[str, Any]:
     """What the drivers of a queue say of themselves: state, and why."""
     with Queue.open(queue) as opened:
-        return {one.id: [one.state, one.why, one.beat] for one in opened.registrations()}
+        return {one.id: [one.state, one.why, one.beat] for one in openings.registrations(opened)}
 
 
 def command(*words: str) -> dict[str, Any]:

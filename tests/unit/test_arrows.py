@@ -251,7 +251,7 @@ def test_no_loop_leads_to_the_command_line(module: str) -> None:
 NETWORK = [name for name in PATHS if name.startswith("queuedriver.network")]
 
 
-@pytest.mark.parametrize("module", [*PARTS, *LOOPS])
+@pytest.mark.parametrize("module", sorted(PARTS | LOOPS))
 def test_nothing_of_a_driver_leads_to_the_network(module: str) -> None:
     under = below(module)
     assert not under & set(NETWORK)

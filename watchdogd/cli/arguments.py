@@ -6,11 +6,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.pipeline import naming, read
 from queuedriver.pipeline.complaints import Wrong
@@ -24,16 +24,10 @@ USUAL = "pipeline.toml"
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
 _ROOT = re.compile(r"""^\s*root\s*=\s*(".*?"|'.*?')""", re.MULTILINE)
 
-PipelineFile = Annotated[
-    str | None,
-    Option(
-        "--pipeline", "-p", metavar="FILE", help=f"The pipeline's file; else ${VARIABLE}, {USUAL}."
-    ),
-]
-PipelineArgument = Annotated[
-    str | None,
-    Argument(metavar="[PIPELINE]", help=f"The pipeline's file; else ${VARIABLE}, or {USUAL} here."),
-]
+PIPELINE_FILE = option(
+    "FILE", f"The pipeline's file; else ${VARIABLE}, {USUAL}.", "--pipeline", "-p"
+)
+PIPELINE = argument("[PIPELINE]", f"The pipeline's file; else ${VARIABLE}, or {USUAL} here.")
 
 
 class Chosen(NamedTuple):

@@ -3,20 +3,19 @@
 import os
 import socket
 import sys
-from typing import Annotated
 
 import msgspec
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Column, columns_of, escape, escape_name, table, write, write_json
-from queuedriver.cli.words import Option
+from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
 from queuedriver.pipeline.drawing import draw
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.pipeline.reading import study
 from watchdogd.check import Findings, examine, this_host
-from watchdogd.cli.arguments import PipelineArgument, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, pipeline_file
 
 _COLUMNS = (
     Column(""),
@@ -28,11 +27,9 @@ _COLUMNS = (
 
 
 def check(
-    file: PipelineArgument = None,
-    host: Annotated[
-        str | None, Option(metavar="NAME", help="This host's name; else what it is called.")
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
+    file: str | None = PIPELINE,
+    host: str | None = option("NAME", "This host's name; else what it is called."),
+    as_json: bool = flag("Print for programs.", "--json"),
 ) -> int:
     """Name every mistake of a pipeline's file at once, and draw its stages when there is none.
 

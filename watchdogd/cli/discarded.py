@@ -3,26 +3,22 @@
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated
 
-from queuedriver.cli.listing import DISCARDED, HEAD, line
-from queuedriver.cli.listing import as_json as place_as_json
 from queuedriver.cli.render import paint_for, write, write_json_line
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.showing import DISCARDED, HEAD, line, line_as_json
+from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
 from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.arguments import Chosen, PipelineFile, choose, stage_named
+from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose, stage_named
 
 _STAGE = "{:<16}  {}"
 
 
 def discarded(
-    stage: Annotated[
-        list[str] | None, Argument(metavar="[STAGE]...", help="Only of these; else of all.")
-    ] = None,
-    as_json: Annotated[bool, Option("--json", help="Print JSON, one a line.")] = False,
-    pipeline: PipelineFile = None,
+    stage: list[str] | None = argument("[STAGE]...", "Only of these; else of all."),
+    as_json: bool = flag("Print JSON, one a line.", "--json"),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> None:
     """List what was discarded, stage by stage, each document with the reason in a line.
 
@@ -32,7 +28,7 @@ def discarded(
     now = time.time()
     for index, (name, queue, place) in enumerate(_places(chosen, stage or [])):
         if as_json:
-            write_json_line({"stage": name, "queue": queue, **place_as_json(place)})
+            write_json_line({"stage": name, "queue": queue, **line_as_json(place)})
             continue
         if not index:
             write(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))

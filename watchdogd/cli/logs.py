@@ -6,14 +6,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import escape, escape_name, write
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control, places
-from watchdogd.cli.arguments import Chosen, PipelineFile, Target, choose, target
+from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, Target, choose, target
 from watchdogd.cli.tail import Tail
 
 LOGS = "logs"
@@ -31,18 +31,13 @@ class Place(NamedTuple):
 
 
 def logs(
-    what: Annotated[
-        list[str] | None,
-        Argument(metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."),
-    ] = None,
-    follow: Annotated[
-        bool, Option("--follow", "-f", help="Go on as more is printed; Ctrl-C ends it.")
-    ] = False,
-    lines: Annotated[
-        int, Option("--lines", "-n", metavar="N", help="How many lines of each driver.")
-    ] = 20,
-    host: Annotated[str | None, Option("--host", metavar="HOST", help="Only of this host.")] = None,
-    pipeline: PipelineFile = None,
+    what: list[str] | None = argument(
+        "[STAGE|DRIVER]...", "A stage, or a driver as in parse-2; else all."
+    ),
+    follow: bool = flag("Go on as more is printed; Ctrl-C ends it.", "--follow", "-f"),
+    lines: int = option("N", "How many lines of each driver.", "--lines", "-n", default=20),
+    host: str | None = option("HOST", "Only of this host."),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Show what drivers print.
 

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
 
 import msgspec
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.render import columns_of, paint_for, width, write, write_json
-from queuedriver.cli.words import Option
-from watchdogd.cli.arguments import Chosen, PipelineArgument, PipelineFile, choose, either
+from queuedriver.cli.words import flag
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, Chosen, choose, either
 from watchdogd.cli.gathering import gather, impatiently
 from watchdogd.cli.hosts import read_hosts
 from watchdogd.cli.screen import lines
@@ -32,9 +31,9 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
 
 
 def status(
-    pipeline: PipelineArgument = None,
-    option: PipelineFile = None,
-    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
+    as_json: bool = flag("Print for programs.", "--json"),
 ) -> int:
     """Say how a pipeline is going: its stages, its drivers, and what somebody must look after.
 
@@ -60,7 +59,7 @@ def status(
     return _CODES[view.state]
 
 
-def top(pipeline: PipelineArgument = None, option: PipelineFile = None) -> int:
+def top(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -> int:
     """Show how a pipeline is going, as it goes; q or Ctrl-C ends it.
 
     Where there is no terminal, it is shown once.

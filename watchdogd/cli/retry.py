@@ -2,36 +2,32 @@
 
 import os
 from collections.abc import Sequence
-from typing import Annotated
 
 from queuedriver.cli.arguments import confirm, opened
 from queuedriver.cli.docids import by_glob, is_meant, matching, meant
 from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.operations import Result
 from queuedriver.pipeline.model import Stage
-from watchdogd.cli.arguments import Chosen, PipelineFile, choose, nearest_first
+from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose, nearest_first
 
 # Of several queues the one that did most for a document speaks for all.
 _RANK = ("done", "refused", "nothing to do", "missing")
 
 
 def retry(
-    what: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="[STAGE] [DOCID... | -]",
-            help="A stage, else all; the documents, else all that were discarded. -: the docids "
-            "on stdin, one a line.",
-        ),
-    ] = None,
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Print what came of each.")] = False,
-    pipeline: PipelineFile = None,
+    what: list[str] | None = argument(
+        "[STAGE] [DOCID... | -]",
+        "A stage, else all; the documents, else all that were discarded. -: the docids "
+        "on stdin, one a line.",
+    ),
+    yes: bool = flag("Do not ask."),
+    as_json: bool = flag("Print what came of each.", "--json"),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Let documents be tried again, as if they never had been.
 

@@ -6,10 +6,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated
 
 from queuedriver.cli.program import explain, say
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import check_path
@@ -50,14 +49,10 @@ _LOUD = {
 
 
 def run(
-    file: Annotated[str | None, Argument(metavar="PIPELINE", help="The pipeline's file.")] = None,
-    drain: Annotated[
-        bool, Option("--drain", help="End when all is through; the queues stay open.")
-    ] = False,
-    host: Annotated[
-        str | None, Option(metavar="NAME", help="This host's name; else what it is called.")
-    ] = None,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    file: str | None = argument("PIPELINE", "The pipeline's file."),
+    drain: bool = flag("End when all is through; the queues stay open."),
+    host: str | None = option("NAME", "This host's name; else what it is called."),
+    quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Keep the drivers of a pipeline alive on this host, until told to leave.
 

@@ -2,8 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from queuedriver.cli.cells import SHARES, eta, numbers, rate, shares, told
-from queuedriver.cli.render import Column, Paint, escape_name
+from queuedriver.cli.render import (
+    SHARES,
+    Column,
+    Paint,
+    escape_name,
+    eta,
+    numbers,
+    rate,
+    shares,
+    table,
+)
 from queuedriver.format.units import format_duration, format_size
 from watchdogd.cli.seen import AMISS, Result, SeenDriver, SeenStage, View
 from watchdogd.cli.words import Typed, standing_line, words_of
@@ -58,7 +67,7 @@ def _table(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
 ) -> Iterator[str]:
     """With the words for their states in colour."""
-    drawn = told(columns, rows, wide, _ALWAYS)
+    drawn = table(columns, rows, wide, _ALWAYS)
     state = [column.title for column in columns].index("STATE")
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):

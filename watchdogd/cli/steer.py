@@ -8,18 +8,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated
 
 from queuedriver.cli.program import say
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.cli.arguments import (
+    PIPELINE_FILE,
     Chosen,
-    PipelineFile,
     Target,
     check_host,
     choose,
@@ -36,21 +35,14 @@ _CONFIG = 78
 _LOOK_EVERY = 0.2
 _NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
-_Stages = Annotated[
-    list[str] | None, Argument(metavar="[STAGE]...", help="Only these; else the pipeline.")
-]
-_Host = Annotated[
-    str | None, Option("--host", metavar="HOST", help="Only on this host; else on each.")
-]
+_STAGES = argument("[STAGE]...", "Only these; else the pipeline.")
+_HOST = option("HOST", "Only on this host; else on each.")
 
 
 def scale(
-    numbers: Annotated[
-        list[str],
-        Argument(metavar="STAGE=N...", help="How many drivers; auto: as the file says."),
-    ],
-    host: _Host = None,
-    pipeline: PipelineFile = None,
+    numbers: list[str] = argument("STAGE=N...", "How many drivers; auto: as the file says."),
+    host: str | None = _HOST,
+    pipeline: str | None = PIPELINE_FILE,
 ) -> None:
     """Say how many drivers stages have, on each host or on one.
 
@@ -71,7 +63,7 @@ def scale(
     _warn(chosen, host, "it holds once one does")
 
 
-def pause(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
+def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
     """Let the drivers of a stage, or of all stages, claim nothing new.
 
     They finish the documents at hand, and wait until `resume`.
@@ -84,7 +76,7 @@ def pause(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
         _warn(chosen, None, "drivers that run without one go on")
 
 
-def resume(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
+def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
     """Undo `pause`.
 
     A stage that was paused by itself is resumed by itself, and so is one that has stopped itself.
@@ -105,12 +97,11 @@ def resume(stage: _Stages = None, pipeline: PipelineFile = None) -> None:
 
 
 def restart(
-    what: Annotated[
-        list[str] | None,
-        Argument(metavar="[STAGE|DRIVER]...", help="A stage, or a driver as in parse-2; else all."),
-    ] = None,
-    host: _Host = None,
-    pipeline: PipelineFile = None,
+    what: list[str] | None = argument(
+        "[STAGE|DRIVER]...", "A stage, or a driver as in parse-2; else all."
+    ),
+    host: str | None = _HOST,
+    pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Start drivers anew, those of a stage one after the other.
 
@@ -132,10 +123,8 @@ def restart(
 
 
 def reload(
-    wait: Annotated[
-        bool, Option("--wait", help="Until all have; exit code 78: one refused.")
-    ] = False,
-    pipeline: PipelineFile = None,
+    wait: bool = flag("Until all have; exit code 78: one refused."),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Let the watchdogs read the pipeline's file again.
 
@@ -162,11 +151,9 @@ def reload(
 
 
 def stop(
-    now: Annotated[
-        bool, Option("--now", help="Give the documents at hand back, uncounted.")
-    ] = False,
-    wait: Annotated[bool, Option("--wait", help="Until they have left.")] = False,
-    pipeline: PipelineFile = None,
+    now: bool = flag("Give the documents at hand back, uncounted."),
+    wait: bool = flag("Until they have left."),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Let the watchdogs of all hosts leave, with their drivers.
 

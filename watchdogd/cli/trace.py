@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Annotated
 
 import msgspec
 
@@ -11,14 +10,14 @@ from queuedriver.cli.docids import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
 from queuedriver.cli.showing import place_as_json
-from queuedriver.cli.words import Argument, Option
+from queuedriver.cli.words import argument, flag
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import docid_of, explain
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline
-from watchdogd.cli.arguments import Chosen, PipelineFile, choose
+from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose
 from watchdogd.cli.gathering import read_controls
 from watchdogd.cli.route import End, Route, Stop, route
 
@@ -27,11 +26,9 @@ _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
 
 
 def trace(
-    docid: Annotated[
-        str, Argument(metavar="DOCID", help="The document; the name of its file will do.")
-    ],
-    as_json: Annotated[bool, Option("--json", help="Print for programs.")] = False,
-    pipeline: PipelineFile = None,
+    docid: str = argument("DOCID", "The document; the name of its file will do."),
+    as_json: bool = flag("Print for programs.", "--json"),
+    pipeline: str | None = PIPELINE_FILE,
 ) -> None:
     """Tell of one document through all stages: when it came, who took it, what came of it.
 

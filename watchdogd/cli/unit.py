@@ -5,14 +5,13 @@ import pwd
 import re
 import shutil
 import sys
-from typing import Annotated
 
 from queuedriver.cli.render import write
-from queuedriver.cli.words import Option
+from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
-from watchdogd.cli.arguments import PipelineArgument, PipelineFile, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.places import STATE_VARIABLE, state_of
 
 # Where systemd looks for programs when nobody says otherwise.
@@ -53,14 +52,10 @@ WantedBy=multi-user.target
 
 
 def unit(
-    pipeline: PipelineArgument = None,
-    option: PipelineFile = None,
-    user: Annotated[
-        str | None, Option("--user", metavar="USER", help="Who runs it; else you.")
-    ] = None,
-    host: Annotated[
-        str | None, Option("--host", metavar="NAME", help="As for watchdogd run.")
-    ] = None,
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
+    user: str | None = option("USER", "Who runs it; else you."),
+    host: str | None = option("NAME", "As for watchdogd run."),
 ) -> None:
     """Print a systemd unit that keeps a pipeline running.
 

@@ -15,7 +15,7 @@ from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Answer, Output
-from queuedriver.disk.filesystem import Directory, Status
+from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import is_local
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, OutputMissing
@@ -670,7 +670,7 @@ def test_a_discard_whose_reply_was_lost_counts(bench: "Bench") -> None:
 class Unseen(Directory):
     """What is called `doc` is neither found by its name nor listed."""
 
-    def status(self, name: str = ".") -> Status:
+    def status(self, name: str = ".") -> os.stat_result:
         if name == "doc":
             raise FileNotFoundError(2, "remembered as missing", name)
         return super().status(name)

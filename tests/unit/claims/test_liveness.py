@@ -375,7 +375,7 @@ def test_driver_of_another_host_that_was_silent_for_days_need_not_be_watched_for
 ) -> None:
     site.register("old", beat_at=time.time() - 2 * EXPIRY)
     site.register("wrong-clock", beat_at=time.time() - 2 * EXPIRY)
-    old = site.drivers.status("old.json").mtime_ns / 1e9 - 2 * EXPIRY
+    old = site.drivers.status("old.json").st_mtime_ns / 1e9 - 2 * EXPIRY
     os.utime("old.json", (old, old), dir_fd=site.drivers.fd)
     assert (site.verdict("old"), site.verdict("wrong-clock")) == ("lost", "alive")
     # By the clocks it is silent, and no more can be said.

@@ -72,7 +72,8 @@ class Site:
 
     def another(self, queue: Directory | None = None, who: str = "d") -> Recoverer:
         """One more who recovers, at the same time."""
-        self.journal = Journal(str(self.bench.root / "journal"), who, "alpha", interval=0.0)
+        self.journal = Journal(str(self.bench.root / "journal"), who, "alpha")
+        self.journal.interval = 0.0
         settings, targets = self.queue.settings, self.queue.targets
         one = self.bench.open(settings=settings, targets=targets, directory=queue, driver=who)
         one.journal, one.at_hand = self.journal, self.held

@@ -32,7 +32,8 @@ class Desk:
     def __init__(self, bench: "Bench", settings: Settings) -> None:
         self.bench = bench
         self.queue = bench.open(settings=settings)
-        self.journal = Journal(str(bench.root / "journal"), "d", "alpha", interval=0.0)
+        self.journal = Journal(str(bench.root / "journal"), "d", "alpha")
+        self.journal.interval = 0.0
         self.queue.journal = self.journal
 
     def claim(self, attempt: int = 0) -> Claim:

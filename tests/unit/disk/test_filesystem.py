@@ -193,7 +193,7 @@ def test_whatever_is_there_is_present_and_is_not_waited_for(bench: "Bench", kind
                     os.chdir(here)
     assert directory.present("a")
     assert not directory.present("b")
-    assert directory.status("a").regular is (kind in ("file", "unreadable"))
+    assert directory.is_regular("a") is (kind in ("file", "unreadable"))
 
 
 def test_present_raises_what_does_not_answer_the_question(bench: "Bench") -> None:

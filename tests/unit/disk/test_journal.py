@@ -27,7 +27,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 def journal_in(directory: Path, writer: str = "3", max_bytes: int = 64 << 20) -> Journal:
-    return Journal(str(directory), writer, "alpha", max_bytes=max_bytes, keep=1000)
+    journal = Journal(str(directory), writer, "alpha")
+    journal.max_bytes, journal.keep = max_bytes, 1000
+    return journal
 
 
 def files(directory: Path) -> list[str]:
@@ -151,7 +153,8 @@ def test_a_journal_goes_on_where_an_earlier_run_of_the_driver_ended(directory: P
 def test_submitters_of_one_host_share_a_file_and_lose_nothing(directory: Path) -> None:
     code = (
         "import sys; from queuedriver.disk.journal import Journal\n"
-        "journal = Journal(sys.argv[1], 'put-alpha', 'alpha', max_bytes=1_000, keep=100_000)\n"
+        "journal = Journal(sys.argv[1], 'put-alpha', 'alpha')\n"
+        "journal.max_bytes, journal.keep = 1_000, 100_000\n"
         "for number in range(100):\n"
         "    for part in 'abc': journal.note('submitted', f'{sys.argv[2]}-{number}{part}')\n"
         "    journal.flush()\n"
@@ -388,7 +391,8 @@ def test_rotation_touches_only_files_of_its_own_writer(directory: Path) -> None:
     ]
     for name in others:
         (directory / name).touch()
-    journal = Journal(str(directory), "3", "alpha", max_bytes=100, keep=1)
+    journal = journal_in(directory, max_bytes=100)
+    journal.keep = 1
     for number in range(20):
         journal.note("submitted", str(number))
         journal.flush()
@@ -400,7 +404,8 @@ def test_rotation_touches_only_files_of_its_own_writer(directory: Path) -> None:
 def test_a_reader_misses_nothing_while_the_writer_rotates(directory: Path) -> None:
     code = (
         "import sys; from queuedriver.disk.journal import Journal\n"
-        "journal = Journal(sys.argv[1], '3', 'alpha', max_bytes=2000, keep=100_000)\n"
+        "journal = Journal(sys.argv[1], '3', 'alpha')\n"
+        "journal.max_bytes, journal.keep = 2000, 100_000\n"
         "number = 0\n"
         "while True:\n"
         "    journal.note('submitted', str(number)); journal.flush()\n"

@@ -616,7 +616,7 @@ def test_request_too_much_is_not_promised_and_its_client_repeats_it(office: Offi
     office.whole.incoming.close()
     with pytest.raises(OSError, match="descriptor"):
         office.settle()
-    office.whole._incoming = None
+    del office.whole.incoming
     office.mend()
     office.settle()
     assert office.items == []

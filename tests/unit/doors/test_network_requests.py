@@ -291,7 +291,7 @@ def test_request_that_could_not_be_written_down_may_be_brought_again(life: Life)
     requests._queue.incoming.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         requests.keep(ASKED, NOON, 1.0)
-    requests._queue._incoming = None
+    del requests._queue.incoming
     assert isinstance(requests.keep(ASKED, NOON, 1.0), str)
 
 

@@ -29,6 +29,7 @@ from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 from queuedriver.processors.call import CallProcessor
 from tests.faults import by_steps
+from tests.openings import registrations
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -330,7 +331,7 @@ def test_a_document_that_brings_its_driver_down_is_tried_once_more_and_set_aside
             break
         except OurBug:
             crashes += 1
-            (gone,) = bench.queue().registrations()
+            (gone,) = registrations(bench.queue())
             assert gone.last_word == CRASHED
     assert crashes == 2
     assert left.word == "drained"

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from queuedriver.errors import BadArgument, BadDocid
 from queuedriver.format import names
-from queuedriver.format.names import Item, format_name, parse
+from queuedriver.format.names import Item, parse
+from tests.item_names import format_name
 
 TOKEN = "host_1-3-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -189,11 +190,6 @@ def test_no_docid_can_be_taken_for_a_state(
     assert parse(names.later_name(docid, attempt, due)) == Item(docid, "later", attempt, due=due)
     # And by itself it is no item.
     assert parse(docid) is None
-
-
-def test_a_state_that_does_not_exist_is_not_formed() -> None:
-    with pytest.raises(ValueError, match="no such state"):
-        format_name(Item("a", "eaten"))
 
 
 # Docids
@@ -387,7 +383,6 @@ def test_foreign_names_with_the_shape_of_an_item_are_told_from_others() -> None:
 )
 def test_a_name_that_needs_no_closer_look_gets_the_same_docid_from_one(docid: str) -> None:
     name = f"{docid}.ready"
-    plain = names.plain_docid(name)
-    if plain is not None:
-        assert names.parse(name) == Item(plain, "ready")
-    assert names.plain_docid("scan-1.pdf.ready") == "scan-1.pdf"
+    if names.is_plain(name):
+        assert names.parse(name) == Item(docid, "ready")
+    assert names.is_plain("scan-1.pdf.ready")

@@ -22,6 +22,7 @@ from queuedriver.errors import (
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted
+from tests.openings import registrations
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -63,7 +64,7 @@ def test_to_look_changes_nothing(bench: "Bench") -> None:
         assert [*queue.items(), *queue.find("a"), *queue.discarded()] == []
         assert queue.report("a") is None
         assert queue.settings() is None
-        assert queue.registrations() == []
+        assert registrations(queue) == []
         assert queue.feeds() == []
         assert queue.controls() == (False, False, False)
         assert not is_drained(queue.directory, 0.0)

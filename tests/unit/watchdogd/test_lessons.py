@@ -10,7 +10,9 @@ from watchdogd.lessons import Lessons
 def journal(queue: Path, driver: str = "a", max_bytes: int = 1 << 20) -> Journal:
     directory = queue / ".queuedriver/journal"
     directory.mkdir(parents=True, exist_ok=True)
-    return Journal(str(directory), driver, "rose", max_bytes=max_bytes)
+    made = Journal(str(directory), driver, "rose")
+    made.max_bytes = max_bytes
+    return made
 
 
 def note(where: Journal, *seconds: float, event: str = "published") -> None:
