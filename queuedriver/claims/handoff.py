@@ -19,7 +19,7 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -113,13 +113,27 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     inodes = [queue.inode(claim) if claim.attempt else 0 for claim in claims]
     for claim in claims:
         commit(queue, claim)
+    _conclude(queue, claims, planned, inodes)
+
+
+def _conclude(
+    queue: "InputQueue",
+    claims: Sequence[Claim],
+    planned: Sequence[bool],
+    inodes: Sequence[int],
+    *,
+    ours: bool = True,
+) -> None:
+    """Publish and finish what is committed."""
     if queue.durable:
+        # A power cut would take the commit back, but not what was published.
         queue.directory.sync()
     for claim in claims:
         if not claim.fate:
-            publish(queue, claim)
+            publish(queue, claim, ours=ours)
     if queue.durable:
-        _sync_targets(queue, (one for claim in claims for one in claim.outputs.written))
+        for index in {one.queue for claim in claims for one in claim.outputs.written}:
+            queue.targets[index].directory.sync()
     for claim, plan, inode in zip(claims, planned, inodes, strict=True):
         # Of one that was taken back the plan stays: whoever finds it committed after all publishes
         # by it from among the orphans.
@@ -190,15 +204,17 @@ def set_aside(queue: "InputQueue", outputs: Outputs) -> None:
     outputs.clear()
 
 
-def publish(queue: "InputQueue", claim: Claim) -> None:
-    """Make a claim's outputs visible. The fate is "stuck" where the operating system lets us not,
-    as where another user's file is in the way: whoever recovers it will see."""
+def publish(queue: "InputQueue", claim: Claim, *, ours: bool = True) -> None:
+    """Make a claim's outputs visible. The fate of one of ours is "stuck" where the operating system
+    lets us not, as where another user's file is in the way: whoever recovers it will see."""
     if claim.published:
         return
     try:
-        claim.published = _publish_all(queue, claim.token, claim.outputs.written, claim)
+        claim.published = tuple(
+            _publish(queue, claim, one, ours=ours) for one in claim.outputs.written
+        )
     except OSError as error:
-        if error.errno not in OF_THE_ITEM:
+        if not ours or error.errno not in OF_THE_ITEM:
             raise
         # Raises where the output is to blame.
         queue.check_writable()
@@ -209,20 +225,14 @@ def publish(queue: "InputQueue", claim: Claim) -> None:
         queue.note("stuck", claim.docid, token=claim.token, message=message)
 
 
-def _publish_all(
-    queue: "InputQueue", token: str, written: Iterable[Written], ours: Claim | None = None
-) -> tuple[str, ...]:
-    return tuple(_publish(queue, token, one, ours) for one in written)
-
-
-def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None = None) -> str:
+def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> str:
     """Make one output visible; return the name it got."""
-    directory = queue.targets[one.queue].directory
+    directory, token = queue.targets[one.queue].directory, claim.token
     replace = queue.settings.existing == "replace"
     final = move(directory, one.writing, directory, one.final, token, replace)
     if final is None:
         final = _publish_orphan(directory, token, one, replace)
-    if final is None and ours is not None and queue.directory.present(ours.name):
+    if final is None and ours and queue.directory.present(claim.name):
         # Nobody else has published it who would not finish it, too, so it is not where we wrote it;
         # unless somebody else's kernel has renamed it for us, and the reply was lost.
         if is_local(directory.status().st_dev):
@@ -230,7 +240,7 @@ def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None =
         raise FileSystemTrouble(
             errno.ENOENT, f"{one.writing} is not in {directory.path}, and nobody has published it"
         )
-    if final is None and ours is None and (one.writing in queue.missing or directory.moved()):
+    if final is None and not ours and (one.writing in queue.missing or directory.moved()):
         # We know better than to believe that it was published; or whoever wrote it went by the
         # path, and that leads elsewhere.
         raise OutputMissing(directory.path, one.writing)
@@ -249,11 +259,6 @@ def _publish_orphan(directory: Directory, token: str, one: Written, replace: boo
         return move(orphans, one.writing, directory, one.final, token, replace)
     finally:
         orphans.close()
-
-
-def _sync_targets(queue: "InputQueue", written: Iterable[Written]) -> None:
-    for index in {one.queue for one in written}:
-        queue.targets[index].directory.sync()
 
 
 def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool = False) -> None:
@@ -298,15 +303,8 @@ def finish_written(
             # Another directory: that the output is not in it says nothing.
             raise OutputMissing(target.directory.path, one.writing)
     claim.outputs.noted = written
-    if queue.durable:
-        # Whoever committed it may have died before this, and a power cut would take the commit
-        # back, but not what was published.
-        queue.directory.sync()
-    claim.published = _publish_all(queue, claim.token, written)
-    if queue.durable:
-        _sync_targets(queue, written)
     inode = queue.inode(claim) if claim.attempt else 0
-    finish(queue, claim, inode, planned=planned)
+    _conclude(queue, [claim], [planned], [inode], ours=False)
     return claim.published
 
 

@@ -223,12 +223,12 @@ class InputQueue:
             outputs = Outputs(docid, token, targets, plain, stem)
             yield Claim(docid, attempt, queue, directory, working, _UNSEEN, token, self, outputs)
 
-    def claim_some(self, most: int, now: float, *, alone: bool) -> list[Claim]:
+    def claim_some(self, most: int, now: float) -> list[Claim]:
         """Claim up to so many of what waits. A document that failed before, or has been troubled,
-        comes alone. `alone` is for `Waiting.list_more`."""
+        comes alone."""
         claims: list[Claim] = []
         waiting = self.waiting
-        while len(claims) < most and (waiting.names or waiting.list_more(now, alone=alone)):
+        while len(claims) < most and (waiting.names or waiting.list_more(now)):
             item = names.parse(waiting.names[-1])
             lonely = item is not None and self._is_lonely(item)
             if lonely and claims:

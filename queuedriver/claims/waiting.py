@@ -11,7 +11,7 @@ from queuedriver.claims.picking import Order, Picker
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.names import is_plain
 
-# An empty queue is not listed again sooner while a driver has others to work on; in seconds.
+# An empty queue is not listed again sooner, but by who has paused; in seconds.
 _REST = 0.05
 # So many names are taken at most from what was listed, and again so many when those before them
 # were used up within so many seconds.
@@ -54,9 +54,9 @@ class Waiting:
         # The mtime at which it was seen empty, and since when, while it is that.
         self._empty: tuple[int, float] | None = None
 
-    def list_more(self, now: float, *, alone: bool) -> bool:
-        """List some names to try, when none is left. False after a pass that had none, or while
-        this queue rests, which it does unless it is the only one of its driver."""
+    def list_more(self, now: float) -> bool:
+        """List some names to try, when none is left. False after a pass that had none, and for a
+        moment thereafter, unless `wake` was called: its driver may have other queues."""
         while True:
             if self._mtime is None:
                 if now < self._rest_until:
@@ -76,8 +76,7 @@ class Waiting:
             # After a pass that gave work there may be more; after one whose every item was somebody
             # else's (or a ghost of a stale listing) only waiting helps.
             if self.picker.counts.got <= 0:
-                if not alone:
-                    self._rest_until = now + _REST
+                self._rest_until = now + _REST
                 return False
 
     def restart(self) -> None:
@@ -85,6 +84,7 @@ class Waiting:
         self.picker.restart()
         self.names.clear()
         self._mtime = None
+        self.wake()
 
     def wake(self) -> None:
         """Rest no longer: there may be something new."""

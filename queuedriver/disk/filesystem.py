@@ -399,6 +399,8 @@ def move(
     try:
         if replace:
             source.rename_over(name, final, to)
+            # Of two names of one file, a rename leaves both.
+            source.remove(name)
             return final
         for wanted in names.names_to_try(final, token) if token else (final,):
             try:

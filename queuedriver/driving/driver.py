@@ -278,14 +278,14 @@ class Turns(Loop):
     def _work(self) -> bool:
         """Work off what waits in the first queue that has anything. Return whether one has."""
         most = self._room()
-        now, alone = self.clock(), len(self.queues) == 1
+        now = self.clock()
         for queue in self.queues if most else ():
             waiting = queue.waiting
             if self.options.batch > 1:
-                if claims := queue.claim_some(most, now, alone=alone):
+                if claims := queue.claim_some(most, now):
                     self.turn(claims)
                     return True
-            elif waiting.names or waiting.list_more(now, alone=alone):
+            elif waiting.names or waiting.list_more(now):
                 self.work_off(queue, waiting.names, usual=waiting.usual)
                 return True
         return False

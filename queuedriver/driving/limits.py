@@ -78,9 +78,7 @@ class Limits(Signals):
             if not self._before:
                 return
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if self._hard_until:
-                faulthandler.cancel_dump_traceback_later()
-                self._hard_until = 0.0
+            self.idle()
             _installed.discard(self)
             super().restore()
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST
+from queuedriver.claims.picking import Pass
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
@@ -173,19 +174,17 @@ class Loop:
 
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
-        leaving, why = self.wish()
-        listings = [queue.waiting.picker.counts for queue in self.queues]
-        unfinished = [listing for listing in listings if listing.unfinished]
-        now = self.clock()
-        trip = self.breaker.trip
+        leaving, leaving_why = self.wish()
+        now, trip, trial_at = self.clock(), self.breaker.trip, self.breaker.trial_at
+        passed = sum((queue.waiting.picker.counts for queue in self.queues), Pass())
         waits = ((self.limited and self.go) or trip is not None) and self.waits(now)
         full = self.pressure.full(self.published) if waits and not trip else ""
-        trial_at = self.breaker.trial_at
+        stuck = {name for queue in self.queues for name in queue.recoverer.stuck}
         return Seen(
             candidate=waits,
-            unfinished=sum(listing.unfinished for listing in unfinished),
-            only_later=bool(unfinished) and all(listing.only_later for listing in unfinished),
-            next_due=min((one.next_due for one in listings if one.next_due), default=0),
+            unfinished=passed.unfinished,
+            only_later=passed.only_later,
+            next_due=passed.next_due,
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
             done=all(controls.done for controls in self._controls),
             paused=self.paused,
@@ -193,7 +192,7 @@ class Loop:
             trial_in=trial_at - now,
             holding=self.breaker.holds,
             leaving=leaving,
-            leaving_why=why,
+            leaving_why=leaving_why,
             full=full,
             no_consumer_for=self.pressure.no_consumer_for() if full else 0.0,
             trouble=self.trouble,
@@ -201,22 +200,15 @@ class Loop:
             drain=self.options.drain,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
-            left=any(listing.left for listing in listings),
-            withheld=sum(listing.refused for listing in listings),
-            stuck=sum(
-                name in queue.recoverer.stuck
-                for queue in self.queues
-                if queue.recoverer.stuck
-                for name, _ in queue.waiting.picker.counts.claims
-            ),
-            later=sum(listing.later for listing in listings),
+            left=passed.left > 0,
+            withheld=passed.refused,
+            stuck=len({name for name, _ in passed.claims} & stuck),
+            later=passed.later,
             now=time.time(),
         )
 
     def waits(self, now: float) -> bool:
-        alone = len(self.queues) == 1
-        waiting = [queue.waiting for queue in self.queues]
-        return any(one.names or one.list_more(now, alone=alone) for one in waiting)
+        return any(queue.waiting.names or queue.waiting.list_more(now) for queue in self.queues)
 
     # Pause
 
@@ -258,6 +250,7 @@ class Loop:
         if rested and not (blocked or self._watching or self.trouble):
             self._watching = True
             self.waker.arm()
+            self._wake()
             return
         woken = self.wait(decision.seconds)
         self.tally.paused(blocked)
@@ -272,9 +265,12 @@ class Loop:
         if self.trouble:
             self.mend()
             return
+        self._wake()
+        self._recover(self.clock(), idle=True)
+
+    def _wake(self) -> None:
         for queue in self.queues:
             queue.waiting.wake()
-        self._recover(self.clock(), idle=True)
 
     def before_sleep(self) -> None:
         """Do what is not to wait for the end of a sleep, however short it will be."""

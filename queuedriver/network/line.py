@@ -82,6 +82,7 @@ class Line:
     def wake(self) -> None:
         """There may be something new."""
         self._rest_until = 0.0
+        self._queue.waiting.wake()
 
     def restart(self) -> None:
         """After trouble: what was seen may be no more."""
@@ -102,7 +103,7 @@ class Line:
         waiting = self._queue.waiting
         # However many suspects there are, what is behind them is listed when some have gone.
         while len(self._listed) < _AHEAD and len(self._waiting_suspects) < _AHEAD:
-            if not waiting.names and not waiting.list_more(now, alone=True):
+            if not waiting.names and not waiting.list_more(now):
                 break
             name = waiting.names.pop()
             if name in seen:

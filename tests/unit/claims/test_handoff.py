@@ -365,6 +365,20 @@ def test_a_newer_output_replaces_an_older_where_that_was_chosen(bench: "Bench") 
     assert bench.read("out/doc.ready") == b"result"
 
 
+def test_an_output_that_is_a_link_to_the_one_it_replaces_leaves_nothing_unfinished(
+    bench: "Bench",
+) -> None:
+    """A rename of one name of a file to another of its names does nothing, and says it did."""
+    queue = bench.open(settings=Settings(existing="replace"))
+    old = bench.put("out/doc.ready", b"result")
+    claim = bench.claim(queue)
+    os.link(old, claim.outputs.reserve())
+    handoff.complete(queue, [claim])
+    assert claim.published == ("doc.ready",)
+    assert bench.ls("out") == ["doc.ready"]
+    assert bench.read("out/doc.ready") == b"result"
+
+
 @pytest.mark.parametrize(
     ("publish", "final", "second"),
     [

@@ -109,7 +109,7 @@ def test_a_document_that_failed_or_was_troubled_is_claimed_alone(pair: Pair, tro
     for name in ("a.ready", troubled, "c.ready"):
         pair.bench.put(f"in/{name}")
     pair.queue.waiting.names += ["a.ready", troubled, "c.ready"]
-    claims = [pair.queue.claim_some(8, 0.0, alone=True) for _ in range(3)]
+    claims = [pair.queue.claim_some(8, 0.0) for _ in range(3)]
     assert [[claim.docid for claim in together] for together in claims] == [["c"], ["b"], ["a"]]
     assert not claims[1][0].outputs.plain
 

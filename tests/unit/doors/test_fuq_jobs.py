@@ -80,7 +80,7 @@ class Yard:
         (self.root / "in" / f"{docid}.ready").write_bytes(fuq_jobfile.encode(job))
 
     def take_up(self) -> None:
-        (claim,) = self.queue.claim_some(1, time.monotonic(), alone=True)
+        (claim,) = self.queue.claim_some(1, time.monotonic())
         self.foreman.work(claim)
 
     def step(self) -> list[tuple[bytes, str, int]]:
