@@ -20,8 +20,8 @@ _MAX_MESSAGE = 8 * 1024
 # What the operating system says of one item, where the directory can be written: another user's in
 # a sticky directory, a mount point, a directory (of a lower layer, too), a name too long for a state.
 OF_THE_ITEM = frozenset(
-    getattr(errno, name)
-    for name in "EACCES EPERM EBUSY EXDEV ENAMETOOLONG ENOTEMPTY EISDIR".split()
+    {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.ENAMETOOLONG}
+    | {errno.ENOTEMPTY, errno.EISDIR}
 )
 # As strerror(3) says it in English, and what programs make of it.
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|ENOSPC|EDQUOT")
