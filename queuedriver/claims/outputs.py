@@ -8,7 +8,7 @@ import errno
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,9 +31,10 @@ from queuedriver.format.settings import Publication
 if TYPE_CHECKING:
     from queuedriver.driving.limits import Limits
 
-# What a write says of this output alone: its name is taken, or too much for this file system.
+# What a write says of this output alone: its name is taken, or too much for this file system. And
+# of this process, that it has too many files open.
 _OF_THE_OUTPUT = frozenset(
-    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG}
+    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG, errno.EMFILE}
 )
 
 
@@ -50,6 +51,7 @@ class Output(msgspec.Struct, frozen=True):
     ext: str | None = None
 
 
+_DATA = (bytes, bytearray, memoryview, str, os.PathLike)
 Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
 
 
@@ -120,11 +122,12 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             self.blind = True
             try:
                 self.targets[0].directory.write_new(self.stem + ".writing", answer)
-            except OSError as error:
-                raise self._cannot(error) from None
+            except OSError:
+                with self._ours():
+                    raise
         elif answer is None:
             return
-        elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
+        elif isinstance(answer, (*_DATA, Output)):
             self._take_one(answer)
         elif not isinstance(answer, Iterable) or isinstance(answer, Mapping | io.IOBase):
             # What a mapping or an open file iterates over is not what was meant.
@@ -150,10 +153,8 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         """A descriptor of a further output under the document's own docid."""
         noted = self._note(None, None, None)
         self.elsewhere = True
-        try:
+        with self._ours():
             return self.targets[noted.queue].directory.open_new(noted.writing)
-        except OSError as error:
-            raise self._cannot(error) from None
 
     def forget(self, path: str) -> None:
         """Drop a reserved output that is not wanted after all."""
@@ -204,7 +205,7 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def _take_one(self, answer: object) -> None:
         output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]
         data: object = output.data
-        if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike):
+        if not isinstance(data, _DATA):
             raise _bad_answer(data)
         noted = self._note(output.docid, output.queue, output.ext)
         if isinstance(data, str):
@@ -213,7 +214,13 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             except UnicodeEncodeError as error:
                 raise _failed(f"the text cannot be written as UTF-8: {error}") from None
         if isinstance(data, os.PathLike):
-            self._move(os.path.abspath(os.fspath(data)), noted)
+            path = os.path.abspath(os.fspath(data))
+            try:
+                self._move(path, noted)
+            except OSError as error:
+                if is_trouble(error) and not isinstance(error, FileSystemTrouble):
+                    raise trouble(error, f"moving {path}") from None
+                raise
         else:
             self._write(bytes(data), noted)
 
@@ -248,28 +255,21 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
 
     def _write(self, data: bytes, noted: Written) -> None:
-        try:
+        with self._ours():
             self.targets[noted.queue].directory.write_new(noted.writing, data)
-        except OSError as error:
-            raise self._cannot(error) from None
 
-    def _cannot(self, error: OSError) -> OSError:
-        """Our own writing failed. But for a name or a size that will never do, that is never the
-        document's fault: a directory that was removed or made read-only is nobody's. Nor is it the
-        file system's when this process has too many files open."""
-        if error.errno in _OF_THE_OUTPUT or error.errno == errno.EMFILE:
-            return error
-        return trouble(error, f"writing an output of {self.docid!r}")
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Tell that our own writing failed. But for a name or a size that will never do, that is
+        never the document's fault: a directory that was removed or made read-only is nobody's."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _OF_THE_OUTPUT:
+                raise
+            raise trouble(error, f"writing an output of {self.docid!r}") from None
 
     def _move(self, path: str, noted: Written) -> None:
-        try:
-            self._move_regular(path, noted)
-        except OSError as error:
-            if is_trouble(error) and not isinstance(error, FileSystemTrouble):
-                raise trouble(error, f"moving {path}") from None
-            raise
-
-    def _move_regular(self, path: str, noted: Written) -> None:
         directory = self.targets[noted.queue].directory
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -288,23 +288,18 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             if not claimed and _renamed(path, directory, noted.writing):
                 self.elsewhere = True
                 return
-            self._copy(source, directory, noted)
+            with self._ours():
+                target = directory.open_new(noted.writing)
+                try:
+                    copy_all(source, target)
+                finally:
+                    os.close(target)
         finally:
             os.close(source)
         if not claimed:
             # Gone is what it was to be; a network file system may have lost the reply.
             with suppress(FileNotFoundError):
                 os.unlink(path)
-
-    def _copy(self, source: int, directory: Directory, noted: Written) -> None:
-        try:
-            target = directory.open_new(noted.writing)
-            try:
-                copy_all(source, target)
-            finally:
-                os.close(target)
-        except OSError as error:
-            raise self._cannot(error) from None
 
 
 def _renamed(path: str, directory: Directory, name: str) -> bool:
