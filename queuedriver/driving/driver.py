@@ -28,7 +28,7 @@ from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, Observer, draw_salt
+from queuedriver.claims.liveness import CRASHED, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group
@@ -133,7 +133,6 @@ class Driver:
             self._outputs,
             driver,
             options,
-            Observer(),
             register_us,
             follows=not is_first,
         ) as found:
@@ -414,7 +413,7 @@ class Turns(Loop):
         try:
             queue.end(claims, endings, seconds)
         finally:
-            self.tally.book([claim.fate for claim in claims], int(seconds * 1e9))
+            self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:
             raise self._hopeless
 
