@@ -79,7 +79,7 @@ def set_back(claim: Claim, ending: Ending) -> None:
         queue.refuse(name, claim.docid, refused, time.monotonic() + _LEFT_ALONE)
         give_back(claim, f"it cannot be discarded: {refused.strerror}")
     if claim.fate == "revoked":
-        queue.note("revoked", claim.docid, token=claim.token, attempt=claim.attempt, outputs=())
+        queue.note("revoked", claim, outputs=())
 
 
 def charge(
@@ -225,13 +225,5 @@ def _ended(
     claim.fate = fate if docid is not None else "revoked"
     if docid is not None:
         renamed = docid if docid != claim.docid else None
-        claim.of.note(
-            fate,
-            claim.docid,
-            token=claim.token,
-            attempt=claim.attempt,
-            seconds=seconds,
-            message=message,
-            renamed=renamed,
-        )
+        claim.of.note(fate, claim, seconds=seconds, message=message, renamed=renamed)
     return claim.fate

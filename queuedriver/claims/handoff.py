@@ -20,6 +20,7 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from queuedriver.claims.input_queue import InputQueue
 
 ORPHANS = "orphans"
+_ORPHANS = os.path.join(names.PRIVATE, ORPHANS)
 CLAIMS = "claims"
 
 # How a claim ended. "" while it is at hand; "stuck": it is left to whoever recovers it, as its
@@ -144,18 +146,19 @@ def _conclude(
 def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     """Make outputs safe before the commit: a power cut must not leave a published name without its
     bytes."""
-    by_target: dict[int, list[tuple[Claim, str]]] = {}
-    for claim in claims:
-        for one in claim.outputs.written:
-            by_target.setdefault(one.queue, []).append((claim, one.writing))
-    for index, writing in by_target.items():
-        directory = queue.targets[index].directory
-        claims_of = {name: claim for claim, name in writing}
-        for name in directory.sync_files(claims_of):
+    for index, target in enumerate(queue.targets):
+        claims_of = {
+            one.writing: claim
+            for claim in claims
+            for one in claim.outputs.written
+            if one.queue == index
+        }
+        for name in target.directory.sync_files(claims_of):
             # Swept aside, because the claim was taken back: the commit will say so.
             if queue.directory.present(claims_of[name].name):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        directory.sync()
+        if claims_of:
+            target.directory.sync()
 
 
 def write_plan(queue: "InputQueue", claim: Claim) -> bool:
@@ -219,10 +222,9 @@ def publish(queue: "InputQueue", claim: Claim, *, ours: bool = True) -> None:
         # Raises where the output is to blame.
         queue.check_writable()
         claim.fate = "stuck"
-        message = (
-            f"its output cannot be published ({error.strerror}); whoever recovers it tries again"
-        )
-        queue.note("stuck", claim.docid, token=claim.token, message=message)
+        why = error.strerror
+        message = f"its output cannot be published ({why}); whoever recovers it tries again"
+        queue.note("stuck", claim, message=message)
 
 
 def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> str:
@@ -251,14 +253,9 @@ def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> 
 def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
     """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
     there."""
-    try:
-        orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), closing(directory.subdirectory(_ORPHANS)) as orphans:
         return move(orphans, one.writing, directory, one.final, token, replace)
-    finally:
-        orphans.close()
+    return None
 
 
 def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool = False) -> None:
@@ -346,11 +343,9 @@ def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> 
 
 def move_aside(output: Directory, name: str) -> None:
     """Move a file to the orphans of an output queue."""
-    orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
-    try:
+    # Somebody else swept, or its driver published after all; or it is another user's.
+    with (
+        suppress(FileNotFoundError, FileExistsError, PermissionError),
+        closing(output.subdirectory(_ORPHANS, create=True)) as orphans,
+    ):
         output.rename_new(name, name, orphans)
-    except (FileNotFoundError, FileExistsError, PermissionError):
-        # Somebody else swept, or its driver published after all; or it is another user's.
-        pass
-    finally:
-        orphans.close()

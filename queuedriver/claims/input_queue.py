@@ -12,7 +12,7 @@ import operator
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from queuedriver.claims import charging, handoff
 from queuedriver.claims.attempts import ATTEMPTS, Attempts
@@ -267,7 +267,7 @@ class InputQueue:
             if len(self._refused) < _MOST_NOTED:
                 self._refused.add(name)
                 message = f"it cannot be moved ({error.strerror}); it is left where it is"
-                self.note("refused", docid, message=message)
+                self.journal.note("refused", docid, message=message)
         if until:
             self.waiting.left_alone[name] = until
 
@@ -315,15 +315,14 @@ class InputQueue:
         self.published += len(claim.published)
         if claim.fate != "revoked":
             self.worked(0.0, 0)
-        facts = {"token": claim.token, "attempt": claim.attempt, "outputs": claim.published}
-        self.note(claim.fate, claim.docid, seconds=seconds, **facts)
+        self.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
 
     # The journal
 
-    def note(self, event: str, docid: str, **facts: object) -> None:
+    def note(self, event: str, of: Claim | names.Item, **facts: Any) -> None:
         """Note what became of a document, after what was handed over before it."""
         self.note_handed_over()
-        self.journal.note(event, docid, **facts)  # type: ignore[arg-type]
+        self.journal.note(event, of.docid, token=of.token, attempt=of.attempt, **facts)
 
     def note_handed_over(self) -> None:
         """Note the usual documents that were handed over since this was called last."""

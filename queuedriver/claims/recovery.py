@@ -269,14 +269,8 @@ class Recoverer:
         if item.state == "written":
             made_for = self._made_for(item, owner)
             finals = finish_written(self._queue, item, name, made_for)
-            self._queue.note(
-                "recovered",
-                item.docid,
-                token=item.token,
-                attempt=item.attempt,
-                message="its driver had committed it",
-                outputs=finals,
-            )
+            message = "its driver had committed it"
+            self._queue.note("recovered", item, message=message, outputs=finals)
             return False
         claim = self._queue.claim_of(item, name)
         ending = None
@@ -308,7 +302,7 @@ class Recoverer:
 
     def _note_stuck(self, item: names.Item, why: str) -> None:
         message = f"cannot be recovered: {why}"
-        self._queue.note("stuck", item.docid, token=item.token, message=message)
+        self._queue.note("stuck", item, message=message)
 
     # What is not a claim
 

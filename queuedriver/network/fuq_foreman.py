@@ -237,7 +237,7 @@ class Foreman:
             dirs.remove(self.directory, record.job)
             return
         message = f"taken up as job {record.job}, with {record.file.num_tasks} tasks"
-        self._queue.note("taken-up", record.docid, token=claim.token, message=message)
+        self._queue.note("taken-up", claim, message=message)
         self._enter(record.job, fresh=True)
 
     def _give_up_taking(self, error: OSError) -> None:
