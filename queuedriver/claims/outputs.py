@@ -163,6 +163,19 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             self.targets[noted.queue].directory.remove_all(noted.writing)
             self.noted.remove(noted)
 
+    def is_file(self, path: str) -> bool:
+        """Tell whether a file is where a reserved output was to be written; FileNotFoundError when
+        nothing is. Asked by descriptor: the path may lead elsewhere by now, and so may have led
+        whoever wrote it, which is nobody's fault."""
+        noted = next(one for one in self.noted if self._path(one) == path)
+        directory = self.targets[noted.queue].directory
+        try:
+            return directory.is_regular(noted.writing)
+        except OSError as error:
+            if is_trouble(error) or (isinstance(error, FileNotFoundError) and directory.moved()):
+                raise trouble(error, f"looking at {path}") from None
+            raise
+
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
         for noted in self.written:

@@ -27,7 +27,9 @@ from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
+from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
+from queuedriver.processors.command import CommandProcessor
 from tests.faults import by_steps
 from tests.openings import registrations
 
@@ -106,7 +108,7 @@ def bank_for(
     return bank
 
 
-def drain(bench: "Bench", function: Callable[..., Any], **options: Any) -> Left:
+def drain(bench: "Bench", function: Processor | Callable[..., Any], **options: Any) -> Left:
     """A driver over all there is."""
     bench.directory("out")
     asked = Options(drain=True, poll=True, **options)
@@ -200,6 +202,22 @@ def test_an_output_directory_that_was_exchanged_charges_no_document(bench: "Benc
     assert (left.word, left.exit_code, left.counters.failed) == ("drained", 0, 0)
     assert bench.ls("out") == ["a.ready", "b.ready"]
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("first", ["write", "move"])
+def test_an_optional_output_is_not_dropped_when_its_directory_is_moved_meanwhile(
+    bench: "Bench", first: str
+) -> None:
+    """Be it that it was written before that, or thereafter, by the path that it was given."""
+    out, aside = bench.root / "out", bench.root / "aside"
+    write = 'printf result > "$1"'
+    move = f"[ -e {aside} ] || {{ mv {out} {aside}; mkdir {out}; }}"
+    script = f"{write}; {move}" if first == "write" else f"{move}; {write}"
+    bench.put("in/doc.ready")
+    left = drain(bench, CommandProcessor(["sh", "-c", script, "sh", "{output?}"]))
+    assert (left.word, left.counters.failed) == ("drained", 0)
+    assert bench.ls() == []
+    assert bench.read(f"{'aside' if first == 'write' else 'out'}/doc.ready") == b"result"
 
 
 @pytest.mark.parametrize("removed", ["in/discarded", "in/.queuedriver/attempts"])
