@@ -52,8 +52,14 @@ def set_back(claim: Claim, ending: Ending) -> None:
     queue, now = claim.of, time.time()
     error = ending.error if isinstance(ending, Failed) else None
     if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:
-        _strike_or_leave(claim, ending.failure, now)
-        # With no file left to open there is no way to go on.
+        # It may be the one for which too many files are open, or those before it were. With no file
+        # left to open there is no way to go on.
+        claim.outputs.discard()
+        try:
+            charge(claim, ending.failure, now, doubted=True)
+        except OSError:
+            # Not even what is remembered of it can be read: left to whoever recovers it.
+            claim.fate = "stuck"
         raise error
     if isinstance(ending, Failed | Doubted):
         # Before what it wrote is removed: that may be what the disk is full of.
@@ -181,16 +187,6 @@ def blame(claim: Claim, failure: Failure, error: OSError | None = None) -> None:
                 pass
         for target in queue.targets:
             target.directory.check_writable(A_LITTLE)
-
-
-def _strike_or_leave(claim: Claim, failure: Failure, now: float) -> None:
-    """Strike a document that may be the one for which too many files are open, or those before it;
-    where not even what is remembered of it can be read, leave it to whoever recovers it."""
-    claim.outputs.discard()
-    try:
-        charge(claim, failure, now, doubted=True)
-    except OSError:
-        claim.fate = "stuck"
 
 
 def _strikes(claim: Claim, inode: int) -> int:

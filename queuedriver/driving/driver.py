@@ -128,14 +128,8 @@ class Driver:
         options, tally, is_first = self.options, self._tally, self._loop is None
         end = Quit(CRASHED, "it ended by an error", 70)
         driver = self.id or self._wanted_id
-        with opened(
-            self._inputs,
-            self._outputs,
-            driver,
-            options,
-            register_us,
-            follows=not is_first,
-        ) as found:
+        queues = self._inputs, self._outputs, driver, options
+        with opened(*queues, register_us, follows=not is_first) as found:
             self.id = found.mint.driver
             mints.add(found.mint)
             loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
@@ -159,8 +153,6 @@ class Driver:
                 loop.count()
                 loop.waker.close()
                 self.unnoted += say_goodbye(found, beats[0], end)
-                if self._board is not None and end.word in (CRASHED, "failed"):
-                    self._board.left(end.word, end.why, end.exit_code)
         return end
 
     @contextlib.contextmanager

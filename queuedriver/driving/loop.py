@@ -18,7 +18,7 @@ from queuedriver.claims.picking import Pass
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
-from queuedriver.driving.closing import Controls, close_if_fed, read_controls
+from queuedriver.driving.closing import close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
@@ -85,7 +85,8 @@ class Loop:
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
         for queue in self.queues:
             queue.worked = self._worked
-        self._controls = [Controls()] * len(self.queues)
+        # The control files that are in all inputs, or in any.
+        self._done = self.paused = False
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
@@ -111,13 +112,15 @@ class Loop:
         self.look_at = now + LOOK_EVERY
         self.clocks = time.time() - now
         if not self.trouble:
-            self._controls = [read_controls(queue.directory) for queue in self.queues]
+            controls = [read_controls(queue.directory) for queue in self.queues]
+            self._done = all(one.done for one in controls)
+            self.paused = any(one.paused for one in controls)
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
             due = self.recycling.due(now, self.tally.documents)
             self._leaving = ("recycled", due) if due else None
-            if any(controls.quit for controls in self._controls):
+            if any(one.quit for one in controls):
                 self._leaving = "quit", QUIT_FILE
             self._recover(now)
             self.breaker.look(now)
@@ -144,10 +147,6 @@ class Loop:
     def _worked(self, seconds: float, documents: int) -> None:
         self.tally.worked(seconds, documents)
         self.breaker.worked()
-
-    @property
-    def paused(self) -> bool:
-        return any(controls.paused for controls in self._controls)
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
@@ -186,7 +185,7 @@ class Loop:
             only_later=passed.only_later,
             next_due=passed.next_due,
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
-            done=all(controls.done for controls in self._controls),
+            done=self._done,
             paused=self.paused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
             trial_in=trial_at - now,
