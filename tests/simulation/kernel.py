@@ -560,6 +560,7 @@ class Paths:
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
     relpath = staticmethod(posixpath.relpath)
+    split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
