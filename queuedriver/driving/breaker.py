@@ -223,13 +223,16 @@ class Breaker:
             failures=failures,
             driver=queue.mint.driver,
         )
-        if load(queue.private) is None:
-            # It may be there, and none of ours.
-            queue.private.remove(names.BREAKER)
-        # Another may have been faster.
-        with contextlib.suppress(FileExistsError):
-            queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)
-            queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
+        data, durable = msgspec.json.encode(trip), queue.durable
+        try:
+            queue.private.write_first(names.BREAKER, data, durable)
+        except FileExistsError:
+            if load(queue.private) is not None:
+                # Another was faster.
+                return
+            # It is none of ours.
+            queue.private.write_aside(names.BREAKER, data, durable)
+        queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
 
     def _halt(self) -> None:
         for queue in self._queues:
