@@ -224,12 +224,9 @@ def exit_code_of(error: Exception) -> int | None:
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:
     """Return the same error, with what we were doing when it struck."""
-    where = os.fsdecode(error.filename) if error.filename else ""
+    where = os.fsdecode(error.filename) if error.filename else None
     reason = os.strerror(error.errno) if error.errno else str(error)
-    made = FileSystemTrouble(error.errno, f"{doing}: {reason}")
-    if where:
-        made.filename = where
-    return made
+    return FileSystemTrouble(error.errno, f"{doing}: {reason}", where)
 
 
 @contextlib.contextmanager

@@ -220,7 +220,7 @@ Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Found]
 def orphans_of(queue: Directory) -> list[str]:
     """Return the names of what was moved aside in a queue."""
     with contextlib.suppress(FileNotFoundError), opened(queue, _path(ORPHANS)) as orphans:
-        return orphans.list()
+        return [*orphans.names()]
     return []
 
 

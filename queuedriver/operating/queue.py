@@ -44,13 +44,13 @@ class Queue:
 
     @cached_property
     def private(self) -> Directory:
-        """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
+        """Return `.queuedriver/`, made by the first who writes there: a look changes nothing."""
         with explained(self.path):
             return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
 
     @cached_property
     def incoming(self) -> Directory:
-        """Where documents are written that are submitted."""
+        """Return the directory in which documents are written that are submitted."""
         return self._keep(self.private.subdirectory(names.INCOMING, create=True))
 
     def _keep(self, directory: Directory) -> Directory:
@@ -158,22 +158,25 @@ class Queue:
 
     def report(self, docid: str) -> Report | None:
         """Read why a document was discarded, by its name in `discarded/`."""
-        return next((one.report for one in self.reports([docid])), None)
+        with self._reports() as (discarded, attempts):
+            if discarded is None or "/" in docid:
+                return None
+            return find_report(discarded, attempts, docid)
 
-    def reports(self, docids: Iterable[str] | None = None) -> Iterator[Discarded]:
-        """Yield why documents were discarded: those of these names in `discarded/`, or all."""
+    def reports(self) -> Iterator[Discarded]:
+        """Yield the discarded documents, with why they are."""
         with self._reports() as (discarded, attempts):
             if discarded is not None:
-                for docid in self.each_discarded() if docids is None else docids:
-                    if "/" not in docid:
-                        yield Discarded(docid, find_report(discarded, attempts, docid))
+                for docid in self.each_discarded():
+                    yield Discarded(docid, find_report(discarded, attempts, docid))
 
     def discarded_of(self, docid: str) -> list[Discarded]:
         """Return the discarded documents of one docid, the newest first: there may be several."""
         with self._reports() as (discarded, attempts):
             if discarded is None:
                 return []
-            return [*self.reports(places_of(discarded, attempts, [docid]).get(docid, []))]
+            places = places_of(discarded, attempts, [docid]).get(docid, [])
+            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:

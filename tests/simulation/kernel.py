@@ -559,6 +559,7 @@ class Paths:
     )
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
+    split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
     split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)

@@ -23,6 +23,7 @@ from queuedriver.format.records import Counters, Failure, Registration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
+from tests.openings import registrations
 from tests.waiting import until
 
 BROKEN, OTHER = Streak("broken", 5), Streak("other", 5)
@@ -377,9 +378,14 @@ def test_stage_goes_on_at_once_when_it_is_resumed(tmp_path: Path) -> None:
         stage.drive(
             lambda one: works(one) if mended.is_set() else broken(one), drain=False, id=f"d{number}"
         )
-    until(lambda: stage.tripped)
-    mended.set()
     with Queue.open(tmp_path / "in") as queue:
+
+        def know() -> bool:
+            """Whether both have seen it: who is still making sure would stop it again."""
+            return ["queuedriver resume" in one.why for one in registrations(queue)] == [True] * 2
+
+        until(know, "both drivers know that their stage has stopped")
+        mended.set()
         operations.resume(queue)
     until(lambda: not stage.count("in", "*.ready"))
     stage.quit()
