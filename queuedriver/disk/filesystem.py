@@ -287,8 +287,9 @@ class Directory:
         A crash leaves a hidden `.aside-…` file, which `check` names and removes.
         """
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
-        fd = self.open_new(aside)
-        try:
+        with contextlib.ExitStack() as undo:
+            fd = self.open_new(aside)
+            undo.callback(self.remove, aside)
             try:
                 write_all(fd, data)
                 if durable:
@@ -297,15 +298,13 @@ class Directory:
                 os.close(fd)
             try:
                 (self.rename_new if first else self.rename_over)(aside, name)
+            except IsADirectoryError:
+                raise NotRegular(os.path.join(self.path, name)) from None
             except FileNotFoundError:
                 # Or a network file system lost the reply: nobody else moves what we wrote aside.
                 if self.present(aside) or self.moved():
                     raise
-        except BaseException as error:
-            self.remove(aside)
-            if isinstance(error, IsADirectoryError):
-                raise NotRegular(os.path.join(self.path, name)) from None
-            raise
+            undo.pop_all()
         if durable:
             self.sync()
 
