@@ -181,12 +181,9 @@ class Directory:
     def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
         """Yield the entries, which know their inode numbers; what this returns is to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
-        fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
-        try:
+        # It has a copy.
+        with open_fd(os.open(".", _DIRECTORY, dir_fd=self.fd)) as fd:
             return os.scandir(fd)
-        finally:
-            # It has a copy.
-            os.close(fd)
 
     def present(self, name: str) -> bool:
         """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
@@ -241,12 +238,10 @@ class Directory:
             if error.errno in (errno.ELOOP, errno.ENXIO) and not self.is_regular(name):
                 raise NotRegular(os.path.join(self.path, name)) from None
             raise
-        try:
+        with open_fd(fd):
             if (size := regular_size(fd)) is None:
                 raise NotRegular(os.path.join(self.path, name))
             return read_up_to(fd, min(size, limit))
-        finally:
-            os.close(fd)
 
     def read_regular(self, name: str) -> bytes | None:
         """Read all of a file, however long; None when it is not a regular one."""
@@ -288,14 +283,11 @@ class Directory:
         """
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
         with contextlib.ExitStack() as undo:
-            fd = self.open_new(aside)
-            undo.callback(self.remove, aside)
-            try:
+            with open_fd(self.open_new(aside)) as fd:
+                undo.callback(self.remove, aside)
                 write_all(fd, data)
                 if durable:
                     os.fsync(fd)
-            finally:
-                os.close(fd)
             try:
                 (self.rename_new if first else self.rename_over)(aside, name)
             except IsADirectoryError:
@@ -417,10 +409,8 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
     fd = os.open(base, _DIRECTORY)
     if not ours:
         return fd
-    try:
+    with open_fd(fd):
         return _descend(fd, base, ours, create)
-    finally:
-        os.close(fd)
 
 
 def _descend(base: int, path: str, parts: Iterable[str], create: bool) -> int:
@@ -463,9 +453,15 @@ def make_directory(path: str) -> None:
         return
     parent = os.path.dirname(path)
     make_directory(parent)
-    fd = os.open(parent, _DIRECTORY)
-    try:
+    with open_fd(os.open(parent, _DIRECTORY)) as fd:
         _make(fd, os.path.basename(path))
+
+
+@contextlib.contextmanager
+def open_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield fd
     finally:
         os.close(fd)
 
