@@ -19,9 +19,9 @@ from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
-from queuedriver.errors import ConfigError, QueueError, is_trouble
+from queuedriver.errors import QueueError, is_trouble
 from queuedriver.options import Options
-from queuedriver.processors.base import Processor
+from queuedriver.processors.base import Processor, make
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.logs import Rotator
 
@@ -97,7 +97,8 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         # What it shares with the others is not of its making.
         largest = options.max_memory + resident_memory()
         options = msgspec.structs.replace(options, max_memory=largest)
-    processor = processor or load(order.kind, order.work, order.startup_timeout)
+    if processor is None:
+        processor = make(order.kind, order.work, start_timeout=order.startup_timeout)
     driver = Driver(
         order.inputs,
         processor,
@@ -111,24 +112,6 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     finally:
         for words in driver.unnoted:
             _say(words)
-
-
-def load(kind: str, work: str | tuple[str, ...], startup_timeout: float) -> Processor:
-    """The processor of a stage. Only what it needs is imported."""
-    if kind == "call" and isinstance(work, str):
-        from queuedriver.processors.call import load as load_call
-
-        return load_call(work)
-    words = [work] if isinstance(work, str) else list(work)
-    if kind == "command":
-        from queuedriver.processors.command import CommandProcessor
-
-        return CommandProcessor(words)
-    if kind == "server":
-        from queuedriver.processors.server import ServerProcessor
-
-        return ServerProcessor(words, start_timeout=startup_timeout)
-    raise ConfigError(f"no kind of processor is called {kind!r}; there are call, command, server")
 
 
 def _rotate(rotator: Rotator) -> None:

@@ -4,23 +4,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from queuedriver.cli import say
 from queuedriver.cli.words import argument, flag
-from queuedriver.errors import (
-    BadArgument,
-    ConfigError,
-    NotPermitted,
-    QueueError,
-    is_trouble,
-    trouble,
-)
+from queuedriver.errors import BadArgument, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.operating.queue import Queue
-
-if TYPE_CHECKING:
-    from queuedriver.options import Options
-
 
 # Parameters that several commands have.
 QUEUE = argument("QUEUE", "The queue's directory.")
@@ -30,30 +19,12 @@ QUIET = flag("Say nothing but errors.", "--quiet", "-q")
 YES = flag("Do not ask.")
 
 
-class Declined(QueueError):
-    """Somebody was asked, and does not mean it."""
-
-    exit_code = 1
-
-
-def checked(options: "Options") -> "Options":
-    """Return the options themselves; what cannot be meant was a slip of the command line."""
-    from queuedriver.format.settings import check_publish
-
-    try:
-        check_publish(options.publish)
-        return options.check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None
-
-
 def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
     """Return the names in a file, each with a separator after it; `-` is stdin."""
-    if path != "-":
-        with open(path, "rb") as file:
-            data = file.read()
-    else:
+    if path == "-":
         data = sys.stdin.buffer.read() if sys.stdin else b""
+    else:
+        data = Path(path).read_bytes()
     return [os.fsdecode(line) for line in data.split(separator) if line]
 
 
@@ -71,15 +42,16 @@ def warn_of_trip(queue: Queue) -> None:
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Go on with what touches many documents only when somebody said so."""
+    """Go on with what touches many documents only when somebody said so, and say how many."""
     if yes:
+        say(what)
         return
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty()):
         raise BadArgument(f"{what}: say --yes if that is meant")
     print(f"{what}? [y/N]: ", end="", file=sys.stderr, flush=True)
     # To end the input is to decline.
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Declined("nothing was changed")
+        raise QueueError("nothing was changed")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
     CONSOLE,
     CURVE,
@@ -20,7 +19,7 @@ from queuedriver.cli.network import (
     refuse,
 )
 from queuedriver.cli.render import escape_name
-from queuedriver.cli.run import summary
+from queuedriver.cli.run import checked, summary
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
@@ -42,7 +41,7 @@ _ONLY = {
 
 def broker(
     protocol: Protocol = PROTOCOL,
-    input: str | None = argument("INPUT", "The queue to deal from."),
+    input: str | None = argument("[INPUT]", "The queue to deal from."),
     to: list[str] | None = option("OUTPUT", "Queue for what comes back; repeatable."),
     listen: list[str] | None = option("ADDRESS", "As tcp://127.0.0.1:6714; repeatable."),
     advertise: str | None = option("ADDRESS", "roundrobin: the address that peers know it by."),

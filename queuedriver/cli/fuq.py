@@ -12,7 +12,7 @@ import msgspec
 from queuedriver.cli import say
 from queuedriver.cli.arguments import opened
 from queuedriver.cli.operate import noting
-from queuedriver.cli.render import Column, columns_of, escape_name, table, write, write_json
+from queuedriver.cli.render import columns_of, escape_name, table, write, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LATER = 75
 # How long `stop` waits for a broker to do it, in seconds.
 _STOP_TIMEOUT = 10.0
-_COUNTS = ("tasks", "pending", "running", "done", "errors")
-_FIELDS = ("job", "docid", "state", *_COUNTS, "why")
+_FIELDS = ("job", "docid", "state", "tasks", "pending", "running", "done", "errors", "why")
+_JOBS = ("JOB", "DOCID", "STATE", ">TASKS", ">PENDING", ">RUNNING", ">DONE", ">ERRORS", "~WHY")
 
 # Which options each action takes.
 _TAKES: dict[str, tuple[str, ...]] = {
@@ -148,15 +148,11 @@ def _status(queue: str, as_json: bool) -> int:
 
 
 def _jobs(seen: "View") -> list[str]:
-    columns = [
-        Column(field.upper(), right=field in _COUNTS, elastic=field == "why") for field in _FIELDS
-    ]
     rows = [[escape_name(str(getattr(job, field))) for field in _FIELDS] for job in seen.jobs]
-    return table(columns, rows, columns_of(sys.stdout))
+    return table(_JOBS, rows, columns_of(sys.stdout))
 
 
 def _clients(seen: "View") -> list[str]:
-    counts = [Column(title, right=True) for title in ("NPROC", "FREE", "TASKS")]
     rows = [
         [
             escape_name(f"{broker}/{one.client}"),
@@ -167,7 +163,7 @@ def _clients(seen: "View") -> list[str]:
         ]
         for broker, one in seen.clients
     ]
-    return table([Column("CLIENT"), Column("ADDRESS"), *counts], rows)
+    return table(("CLIENT", "ADDRESS", ">NPROC", ">FREE", ">TASKS"), rows)
 
 
 def _operate(action: str, queue: str, jobs: list[str]) -> int:

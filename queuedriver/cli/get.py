@@ -15,7 +15,6 @@ from queuedriver.driving.driver import Driver
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError
-from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events
@@ -25,6 +24,8 @@ from queuedriver.options import Options
 _BATCH = 32
 # To be killed while it is copied is no fault of a document's.
 _RETRIES = 10
+# What its journal says of a document that became a file.
+_ARRIVED = ("published", "recovered")
 
 
 class Collect:
@@ -79,24 +80,20 @@ def get(
     if as_json:
         from queuedriver.cli.render import write_json
 
-        files = [{"docid": one.docid, "file": name} for one, name in collected]
+        files = [{"docid": docid, "file": name} for docid, name in collected]
         write_json({"word": left.word, "why": left.why, "files": files})
     return left.exit_code
 
 
-def _collected(queue: str, driver: str, since: float) -> list[tuple[Event, str]]:
-    """Return what a driver published, by its journal: only there are the names it gave."""
-    reading = read_events(os.path.join(queue, PRIVATE, JOURNAL), since)
-    return [
-        (event, name)
-        for event in reading.events
-        if event.driver == driver and event.event in ("published", "recovered")
-        for name in event.outputs or ()
-    ]
+def _collected(queue: str, driver: str, since: float) -> list[tuple[str, str]]:
+    """Return the docids that a driver published, and as which files: its journal alone knows."""
+    events = read_events(os.path.join(queue, PRIVATE, JOURNAL), since).events
+    ours = (one for one in events if one.driver == driver and one.event in _ARRIVED)
+    return [(one.docid, name) for one in ours for name in one.outputs or ()]
 
 
-def _summarize(left: Left, collected: Sequence[tuple[Event, str]], dest: str) -> None:
-    second = [(one.docid, name) for one, name in collected if name != one.docid]
+def _summarize(left: Left, collected: Sequence[tuple[str, str]], dest: str) -> None:
+    second = [(docid, name) for docid, name in collected if name != docid]
     there = f"in {dest} already; this one is"
     say_some([f"there was a {docid!r} {there} {name!r}" for docid, name in second], "file")
     words = f"{format_count(len(collected), 'file')} collected in {dest}"

@@ -13,17 +13,14 @@ from typing import BinaryIO, NamedTuple, Self
 from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, submitter
-from queuedriver.errors import AlreadyThere
+from queuedriver.errors import AlreadyThere, NotPermitted
 from queuedriver.format.names import JOURNAL
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted, entering_name
 
-_CANNOT_CREATE = 73
-_NOT_PERMITTED = 77
-
 
 class Source(NamedTuple):
-    """What is to be submitted, and the docid it is to have."""
+    """A file that is to be submitted, or standard input, and the docid it is to have."""
 
     docid: str
     # Empty: standard input.
@@ -39,7 +36,7 @@ class Source(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """How documents are submitted."""
+    """The terms on which documents enter a queue."""
 
     replace: bool = False
     durable: bool = True
@@ -118,8 +115,8 @@ class Intake:
         if len(self._entered) < self._wanted:
             self._say_how_many()
         if self._refused or closed:
-            return _CANNOT_CREATE
-        return _NOT_PERMITTED if self._left else 0
+            return AlreadyThere.exit_code
+        return NotPermitted.exit_code if self._left else 0
 
     def _say_how_many(self) -> None:
         if self._entered:

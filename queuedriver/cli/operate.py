@@ -14,7 +14,7 @@ from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
-from queuedriver.errors import BadArgument
+from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
@@ -25,7 +25,6 @@ from queuedriver.operating.queue import Queue
 # The states of documents that nobody has claimed.
 _WAITING = ("ready", "failed", "later")
 _FAILED = 1
-_MISSING = 66
 _LATER = 75
 
 _DOCIDS = argument(
@@ -123,7 +122,7 @@ def report_refusals(results: Sequence[Result]) -> int:
     say_some([one.why for one in results if one.why], "document")
     came = Counter(one.came for one in results)
     if came["missing"]:
-        return _MISSING
+        return NotFound.exit_code
     return _FAILED if came["refused"] else 0
 
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
-from queuedriver.errors import QueueError, exit_code_of
+from queuedriver.errors import ConfigError, QueueError, exit_code_of
 from queuedriver.format.units import format_count, visible
 
 _BUG = 70
-_CONFIG = 78
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 # So many messages of one kind are said.
@@ -29,7 +28,7 @@ _this = "queuedriver"
 
 
 class Command(NamedTuple):
-    """Where a command is, and what the list of commands says of it."""
+    """A command: where it is, and what the list of commands says of it."""
 
     module: str
     function: str
@@ -68,7 +67,7 @@ class Program(NamedTuple):
         if sys.getfilesystemencoding() != "utf-8":
             # Names on disk are bytes that all hosts must read alike.
             say(f"set PYTHONUTF8=1: names here are {sys.getfilesystemencoding()}")
-            return _CONFIG
+            return ConfigError.exit_code
         if not args and not self.completing:
             sys.stdout = sys.stderr
             self._call(["--help"])

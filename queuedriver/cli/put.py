@@ -12,6 +12,7 @@ from queuedriver.cli.intake import Intake, Source, Terms
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
+from queuedriver.operating.queue import Queue
 
 _SOME_FAILED = 1
 
@@ -52,8 +53,10 @@ def put(
     if bad:
         say_some([str(one) for one in bad], "file")
         if not skip_bad:
-            if missing := _complaint_about(queue):
-                say(missing)
+            try:
+                Queue.open(queue).close()
+            except QueueError as error:
+                say(str(error))
             return bad[0].exit_code
     terms = Terms(replace, durable, None if after is None else time.time() + after)
     with opened(queue) as into:
@@ -102,14 +105,6 @@ def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[Qu
         except QueueError as error:
             bad.append(error)
     return list(sound.values()), bad
-
-
-def _complaint_about(queue: str) -> str:
-    try:
-        with opened(queue):
-            return ""
-    except QueueError as error:
-        return str(error)
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -90,48 +90,35 @@ def columns_of(stream: TextIO) -> int | None:
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
-class Column(NamedTuple):
-    """One column of a table."""
-
-    title: str
-    # Numbers line up at their ends.
-    right: bool = False
-    # Of all columns, the one that gives way on a narrow terminal.
-    elastic: bool = False
-
-
-def numbers(*titles: str) -> tuple[Column, ...]:
-    """Return columns that line up at their ends."""
-    return tuple(Column(title, right=True) for title in titles)
-
-
 def table(
-    columns: Sequence[Column],
+    columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     wide: int | None = None,
     always: Collection[str] | None = None,
 ) -> list[str]:
     """Return aligned lines, the titles first; where it is said which columns are `always` there,
-    without others that are empty. What is in the cells has been escaped."""
+    without others that are empty. What is in the cells has been escaped.
+
+    A title after ">" stands over numbers, which line up at their ends, and one after "~" over what
+    gives way on a narrow terminal.
+    """
+    titles = [column.lstrip(">~") for column in columns]
     shown = [
         index
-        for index, column in enumerate(columns)
-        if always is None or column.title in always or any(row[index] for row in rows)
+        for index, title in enumerate(titles)
+        if always is None or title in always or any(row[index] for row in rows)
     ]
-    columns = [columns[index] for index in shown]
-    cells = [
-        [column.title for column in columns],
-        *([row[index] for index in shown] for row in rows),
-    ]
-    widths = [max(map(width, cell)) for cell in zip(*cells, strict=True)]
+    cells = [[row[index] for index in shown] for row in (titles, *rows)]
+    kinds = [columns[index][:1] for index in shown]
+    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     surplus = 0 if wide is None else sum(widths) + len(_GAP) * (len(widths) - 1) - wide
-    for index, column in enumerate(columns):
-        if column.elastic and surplus > 0:
-            widths[index] = max(len(column.title), 8, widths[index] - surplus)
+    for index, kind in enumerate(kinds):
+        if kind == "~" and surplus > 0:
+            widths[index] = max(width(cells[0][index]), 8, widths[index] - surplus)
     return [
         _GAP.join(
-            _pad(shorten(cell, size), size, column.right)
-            for cell, size, column in zip(row, widths, columns, strict=True)
+            _pad(shorten(cell, size), size, kind == ">")
+            for cell, size, kind in zip(row, widths, kinds, strict=True)
         ).rstrip()
         for row in cells
     ]
@@ -143,7 +130,7 @@ def _pad(text: str, size: int, right: bool) -> str:
 
 
 # What drivers spent their time on; `shares` are the cells.
-SHARES = numbers("WORK", "WAIT", "BLOCK", "OVERHEAD")
+SHARES = (">WORK", ">WAIT", ">BLOCK", ">OVERHEAD")
 
 
 def shares(work: int, wait: int, block: int, overhead: int) -> tuple[str, ...]:

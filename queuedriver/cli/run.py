@@ -3,35 +3,31 @@
 import faulthandler
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 import msgspec
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import AS_JSON, QUIET, checked, warn_of
+from queuedriver.cli.arguments import AS_JSON, QUIET, warn_of
 from queuedriver.cli.words import Row, argument, option
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
-from queuedriver.errors import BadArgument
+from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
+from queuedriver.format.settings import check_publish
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from queuedriver.options import rows as said_of
-from queuedriver.processors.base import Processor
+from queuedriver.processors.base import Processor, make
 
-
-def _rows() -> Iterator[Row]:
-    """Return the rows of the options that a driver is told."""
-    usual = Options()
-    for name, (kind, said) in said_of(Options).items():
-        given: Row = option(said.unit, said.help, default=getattr(usual, name))
-        yield given.of(name, kind)
-
-
-_DRIVING = tuple(_rows())
+_USUAL = Options()
+# The options that a driver is told.
+_DRIVING: tuple[Row, ...] = tuple(
+    option(said.unit, said.help, default=getattr(_USUAL, name)).of(name, kind)
+    for name, (kind, said) in said_of(Options).items()
+)
 
 
 def run(
@@ -118,18 +114,19 @@ def summary(left: Left) -> str:
     return ", ".join(words)
 
 
+def checked(options: Options) -> Options:
+    """Return the options themselves; what cannot be meant was a slip of the command line."""
+    try:
+        check_publish(options.publish)
+        return options.check()
+    except ConfigError as error:
+        raise BadArgument(str(error)) from None
+
+
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:
-    """Return the one processor that was named. Only its module is imported."""
-    if sum(one is not None for one in (call, command, server)) != 1:
+    """Return the one processor that was named."""
+    named = {"call": call, "command": command, "server": server}
+    given = [(kind, work) for kind, work in named.items() if work is not None]
+    if len(given) != 1:
         raise BadArgument("say what is to be done: one of --call, --command and --server")
-    if call is not None:
-        from queuedriver.processors.call import load
-
-        return load(call)
-    if command is not None:
-        from queuedriver.processors.command import CommandProcessor
-
-        return CommandProcessor(command)
-    from queuedriver.processors.server import ServerProcessor
-
-    return ServerProcessor(server or "")
+    return make(*given[0])

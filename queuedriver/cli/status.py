@@ -11,7 +11,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer, host_id
 from queuedriver.cli import render
 from queuedriver.cli.arguments import AS_JSON, QUEUES
-from queuedriver.cli.render import SHARES, Column, Paint, escape_name, numbers, rate, table
+from queuedriver.cli.render import SHARES, Paint, escape_name, rate, table
 from queuedriver.format.units import format_count, format_duration, format_instant, format_size
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
@@ -19,19 +19,10 @@ from queuedriver.operating.queue_view import DriverView, QueueView, overview
 # Always shown, also when there is nothing in them.
 _USUAL = ("ready", "failed", "working", "discarded")
 _UNUSUAL = ("written", "writing")
-_DRIVER_COLUMNS = (
-    Column("DRIVER"),
-    Column("STATE"),
-    *numbers("SINCE"),
-    Column("AT HAND", elastic=True),
-    *numbers("DONE"),
-    *SHARES,
-    *numbers("RATE", "MEMORY"),
-)
+_DRIVER_COLUMNS = ("DRIVER", "STATE", ">SINCE", "~AT HAND", ">DONE", *SHARES, ">RATE", ">MEMORY")
 _QUEUE_COLUMNS = (
-    Column("QUEUE"),
-    Column("STATE"),
-    *numbers("READY", "FAILED", "LATER", "WORKING", "DISCARDED", "DRIVERS", "RATE", "ETA"),
+    *("QUEUE", "STATE", ">READY", ">FAILED", ">LATER", ">WORKING", ">DISCARDED"),
+    *(">DRIVERS", ">RATE", ">ETA"),
 )
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import checked
 from queuedriver.cli.network import (
     CONSOLE,
     CURVE,
@@ -18,7 +17,7 @@ from queuedriver.cli.network import (
     need_zmq,
     refuse,
 )
-from queuedriver.cli.run import processor_of
+from queuedriver.cli.run import checked, processor_of
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.network.addresses import check_endpoint, check_listen
@@ -43,7 +42,7 @@ _ONLY = {
 def worker(
     protocol: Protocol = PROTOCOL,
     address: str | None = argument(
-        "ADDRESS", "Its broker, as tcp://HOST:6714; else one on this host."
+        "[ADDRESS]", "Its broker, as tcp://HOST:6714; else one on this host."
     ),
     call: str | None = option("PKG.MOD:FUNCTION", "Call a Python function for each document."),
     command: str | None = option("WORDS", "Run a program for each: 'tool {input} {output}'."),

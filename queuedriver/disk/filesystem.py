@@ -120,7 +120,7 @@ class Directory:
 
     def look_into(self, name: str) -> "Directory | None":
         """Open one of ours inside; None where nobody has made it: to look must change nothing."""
-        with explained(os.path.join(self.path, name), part=True):
+        with explained(self.path):
             try:
                 return self.subdirectory(name)
             except FileNotFoundError:

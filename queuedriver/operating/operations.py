@@ -17,15 +17,13 @@ from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
-from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer, Roster, draw_salt
+from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
-from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
 # What is noted of an item that begins anew, by the state that it had.
@@ -171,7 +169,7 @@ def discard(
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    with without_outputs(queue, journal) as one:
+    with queue_of(queue.directory, journal, Observer(), outputs=False) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -183,16 +181,6 @@ def discard(
             else:
                 came[item.docid] = Result(item.docid, "done")
     return list(came.values())
-
-
-@contextmanager
-def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
-    """Open a queue to discard from it: that needs no outputs, and they may be where this host
-    cannot see them."""
-    settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
-    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
-        yield one
 
 
 # Recover
@@ -227,7 +215,7 @@ def recover(
     have watched them for some time.
     """
     before = len(journal.pending)
-    with queue_of(queue, journal, observer or Observer(lease=lease)) as one:
+    with queue_of(queue.directory, journal, observer or Observer(lease=lease)) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 

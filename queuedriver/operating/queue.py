@@ -14,10 +14,10 @@ from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
 from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import FEEDS, note_feed
+from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
-from queuedriver.errors import CannotUse, QueueClosed, explained
+from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
@@ -38,14 +38,14 @@ class Queue:
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
         """Open a queue; `create` makes the directory where there is none."""
-        check_path(path)
+        settings.check_path(path)
         with explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
     @cached_property
     def private(self) -> Directory:
         """Return `.queuedriver/`, made by the first who writes there: a look changes nothing."""
-        with explained(os.path.join(self.path, names.PRIVATE), part=True):
+        with explained(self.path):
             return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
 
     @cached_property
@@ -231,23 +231,8 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
-            note_feed(directory, self.path, source)
+        note_feed(self.directory, source)
 
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
-        return [path for path in closing.feeds_of(self.directory) if path is not None]
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
-    whole = os.path.abspath(path)
-    try:
-        whole.encode()
-    except UnicodeEncodeError:
-        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
-
-
-def resolve(queue: str, path: str) -> str:
-    """Return where a path of the settings of a queue leads, however the queue was named."""
-    return os.path.normpath(os.path.join(os.path.realpath(queue), path))
+        return [path for path in read_feeds(self.directory) if path is not None]

@@ -19,8 +19,9 @@ _SAMPLES = ("d", "d.e", "d.e.f")
 
 # Below the root, what steers the pipeline; the watchdog's alone.
 CONTROL = ".watchdogd"
-# How alike two queues' names are that were meant to be one: more than `text` and `texts_2`.
-_PROBABLY = 0.8
+# How alike two names are that were meant to be one: as `text` and `txet`, and more than `text` and
+# `texts_2`.
+_PROBABLY = 0.75
 _NUMBERED = re.compile(r"(.+)-[0-9]+")
 
 # Which stages take what a stage publishes; stages are numbers.

@@ -73,8 +73,6 @@ def parse(line: bytes) -> Answer:
 class Lines:
     """Bytes as they come, lines as they are whole."""
 
-    __slots__ = ("_buffer",)
-
     def __init__(self) -> None:
         self._buffer = bytearray()
 

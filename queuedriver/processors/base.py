@@ -6,6 +6,10 @@ from typing import Protocol, runtime_checkable
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
+from queuedriver.errors import ConfigError
+
+# A server's model may take minutes to load from a slow share; in seconds.
+START_TIMEOUT = 600.0
 
 
 @runtime_checkable
@@ -32,3 +36,20 @@ class BatchProcessor(Processor, Protocol):
         self, batch: Sequence[tuple[Document, Outputs]], limits: Limits
     ) -> list[BaseException | None]:
         """Process several documents; return for each None when done, or what went wrong."""
+
+
+def make(kind: str, work: str | Sequence[str], start_timeout: float = START_TIMEOUT) -> Processor:
+    """Return the processor that a kind and its words name. Only its module is imported."""
+    if kind == "call" and isinstance(work, str):
+        from queuedriver.processors.call import load
+
+        return load(work)
+    if kind == "command":
+        from queuedriver.processors.command import CommandProcessor
+
+        return CommandProcessor(work)
+    if kind == "server":
+        from queuedriver.processors.server import ServerProcessor
+
+        return ServerProcessor(work, start_timeout=start_timeout)
+    raise ConfigError(f"no kind of processor is called {kind!r}; there are call, command, server")

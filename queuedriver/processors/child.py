@@ -36,8 +36,6 @@ _LONGEST_POLL = 3600.0
 class Tail:
     """The last of what was written, however much that was."""
 
-    __slots__ = ("_data", "_dropped", "_lock")
-
     def __init__(self) -> None:
         # A thread may read while another tells what was read.
         self._lock = threading.RLock()
@@ -60,14 +58,12 @@ class Tail:
             text = self._data.decode("utf-8", "backslashreplace") or None
         return f"… {self._dropped} bytes left out …\n{text}" if self._dropped else text
 
-    def last_line(self) -> str:
-        """Return the last line with anything on it, or its beginning."""
-        lines = self._data[-2000:].decode("utf-8", "backslashreplace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
     def after(self, words: str) -> str:
-        """Return words, and what was written last, which is usually why a program gave up."""
-        return f"{words}: {last}" if (last := self.last_line()) else words
+        """Return words, and the last line with anything on it, or its beginning: that is usually
+        why a program gave up."""
+        lines = self._data[-2000:].decode("utf-8", "backslashreplace").split("\n")
+        last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return f"{words}: {last}" if last else words
 
     def _cut(self) -> None:
         surplus = max(len(self._data) - TAIL, 0)
@@ -81,21 +77,16 @@ class Stderr(Tail):
     Both of its ends stay open here: a pipe at its end would wake each poll.
     """
 
-    __slots__ = ("_poll", "reader", "writer")
-
     def __init__(self) -> None:
         super().__init__()
         self.reader, self.writer = os.pipe()
-        self._poll = select.poll()
-        self._poll.register(self.reader, select.POLLIN)
+        os.set_blocking(self.reader, False)
 
     def read(self) -> None:
         """Read what is there by now."""
-        # Not for ever, where somebody writes faster than we read.
-        with self._lock:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            # Not for ever, where somebody writes faster than we read.
             for _ in range(16):
-                if not self._poll.poll(0):
-                    return
                 self.add(os.read(self.reader, TAIL))
 
     def close(self) -> None:
@@ -126,7 +117,7 @@ class Ended(NamedTuple):
 
     @property
     def exit_code(self) -> int | None:
-        return self.code if self.code is None or self.code >= 0 else None
+        return None if self.signal else self.code
 
     @property
     def words(self) -> str:
@@ -138,14 +129,10 @@ class Ended(NamedTuple):
 class Child:
     """One running program, the leader of its own process group."""
 
-    __slots__ = ("_peak_memory", "_pidfd", "_poll", "_reaped", "_stderr", "pid")
-
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._reaped = False
         self._stderr: Stderr | None = None
-        # In bytes, as it was seen before the child was asked to end.
-        self._peak_memory: int | None = None
         try:
             self._pidfd = os.pidfd_open(pid)
         except OSError:
@@ -221,26 +208,27 @@ class Child:
 
     def end(self, grace: float) -> Ended:
         """Ask it to end, and then see to it."""
-        self._peak_memory = self.peak_memory()
+        peak_memory = self.peak_memory()
         self.signal(signal.SIGTERM)
         # One that is stopped gets its TERM only now.
         self.signal(signal.SIGCONT)
-        return self.reap() if self.ends_within(grace) else self._kill()
+        return self.reap(peak_memory) if self.ends_within(grace) else self._kill(peak_memory)
 
-    def _kill(self) -> Ended:
+    def _kill(self, peak_memory: int | None = None) -> Ended:
         self.signal(signal.SIGKILL)
         if self.ends_within(KILL_WAIT):
-            return self.reap()
+            return self.reap(peak_memory)
         # It hangs in a file system. What it writes there is under a name that nobody publishes.
         self._reaped = True
         os.close(self._pidfd)
-        return Ended(peak_memory=self._peak_memory, hung=True)
+        return Ended(peak_memory=peak_memory, hung=True)
 
-    def reap(self) -> Ended:
-        """Collect a child that has ended, and kill what is left of its group."""
+    def reap(self, peak_memory: int | None = None) -> Ended:
+        """Collect a child that has ended, and kill what is left of its group. What was seen of its
+        memory before goes into its end."""
         self._reaped = True
         self.signal(signal.SIGKILL)
-        code, peak_memory = None, self._peak_memory
+        code = None
         with contextlib.suppress(ChildProcessError):
             _, status, usage = os.wait4(self.pid, 0)
             code = os.waitstatus_to_exitcode(status)

@@ -23,7 +23,6 @@ its process group.
 import contextlib
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, TryLater
 from queuedriver.processors.child import GRACE, Ended, Stderr, Tail
-from queuedriver.processors.program import Program, objection_to_output, open_null
+from queuedriver.processors.program import Program
 
 _DONE = 0
 _PERMANENT = 65
@@ -84,31 +83,16 @@ class Template:
         ]
 
 
-class CommandProcessor:
+class CommandProcessor(Program):
     """Runs a command for each document."""
 
-    writes_output = True
-
-    def __init__(
-        self,
-        command: str | Sequence[str],
-        environ: Mapping[str, str] | None = None,
-        grace: float = GRACE,
-    ) -> None:
-        self._program = Program(command, environ, grace)
-        self.name = shlex.join(self._program.arguments)
-        self._template = Template(self._program.arguments)
+    def __init__(self, command: str | Sequence[str], grace: float = GRACE) -> None:
+        super().__init__(command, grace)
+        self._template = Template(self.arguments)
         self.needs_output = bool(self._template.outputs)
-        self._null = -1
-
-    def start(self, marker: str) -> None:
-        self._program.find(marker)
-        self._null = open_null()
 
     def stop(self) -> None:
-        if self._null >= 0:
-            os.close(self._null)
-            self._null = -1
+        pass
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
@@ -120,7 +104,7 @@ class CommandProcessor:
         opened = []
         with contextlib.closing(Stderr()) as stderr:
             try:
-                stdin, stdout = self._null, stderr.writer
+                stdin, stdout = None, stderr.writer
                 if "input" in template.words:
                     values["input"] = document.path
                 else:
@@ -128,10 +112,10 @@ class CommandProcessor:
                 if not paths and outputs.wanted:
                     opened.append(stdout := outputs.open_reserved())
                 arguments = template.fill(values)
-                with self._program.spawn(arguments, stdin, stdout, stderr.writer) as child:
+                with self.spawn(arguments, stdin, stdout, stderr.writer) as child:
                     child.keep(stderr)
                     reason = child.obeys(limits)
-                    ended = child.reap() if reason is None else child.end(self._program.grace)
+                    ended = child.reap() if reason is None else child.end(self.grace)
             finally:
                 for fd in opened:
                     os.close(fd)
@@ -139,7 +123,10 @@ class CommandProcessor:
             raise Interrupted(reason)
         self._judge(reason, ended, stderr)
         for slot, path in zip(template.outputs, paths, strict=True):
-            self._look_at(slot, path, outputs, ended, stderr)
+            place = f"{{{slot.word}}}"
+            missing = "" if slot.optional else f"ended well, but did not write {place}"
+            if not self.has_written(path, place, missing, stderr, ended):
+                outputs.forget(path)
 
     def _judge(self, reason: str | None, ended: Ended, tail: Tail) -> None:
         """Raise what the end of the command means, unless it is done."""
@@ -151,24 +138,12 @@ class CommandProcessor:
                 return
             cause, words = "hung", "left a process that SIGKILL does not end"
         elif ended.code == _LATER:
-            raise TryLater(_LATER_AFTER, f"{self._program.name} {words}")
+            raise TryLater(_LATER_AFTER, f"{self.arguments[0]} {words}")
         elif ended.code == _PERMANENT:
             cause = "permanent"
         else:
             cause = "signal" if ended.signal else "exit"
-        raise self._program.failed(cause, words, tail, ended)
-
-    def _look_at(
-        self, slot: OutputSlot, path: str, outputs: Outputs, ended: Ended, tail: Tail
-    ) -> None:
-        """Raise unless there is an output where the command was to write one."""
-        place = f"{{{slot.word}}}"
-        missing = "" if slot.optional else f"ended well, but did not write {place}"
-        wrong = objection_to_output(path, place, missing)
-        if wrong:
-            raise self._program.failed("bad-answer", tail.after(wrong), tail, ended)
-        if wrong is not None:
-            outputs.forget(path)
+        raise self.failed(cause, words, tail, ended)
 
 
 def _parse(argument: str) -> list[str]:

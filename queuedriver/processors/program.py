@@ -12,7 +12,7 @@ import shlex
 import shutil
 import signal
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
@@ -29,34 +29,34 @@ _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Program:
-    """A command or a server: its arguments, and how it is started."""
+    """A processor that is a program: how it is found, how it is started, and how it failed."""
 
-    def __init__(
-        self, command: str | Sequence[str], environ: Mapping[str, str] | None, grace: float
-    ) -> None:
+    writes_output = True
+
+    def __init__(self, command: str | Sequence[str], grace: float) -> None:
         self.arguments = split_command(command)
-        self.name = self.arguments[0]
+        self.name = shlex.join(self.arguments)
         # From SIGTERM to SIGKILL, in seconds.
         self.grace = grace
-        self._given = os.environ if environ is None else environ
 
-    def find(self, marker: str) -> None:
+    def start(self, marker: str) -> None:
         """Find the executable, and make the environment that its children get."""
-        self._path = _find(self.name, self._given.get("PATH", os.defpath))
+        self._path = _find(self.arguments[0], os.environ.get("PATH", os.defpath))
         # In bytes, because posix_spawn would encode all of it for each document.
-        self._environ = {os.fsencode(key): os.fsencode(x) for key, x in self._given.items()}
-        self._environ[MARKER.encode()] = os.fsencode(marker)
+        self._environ = {**os.environb, MARKER.encode(): os.fsencode(marker)}
         _keep_exit_statuses()
         _keep_descriptors()
 
-    def spawn(self, arguments: list[str], stdin: int, stdout: int, stderr: int) -> Child:
+    def spawn(self, arguments: list[str], stdin: int | None, stdout: int, stderr: int) -> Child:
+        """Start it once. Without `stdin` it reads an empty one."""
+        null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0)
         try:
             pid = os.posix_spawn(
                 self._path,
                 arguments,
                 self._environ,
                 file_actions=(
-                    (os.POSIX_SPAWN_DUP2, stdin, 0),
+                    null if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
                     (os.POSIX_SPAWN_DUP2, stdout, 1),
                     (os.POSIX_SPAWN_DUP2, stderr, 2),
                 ),
@@ -72,7 +72,15 @@ class Program:
         """Return what to raise for a document at whose processing it ended, or was ended."""
         if ended.hung:
             cause, words = "hung", stderr.after("does not end, not even by SIGKILL")
-        return failed(cause, f"{self.name} {words}", stderr.text(), ended)
+        return failed(cause, f"{self.arguments[0]} {words}", stderr.text(), ended)
+
+    def has_written(self, path: str, place: str, missing: str, stderr: Tail, ended: Ended) -> bool:
+        """Return whether it left a file at the path that it was given; raise for anything else
+        there, called `place`. Nothing there is wrong only where it is said what is `missing`."""
+        wrong = objection_to_output(path, place, missing)
+        if wrong:
+            raise self.failed("bad-answer", stderr.after(wrong), stderr, ended)
+        return wrong is None
 
 
 def failed(
@@ -127,17 +135,6 @@ def split_command(command: str | Sequence[str]) -> list[str]:
     return arguments
 
 
-def open_null() -> int:
-    """/dev/null, above the three standard descriptors.
-
-    Where a driver was started with one of the three closed, this fills it: else a pipe of ours
-    could become descriptor 1 or 2, and be overwritten while a child's own are put in place.
-    """
-    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
-        pass
-    return fd
-
-
 def _find(name: str, search: str) -> str:
     found = shutil.which(name, path=search)
     if found is not None:
@@ -176,6 +173,11 @@ def _keep_exit_statuses() -> None:
 
 
 def _keep_descriptors() -> None:
+    # Where we were started with one of the three standard descriptors closed, a pipe of ours could
+    # become it, and be overwritten while a child's own are put in place.
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
     # Python's own are not inherited. What our starter left open would be: a child that stays would
     # hold a lock of somebody's, or keep a pipe from ending.
     for name in os.listdir("/proc/self/fd"):

@@ -25,8 +25,7 @@ later it gets SIGTERM, and 5 seconds later SIGKILL.
 """
 
 import os
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from queuedriver.claims.document import Document
@@ -34,35 +33,29 @@ from queuedriver.claims.outputs import Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
-from queuedriver.processors.child import GRACE, Ended
-from queuedriver.processors.program import Program, failed, objection_to_output
+from queuedriver.processors.base import START_TIMEOUT
+from queuedriver.processors.child import GRACE, Ended, Tail
+from queuedriver.processors.program import Program, failed
 from queuedriver.processors.serving import RunningServer
 
-# A model may take minutes to load from a slow share; in seconds.
-START_TIMEOUT = 600.0
 
-
-class ServerProcessor:
+class ServerProcessor(Program):
     """Hands each document to a program that stays."""
-
-    writes_output = True
 
     def __init__(
         self,
         command: str | Sequence[str],
-        environ: Mapping[str, str] | None = None,
         start_timeout: float = START_TIMEOUT,
         grace: float = GRACE,
     ) -> None:
-        self._program = Program(command, environ, grace)
-        self.name = shlex.join(self._program.arguments)
+        super().__init__(command, grace)
         self._start_timeout = start_timeout
         self._server: RunningServer | None = None
 
     def start(self, marker: str) -> None:
-        self._program.find(marker)
+        super().start(marker)
         # Now, so that it loads while the driver looks for its first document.
-        self._server = RunningServer(self._program)
+        self._server = RunningServer(self)
 
     def stop(self) -> None:
         if self._server is not None:
@@ -111,7 +104,7 @@ class ServerProcessor:
             # It died, or went on talking, while it had no document: none is to blame.
             self._end(self._server)
         if self._server is None:
-            self._server = RunningServer(self._program)
+            self._server = RunningServer(self)
         return self._server
 
     def _end(self, server: RunningServer) -> None:
@@ -127,7 +120,7 @@ class ServerProcessor:
             # How we ended it says nothing of it.
             ended = ended._replace(code=None)
         stderr = server.stderr
-        return self._program.failed(fault.cause, stderr.after(words), stderr, ended)
+        return self.failed(fault.cause, stderr.after(words), stderr, ended)
 
     def _take(self, answer: Answer, path: str | None, outputs: Outputs, limits: Limits) -> None:
         """Register what a server wrote. Where nothing is wanted of it, what it names all the same
@@ -144,11 +137,10 @@ class ServerProcessor:
 
     def _look_at(self, path: str, named: Sequence[AnsweredOutput]) -> None:
         """Raise unless there is an output at the path that we gave."""
-        missing = "said ok, but did not write the output"
-        wrong = objection_to_output(path, "the output's path", missing)
         if any(one.docid or one.queue or one.ext for one in named if one.path == path):
-            wrong = (
+            words = (
                 "named the path it was given and another docid, queue or ext; write another file"
             )
-        if wrong is not None:
-            raise failed("bad-answer", f"{self._program.name} {wrong}", None, Ended())
+            raise self.failed("bad-answer", words, Tail(), Ended())
+        missing = "said ok, but did not write the output"
+        self.has_written(path, "the output's path", missing, Tail(), Ended())

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.cli.render import (
-    Column,
     Paint,
     escape,
     escape_name,
@@ -63,13 +62,13 @@ def test_message_of_several_lines_keeps_its_lines() -> None:
 
 def test_columns_line_up_also_under_wide_and_combining_characters() -> None:
     rows = [("文書", "1"), ("e\u0301", "22"), ("plain", "333")]
-    lines = table((Column("NAME"), Column("N", right=True)), rows)
+    lines = table(("NAME", ">N"), rows)
     assert lines == ["NAME     N", "文書     1", "e\u0301       22", "plain  333"]
     assert {width(line) for line in lines} == {10}
 
 
 def test_only_the_elastic_column_gives_way_on_a_narrow_terminal() -> None:
-    columns = (Column("DRIVER"), Column("DOCUMENT", elastic=True), Column("N", right=True))
+    columns = ("DRIVER", "~DOCUMENT", ">N")
     rows = [("host-1", "a-very-long-name-of-a-document.pdf", "7")]
     assert table(columns, rows)[1] == "host-1  a-very-long-name-of-a-document.pdf  7"
     line = table(columns, rows, 30)[1]

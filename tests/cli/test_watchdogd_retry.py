@@ -53,7 +53,8 @@ def test_documents_are_found_by_a_glob_and_without_their_extension(
     assert waiting(file, "values") == ["bad.xml.ready"]
     assert watch("retry", "bad?").code == 2
     assert waiting(file, "input") == []
-    assert watch("retry", "bad?", "--yes") == (0, "", "")
+    said = f"watchdogd: retry 2 documents of {file}\n"
+    assert watch("retry", "bad?", "--yes") == (0, "", said)
     assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]
     assert watch("retry", "ba*.pdf").code == 66
 
@@ -86,7 +87,8 @@ def test_all_of_a_stage_are_retried_when_somebody_means_it(file: Path, watch: Wa
     assert called.code == 2
     assert "retry 2 discarded documents of stage values: say --yes" in called.err
     assert waiting(file, "input") == []
-    assert watch("retry", "values", "--yes") == (0, "", "")
+    said = "watchdogd: retry 2 discarded documents of stage values\n"
+    assert watch("retry", "values", "--yes") == (0, "", said)
     assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]
     assert waiting(file, "values") == []
 

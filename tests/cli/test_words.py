@@ -1,5 +1,7 @@
 """Command lines are read as typer, which draws their help and says what is wrong, reads them."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.cli.processes import ENVIRON
 from tests.cli.queues import PATIENCE
 from watchdogd.cli import PROGRAM as WATCHDOGD
 
+ROOT = Path(__file__).parents[2]
 _PROGRAMS = {"queuedriver": PROGRAM, "watchdogd": WATCHDOGD}
 _COMMANDS = [(name, command) for name, one in _PROGRAMS.items() for command in one.commands]
 
@@ -97,6 +100,27 @@ def test_flags_values_and_places_may_be_mixed() -> None:
     assert read(rows, ["in", "--after"]) is None
     with pytest.raises(BadArgument, match="--size: '2G' may mean"):
         read(rows, ["in", "--size", "2G"])
+
+
+# A command in a block of a page, or at its prompt; words after two blanks are about it.
+_SHOWN = re.compile(r"^ +(?:\$ )?((?:queuedriver|watchdogd) \S+(?: (?! )|\\\n|\S)*)", re.M)
+
+
+def test_every_command_that_the_pages_show_can_be_read() -> None:
+    pages = [
+        ROOT / "README.rst",
+        *(ROOT / "docs").rglob("*.rst"),
+        *ROOT.glob("sample_queues/**/*.rst"),
+    ]
+    shown = [line for page in pages for line in _SHOWN.findall(page.read_text())]
+    unreadable = []
+    for line in shown:
+        program, command, *args = shlex.split(line)
+        end = next((at for at, word in enumerate(args) if word in ("|", "&")), len(args))
+        if read(rows_of(_PROGRAMS[program].function(command)), args[:end]) is None:
+            unreadable.append(line)
+    assert not unreadable
+    assert len(shown) > 80
 
 
 @pytest.mark.parametrize(

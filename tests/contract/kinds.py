@@ -1,6 +1,5 @@
 """The kinds of processors that are held to one list of promises, and where one differs."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,13 +69,11 @@ def _call(batch: bool, queues: Sequence[str]) -> Processor:
 
 def _command(batch: bool, queues: Sequence[str]) -> Processor:
     outputs = [f"{{output:{queue}}}" for queue in queues]
-    return CommandProcessor(
-        [*PROGRAM, "{input}", "{attempt}", *outputs], dict(os.environ), grace=0.2
-    )
+    return CommandProcessor([*PROGRAM, "{input}", "{attempt}", *outputs], grace=0.2)
 
 
 def _server(batch: bool, queues: Sequence[str]) -> Processor:
-    return ServerProcessor([*PROGRAM, "--serve", *queues], dict(os.environ), grace=0.2)
+    return ServerProcessor([*PROGRAM, "--serve", *queues], grace=0.2)
 
 
 KINDS = (Kind("call", _call), Kind("command", _command), Kind("server", _server))

@@ -27,16 +27,16 @@ def test_tail_keeps_the_last_bytes_and_says_how_many_are_missing() -> None:
     text = tail.text() or ""
     assert text.startswith(f"… {500_000 - TAIL} bytes left out …\n")
     assert text.endswith("0099\n")
-    assert tail.last_line() == "0099"
+    assert tail.after("it ended") == "it ended: 0099"
     tail.clear()
     assert tail.text() is None
-    assert tail.last_line() == ""
+    assert tail.after("it ended") == "it ended"
 
 
 def test_last_line_of_a_tail_is_short_and_never_blank() -> None:
     tail = Tail()
     tail.add(b"first\n" + b"y" * 5000 + b"\n \n\n")
-    assert tail.last_line() == "y" * 200
+    assert tail.after("it ended") == "it ended: " + "y" * 200
 
 
 def test_marked_processes_die_also_when_they_left_group_and_session() -> None:

@@ -190,9 +190,12 @@ def test_child_leads_a_process_group_of_its_own(desk: Desk) -> None:
     assert (parent, group) == (str(os.getpid()), pid)
 
 
-def test_environment_is_passed_on_with_the_mark_of_the_driver(desk: Desk) -> None:
-    big = {f"BIG{number}": "x" * 10_000 for number in range(50)}
-    processor = CommandProcessor(["env"], environ={"PATH": os.environ["PATH"], **big})
+def test_environment_is_passed_on_with_the_mark_of_the_driver(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        monkeypatch.setenv(f"BIG{number}", "x" * 10_000)
+    processor = CommandProcessor(["env"])
     processor.start("3-cafe")
     document, outputs = desk.claim()
     processor.process(document, outputs, desk.limits)
@@ -202,9 +205,11 @@ def test_environment_is_passed_on_with_the_mark_of_the_driver(desk: Desk) -> Non
     assert content.count(b"x" * 10_000) == 50
 
 
-def test_environment_too_large_for_the_system_is_a_configuration_error(desk: Desk) -> None:
-    path = os.environ["PATH"]
-    processor = CommandProcessor(["true"], environ={"PATH": path, "HUGE": "x" * 200_000})
+def test_environment_too_large_for_the_system_is_a_configuration_error(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUGE", "x" * 200_000)
+    processor = CommandProcessor(["true"])
     processor.start(MARK)
     with pytest.raises(ConfigError, match="the environment and the arguments are larger"):
         processor.process(*desk.claim(), desk.limits)
@@ -493,16 +498,18 @@ def test_command_that_only_looks_like_it_is_taken(command: list[str]) -> None:
     CommandProcessor(command)
 
 
-def test_program_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
-    environ = {"PATH": f"/nowhere:{tmp_path}"}
+def test_program_that_is_not_there_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"/nowhere:{tmp_path}")
     (tmp_path / "plain").write_text("no program")
     words = f"'pdftotxt' is not on the PATH \\(/nowhere:{tmp_path}\\); install it"
     with pytest.raises(ConfigError, match=words):
-        CommandProcessor(["pdftotxt"], environ).start(MARK)
+        CommandProcessor(["pdftotxt"]).start(MARK)
     with pytest.raises(ConfigError, match="plain is not an executable file"):
-        CommandProcessor([str(tmp_path / "plain")], environ).start(MARK)
+        CommandProcessor([str(tmp_path / "plain")]).start(MARK)
     with pytest.raises(ConfigError, match="none does not exist"):
-        CommandProcessor([str(tmp_path / "none")], environ).start(MARK)
+        CommandProcessor([str(tmp_path / "none")]).start(MARK)
 
 
 @pytest.mark.parametrize(

@@ -350,9 +350,12 @@ def test_server_that_never_says_ready_has_the_start_timeout_for_its_first_docume
     assert 0.9 < time.monotonic() - began < 5
 
 
-def test_program_that_is_not_there_is_refused_at_the_start() -> None:
+def test_program_that_is_not_there_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="'my-model' is not on the PATH"):
-        ServerProcessor("my-model --serve", environ={"PATH": "/nowhere"}).start(MARK)
+        ServerProcessor("my-model --serve").start(MARK)
 
 
 def test_program_that_vanished_is_a_configuration_error_and_not_a_documents_fault(

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import Column, columns_of, escape, escape_name, table, write, write_json
+from queuedriver.cli.render import columns_of, escape, escape_name, table, write, write_json
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
@@ -17,13 +17,7 @@ from queuedriver.pipeline.reading import study
 from watchdogd.check import Findings, examine, this_host
 from watchdogd.cli.arguments import PIPELINE, pipeline_file
 
-_COLUMNS = (
-    Column(""),
-    Column("NAME"),
-    Column("DRIVERS"),
-    Column("MEMORY"),
-    Column("", elastic=True),
-)
+_COLUMNS = ("", "NAME", "DRIVERS", "MEMORY", "~")
 
 
 def check(

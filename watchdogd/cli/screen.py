@@ -2,37 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 
-from queuedriver.cli.render import (
-    SHARES,
-    Column,
-    Paint,
-    escape_name,
-    eta,
-    numbers,
-    rate,
-    shares,
-    table,
-)
+from queuedriver.cli.render import SHARES, Paint, escape_name, eta, rate, shares, table
 from queuedriver.format.units import format_duration, format_size
 from watchdogd.cli.seen import AMISS, Result, SeenDriver, SeenStage, View
 from watchdogd.cli.words import Typed, standing_line, words_of
 
 _STAGE_COLUMNS = (
-    Column("STAGE"),
-    Column("STATE"),
-    *numbers("WAITING", "WORKING", "FAILED", "DISCARDED", "LATER", "DRIVERS"),
-    *numbers("RATE", "TIME", "MEMORY"),
-    *SHARES,
-    *numbers("ETA"),
+    *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
+    *(">RATE", ">TIME", ">MEMORY", *SHARES, ">ETA"),
 )
 _DRIVER_COLUMNS = (
-    Column("DRIVER"),
-    Column("HOST"),
-    Column("STATE"),
-    *numbers("SINCE"),
-    Column("AT HAND", elastic=True),
-    *numbers("DONE", "FAILED", "DISCARDED", "RESTARTS", "MEMORY"),
-    *SHARES,
+    *("DRIVER", "HOST", "STATE", ">SINCE", "~AT HAND", ">DONE", ">FAILED", ">DISCARDED"),
+    *(">RESTARTS", ">MEMORY", *SHARES),
 )
 # Columns that stay when there is nothing in them.
 _ALWAYS = frozenset(
@@ -64,11 +45,11 @@ def lines(view: View, typed: Typed, columns: int | None, paint: Paint) -> Iterat
 
 
 def _table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
+    columns: Sequence[str], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
 ) -> Iterator[str]:
     """With the words for their states in colour."""
     drawn = table(columns, rows, wide, _ALWAYS)
-    state = [column.title for column in columns].index("STATE")
+    state = list(columns).index("STATE")
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):
         word = row[state]

@@ -194,10 +194,11 @@ def test_an_archive_is_not_among_the_queues(archive: str) -> None:
     assert pipeline(stage("a", "", "", 'archive = "bb"'), stage("b"))
 
 
-def test_two_queues_that_are_probably_one_are_remarked_upon() -> None:
-    one = pipeline(stage("a", "in", "parsed"), stage("b", "parsd", "out"))
+@pytest.mark.parametrize(("filled", "taken"), [("parsed", "parsd"), ("text", "txet")])
+def test_two_queues_that_are_probably_one_are_remarked_upon(filled: str, taken: str) -> None:
+    one = pipeline(stage("a", "in", filled), stage("b", taken, "out"))
     assert list(remarks_on(one)) == [
-        "no stage publishes into 'parsd', and none takes from 'parsed'; are they meant to be one "
-        "queue?"
+        f"no stage publishes into {taken!r}, and none takes from {filled!r}; are they meant to be "
+        "one queue?"
     ]
     assert not list(remarks_on(pipeline(stage("a"), stage("b"))))
