@@ -149,7 +149,7 @@ def gather(
     output = next(iter(settings.outputs), "")
     found = [_place(queue, name, item, output=output) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
-        found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
+        found += [_discarded_place(queue, *one) for one in queue.reports(docid)]
     places = [one for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
     return DocumentView(
@@ -316,15 +316,21 @@ def _later(seen: DocumentView) -> str:
 def _working(seen: DocumentView) -> str:
     holder = seen.holder
     if not holder.alive:
-        words = f"claimed{_when(seen)} by {_gone(seen)}"
+        at = seen.token.claimed_at if seen.token else 0.0
+        words = f"claimed at {format_instant(at)}" if at else "claimed"
+        words += f" by {_gone(seen)}"
         if holder.verdict == "unknown":
             untouched = format_duration(seen.at - seen.place.modified_at)
             return (
                 f"{words}; its file was last touched {untouched} ago, and it will be taken back "
                 f"when a driver has seen it untouched for {format_duration(LEASE)}"
             )
+        if not seen.around.living:
+            return f"{words}; nobody is alive to take it back: {_recover(seen)}"
         counted = "as a failed attempt" if holder.verdict == "dead" else "uncounted"
-        return f"{words}; {_recovered(seen, counted)}"
+        others = " or another driver" if len(seen.around.living) > 1 else ""
+        who = seen.around.living[0].id + others
+        return f"{words}; it will be recovered by {who} {_SOON}, {counted}"
     words = f"being processed by {_on(holder)}{_since(seen)}"
     if holder.silent:
         words += (
@@ -351,11 +357,6 @@ def _writing(seen: DocumentView) -> str:
     return f"it is still being written{by}{_since(seen)}, and waits when that is committed"
 
 
-def _when(seen: DocumentView) -> str:
-    at = seen.token.claimed_at if seen.token else 0.0
-    return f" at {format_instant(at)}" if at else ""
-
-
 def _since(seen: DocumentView) -> str:
     at = seen.token.claimed_at if seen.token else 0.0
     ago = format_duration(max(seen.at - at, 0.0))
@@ -378,14 +379,6 @@ def _gone(seen: DocumentView) -> str:
         "unknown": "which never registered here",
     }
     return f"{_on(holder)}, {words[holder.verdict]}"
-
-
-def _recovered(seen: DocumentView, counted: str) -> str:
-    living = seen.around.living
-    if not living:
-        return f"nobody is alive to take it back: {_recover(seen)}"
-    who = living[0].id + (" or another driver" if len(living) > 1 else "")
-    return f"it will be recovered by {who} {_SOON}, {counted}"
 
 
 def _recover(seen: DocumentView) -> str:
