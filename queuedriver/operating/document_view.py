@@ -454,33 +454,22 @@ _SENTENCES: dict[str, Callable[[DocumentView], str]] = {
 def history(seen: DocumentView) -> list[Event]:
     """Return the journal's events, and what is known from elsewhere where it lost some."""
     events = list(seen.journal.events)
-    noted = {one.token for one in events if one.event in _ENDS}
-    report = seen.report
-    records = {one.token: one for one in (*seen.attempts, *(report.attempts if report else ()))}
-    for record in records.values():
-        if record.token not in noted:
-            last = report is not None and record == report.attempts[-1]
-            events.append(_event_of(record, discarded=last))
-    noted_claims = {one.token for one in events if one.event == "claimed"}
+    ended = {one.token for one in events if one.event in _ENDS}
+    reported = seen.report.attempts if seen.report is not None else ()
+    for record in {one.token: one for one in (*seen.attempts, *reported)}.values():
+        if record.token not in ended:
+            events.append(_event_of(record, discarded=record in reported[-1:]))
+    claimed = {one.token for one in events if one.event == "claimed"}
     hosts = {one.token: one.host for one in events if one.token}
     for place in seen.places:
-        if place.token and place.state != "writing":
-            holder = seen.around.holder(names.parse_token(place.token))
-            hosts.setdefault(place.token, holder.host)
+        if place.claim is not None and place.state != "writing":
+            hosts.setdefault(place.token, seen.around.holder(place.claim).host)
     for token, host in hosts.items():
         split = names.parse_token(token)
         # What its N tells; another program's bare number tells nothing.
-        if split.serial and token not in noted_claims:
-            events.append(
-                Event(
-                    at=split.claimed_at,
-                    event="claimed",
-                    docid=seen.docid,
-                    token=token,
-                    host=host,
-                    driver=split.driver,
-                )
-            )
+        if split.serial and token not in claimed:
+            claim = split.claimed_at, "claimed", seen.docid, token
+            events.append(Event(*claim, host=host, driver=split.driver))
     return sorted(events, key=lambda event: event.at)
 
 
