@@ -215,13 +215,13 @@ class Directory:
         """Return a descriptor for reading; blocks on nothing and follows nothing."""
         return os.open(name, _READ, dir_fd=self.fd)
 
-    def open_new(self, name: str, mode: int = 0o666) -> int:
+    def open_new(self, name: str) -> int:
         """Return a descriptor of a file that was not there; the umask says who may read it. The
         name is one that nobody else uses."""
         try:
-            return os.open(name, _NEW, mode, dir_fd=self.fd)
+            return os.open(name, _NEW, 0o666, dir_fd=self.fd)
         except FileExistsError:
-            return _open_anew(self, name, mode)
+            return _open_anew(self, name)
 
     def mark(self, name: str) -> None:
         """Make an empty file whose being there says something, whoever has made it."""
@@ -388,14 +388,14 @@ def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]
             os.fsync(fd)
 
 
-def _open_anew(directory: Directory, name: str, mode: int = 0o666) -> int:
+def _open_anew(directory: Directory, name: str) -> int:
     """Open a file that a network file system may have made and lost the reply, so that the kernel
     asked once more: then it is there, and empty."""
     if directory.status(name).st_size:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     os.unlink(name, dir_fd=directory.fd)
     try:
-        return os.open(name, _NEW, mode, dir_fd=directory.fd)
+        return os.open(name, _NEW, 0o666, dir_fd=directory.fd)
     except FileExistsError as error:
         raise trouble(error, f"creating {name!r} anew") from None
 

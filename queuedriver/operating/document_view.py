@@ -8,7 +8,6 @@ are passed on as they are.
 
 import os
 import stat
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
@@ -139,12 +138,9 @@ def docid_of(text: str) -> str:
     return item.docid if item is not None else name
 
 
-def gather(
-    queue: Queue, docid: str, observer: Observer | None = None, now: float | None = None
-) -> DocumentView:
+def gather(queue: Queue, docid: str, observer: Observer | None = None) -> DocumentView:
     """Look everywhere for a document."""
-    now = time.time() if now is None else now
-    around = overview(queue, observer, now)
+    around = overview(queue, observer)
     settings = around.settings or Settings()
     output = next(iter(settings.outputs), "")
     found = [_place(queue, name, item, output=output) for name, item in queue.find(docid)]
