@@ -83,14 +83,6 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()
 
     @property
-    def queue(self) -> str:
-        return self.around.queue
-
-    @property
-    def at(self) -> float:
-        return self.around.at
-
-    @property
     def unknown(self) -> bool:
         """Return whether nobody has ever heard of it."""
         known = self.places or self.foreign or self.attempts or self.journal.events or self.found
@@ -108,7 +100,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Return whether it may be tried now."""
-        return bool(self.places) and self.place.waits(self.at)
+        return bool(self.places) and self.place.waits(self.around.at)
 
     @property
     def token(self) -> names.Token | None:
@@ -127,7 +119,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def others(self) -> int:
         """Return how many others may be tried now."""
-        own = sum(one.waits(self.at) for one in self.places)
+        own = sum(one.waits(self.around.at) for one in self.places)
         return max(self.around.counts.waiting - own, 0)
 
 
@@ -260,7 +252,9 @@ def _held_up(seen: DocumentView) -> str:
     if seen.around.quit:
         return "there is a QUIT file, so drivers leave; queuedriver resume takes it away"
     if seen.around.paused:
-        return f"the queue is paused: nothing is claimed before queuedriver resume {seen.queue}"
+        return (
+            f"the queue is paused: nothing is claimed before queuedriver resume {seen.around.queue}"
+        )
     if seen.around.tripped:
         return f"the stage has {seen.around.tripped}"
     if not living:
@@ -284,7 +278,7 @@ def _held_up(seen: DocumentView) -> str:
 
 
 def _no_driver(seen: DocumentView) -> str:
-    return f"no driver is alive; start one with queuedriver run {seen.queue}"
+    return f"no driver is alive; start one with queuedriver run {seen.around.queue}"
 
 
 def _because(seen: DocumentView) -> str:
@@ -303,10 +297,11 @@ def _in_brackets(said: Failure | Event) -> str:
 
 
 def _later(seen: DocumentView) -> str:
-    due = seen.place.due
-    if due <= seen.at:
-        return f"it was due at {format_instant(due)}: {_held_up(seen)}"
-    return f"not before {format_instant(due)}, in {format_duration(due - seen.at)}{_because(seen)}"
+    due = format_instant(seen.place.due)
+    left = seen.place.due - seen.around.at
+    if left <= 0:
+        return f"it was due at {due}: {_held_up(seen)}"
+    return f"not before {due}, in {format_duration(left)}{_because(seen)}"
 
 
 def _working(seen: DocumentView) -> str:
@@ -316,7 +311,7 @@ def _working(seen: DocumentView) -> str:
         words = f"claimed at {format_instant(at)}" if at else "claimed"
         words += f" by {_gone(seen)}"
         if holder.verdict == "unknown":
-            untouched = format_duration(seen.at - seen.place.modified_at)
+            untouched = format_duration(seen.around.at - seen.place.modified_at)
             return (
                 f"{words}; its file was last touched {untouched} ago, and it will be taken back "
                 f"when a driver has seen it untouched for {format_duration(LEASE)}"
@@ -355,7 +350,7 @@ def _writing(seen: DocumentView) -> str:
 
 def _since(seen: DocumentView) -> str:
     at = seen.token.claimed_at if seen.token else 0.0
-    ago = format_duration(max(seen.at - at, 0.0))
+    ago = format_duration(max(seen.around.at - at, 0.0))
     return f" since {format_instant(at)} ({ago})" if at else ""
 
 
@@ -378,13 +373,15 @@ def _gone(seen: DocumentView) -> str:
 
 
 def _recover(seen: DocumentView) -> str:
-    return f"start a driver, or run queuedriver recover {seen.queue}"
+    return f"start a driver, or run queuedriver recover {seen.around.queue}"
 
 
 def _discarded(seen: DocumentView) -> str:
     report = seen.report
     if report is None:
-        sentence = f"discarded, but its report is missing; queuedriver check --repair {seen.queue}"
+        sentence = (
+            f"discarded, but its report is missing; queuedriver check --repair {seen.around.queue}"
+        )
     else:
         times = format_count(len(report.attempts), "attempt")
         why = _in_brackets(report.failure)
