@@ -1,9 +1,8 @@
 """What is written on disk, and how people write it; all of it pure.
 
 names.py      the names of items: formed and parsed here and nowhere else. Read this first
-records.py    the records in JSON: attempts, reports, plans, registrations
+records.py    JSON that anybody may have written: attempts, reports, plans, registrations
 settings.py   what the drivers of a queue agreed on
 event.py      a line of a journal
-decoding.py   JSON that anybody may have written
 units.py      durations, sizes and instants as people write them
 """
