@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand
 
 from queuedriver.cli.words import Row, rows_of
 from queuedriver.errors import BadArgument
@@ -33,11 +33,6 @@ def answer(program: "Program", args: Sequence[str]) -> int:
         raise BadArgument(f"{message}; see {path} --help") from None
     except typer.Abort as error:
         raise KeyboardInterrupt from error
-    except SystemExit as end:
-        # What typer makes of a pipe that nobody reads.
-        if isinstance(end.__context__, BrokenPipeError):
-            raise end.__context__ from None
-        raise
     if isinstance(read, dict):
         raise BadArgument(f"this cannot be read; see {program.name} {args[0]} --help")
     return read if isinstance(read, int) else 0
@@ -47,12 +42,10 @@ def make(program: "Program", args: Sequence[str]) -> Any:
     """Return typer's command for a program: with the one command that is called, or all."""
     called = _called(program, args)
     app = typer.Typer(
-        cls=TyperGroup,
         help=program.help,
         epilog=f"Exit codes: {program.exit_codes}",
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
-        pretty_exceptions_enable=False,
     )
 
     def show_version(wanted: bool) -> None:
