@@ -33,6 +33,11 @@ def answer(program: "Program", args: Sequence[str]) -> int:
         raise BadArgument(f"{message}; see {path} --help") from None
     except typer.Abort as error:
         raise KeyboardInterrupt from error
+    except SystemExit as end:
+        # What typer makes of a pipe that nobody reads.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
     if isinstance(read, dict):
         raise BadArgument(f"this cannot be read; see {program.name} {args[0]} --help")
     return read if isinstance(read, int) else 0
