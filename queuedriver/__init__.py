@@ -61,43 +61,26 @@ __all__ = [
     "TryLater",
 ]
 
-# Where each name is from. It is imported when it is first asked for: a `put` must not pay for a
-# driver's imports.
+# Where each name is from that is no error. It is imported when it is first asked for: a `put` must
+# not pay for a driver's imports.
 _HOME_OF = {
-    "AlreadyThere": "queuedriver.errors",
-    "BadArgument": "queuedriver.errors",
-    "BadDocid": "queuedriver.errors",
-    "CannotUse": "queuedriver.errors",
-    "ConfigError": "queuedriver.errors",
     "Document": "queuedriver.claims.document",
     "Driver": "queuedriver.driving.driver",
     "Failure": "queuedriver.format.records",
-    "FileSystemTrouble": "queuedriver.errors",
-    "IdHeld": "queuedriver.errors",
-    "Interrupted": "queuedriver.errors",
     "Left": "queuedriver.driving.loop",
     "Limits": "queuedriver.driving.limits",
-    "NotFound": "queuedriver.errors",
-    "NotPermitted": "queuedriver.errors",
     "Options": "queuedriver.options",
     "Output": "queuedriver.claims.outputs",
     "Outputs": "queuedriver.claims.outputs",
-    "PermanentError": "queuedriver.errors",
     "Processor": "queuedriver.processors.base",
-    "ProcessorFailed": "queuedriver.errors",
     "Queue": "queuedriver.operating.queue",
-    "QueueClosed": "queuedriver.errors",
-    "QueueError": "queuedriver.errors",
-    "TryLater": "queuedriver.errors",
 }
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        home = _HOME_OF[name]
-    except KeyError:
-        raise AttributeError(f"module 'queuedriver' has no attribute {name!r}") from None
-    found = getattr(import_module(home), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'queuedriver' has no attribute {name!r}")
+    found = getattr(import_module(_HOME_OF.get(name, "queuedriver.errors")), name)
     globals()[name] = found
     return found
 

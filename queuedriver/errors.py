@@ -224,32 +224,37 @@ def exit_code_of(error: Exception) -> int | None:
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:
     """Return the same error, with what we were doing when it struck."""
-    where = os.fsdecode(error.filename) if error.filename else ""
+    where = os.fsdecode(error.filename) if error.filename else None
     reason = os.strerror(error.errno) if error.errno else str(error)
-    made = FileSystemTrouble(error.errno, f"{doing}: {reason}")
-    if where:
-        made.filename = where
-    return made
+    return FileSystemTrouble(error.errno, f"{doing}: {reason}", where)
 
 
 @contextlib.contextmanager
-def explained(path: str, *, part: bool = False) -> Iterator[None]:
-    """Raise what the operating system says of a queue's directory in words of ours."""
+def explained(path: str, role: str = "a queue") -> Iterator[None]:
+    """Raise what the operating system says of a directory, or of what is in it, in words of ours;
+    `role` is what the directory was named for."""
     try:
         yield
     except FileNotFoundError:
         raise NotFound(f"no queue {path!r}; mkdir it, or name another") from None
-    except (NotADirectoryError, FileExistsError):
-        mend = "queuedriver check --repair moves it aside" if part else "so not a queue"
-        raise CannotUse(f"{path!r} is not a directory{'; ' if part else ', '}{mend}") from None
+    except (NotADirectoryError, FileExistsError) as error:
+        where = os.fsdecode(error.filename or path)
+        if where.startswith(f"{os.path.abspath(path)}/"):
+            raise CannotUse(
+                f"{where!r} is not a directory, but a file or a link; queuedriver check --repair "
+                "moves it aside"
+            ) from None
+        raise CannotUse(f"{path!r} is not a directory, so not {role}") from None
+    except NotRegular as error:
+        raise CannotUse(f"{error.filename!r} is not a regular file; remove it") from None
     except PermissionError as error:
         raise NotPermitted(
             f"{error.filename or path!r} may not be used: permission denied; a queue must be "
             "readable for whoever looks at it, and writable for whoever drives it"
         ) from None
     except OSError as error:
-        if error.errno == errno.EROFS:
-            raise trouble(error, f"cannot use the queue {path!r}") from None
+        if is_trouble(error) and not isinstance(error, FileSystemTrouble):
+            raise trouble(error, f"cannot use {path!r}") from None
         if leads_nowhere(error):
             raise NotFound(f"no queue {path!r}: {error.strerror}; name another") from None
         raise

@@ -34,21 +34,19 @@ settings.load_profile("promises")
 # Where every test is in the quick part, unless it is marked `slow`.
 _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
-# Files and directories whose tests take longest, the longest first: whoever comes to them last
-# would have everybody wait for it.
-_LONG = (
-    "tests/network/test_nfs.py",
-    "tests/crash/",
-    "tests/simulation/",
-    "tests/network/",
-    "tests/integration/",
-    "tests/cli/",
-    "tests/contract/",
-)
+# Processes of the tests for each processor, as most tests wait most of the time; and in all.
+_FOR_EACH, _AT_MOST = 2, 16
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Return how many processes `-n auto` means; None with --pdb, which needs the terminal."""
+    if config.getoption("usepdb"):
+        return None
+    return min(_FOR_EACH * len(os.sched_getaffinity(0)), _AT_MOST)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,21 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put files first that take long, where several processes take the next one each; and leave
-    out what takes long, or is one more of its kind."""
-    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
-        items.sort(key=_place)
+    """Leave out what takes long, or is one more of its kind."""
     if not config.getoption("--quick"):
         return
     left_out = [item for item in items if not _is_quick(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if _is_quick(item)]
-
-
-def _place(item: pytest.Item) -> int:
-    """Return where a test's file is in `_LONG`, or the place after all of them."""
-    places = (place for place, path in enumerate(_LONG) if item.nodeid.startswith(path))
-    return next(places, len(_LONG))
 
 
 def _is_quick(item: pytest.Item) -> bool:

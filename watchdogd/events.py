@@ -52,6 +52,7 @@ Kind = Literal[
     "recovered",
     "discarded",
     "drained",
+    "closed-queue",
     "degraded",
     "note",
 ]

@@ -65,6 +65,8 @@ class Keeper:
         self.paused = False
         # Why the stage has stopped itself; empty while it has not.
         self.tripped = ""
+        # A closed queue of it into which something was copied.
+        self.late = ""
         # Its inputs are done and drained, or a drain is over.
         self.done = self._finished = False
         # What the last look saw of its inputs: no item; none for the second time.
@@ -157,6 +159,8 @@ class Keeper:
         self.done = self._finished or (self.drained and all(one.done for one in seen))
         self.paused = any(one.paused for one in seen)
         self.tripped = next((one.tripped for one in seen if one.tripped), "")
+        late = (name for name in self.stage.inputs if name in queues and queues[name].late)
+        self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
         if hard != self._learned:
             self._learned = hard
@@ -361,6 +365,10 @@ class Keeper:
             found.append(("stage-tripped", self.tripped))
         if self.done:
             found.append(("drained", ""))
+        if self.late:
+            path = self._pipeline.path(self.late)
+            words = "which is closed: they are processed; if more is to come, queuedriver reopen"
+            found.append(("closed-queue", f"documents came into {path}, {words} {path}"))
         if self._nursery.note:
             found.append(("note", self._nursery.note))
         return found

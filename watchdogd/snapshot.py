@@ -38,6 +38,8 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tripped: str = ""
     # Seen twice without any item, and unchanged between; says nothing of `done`.
     drained: bool = False
+    # Closed, and with items though it had been drained: somebody copied them in.
+    late: bool = False
 
     @property
     def waiting(self) -> int:

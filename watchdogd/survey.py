@@ -53,6 +53,8 @@ class View:
         # The mark of the directory when it was seen empty, and since when.
         self._empty: _Mark | None = None
         self._empty_at = 0.0
+        # It was drained since it was closed.
+        self._ended = False
 
     def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
         """Look at the queue once."""
@@ -60,7 +62,9 @@ class View:
             seen = self._look(directory, now, clock, anew=anew)
             trip = Queue(directory).stopped()
         tripped = trip.words(self.path) if trip is not None else ""
-        self.seen = msgspec.structs.replace(seen, tripped=tripped)
+        self._ended = seen.done and (self._ended or seen.drained)
+        late = self._ended and seen.unfinished > 0
+        self.seen = msgspec.structs.replace(seen, tripped=tripped, late=late)
         return self.seen
 
     def _look(self, directory: Directory, now: float, clock: float, *, anew: bool) -> QueueSeen:

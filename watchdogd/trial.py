@@ -39,7 +39,8 @@ class Trials(NamedTuple):
 
 
 def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
-    """Import what the stages call that get drivers here, a few at a time."""
+    """Import what the stages call that get drivers here, a few at a time; return what it came to,
+    in the order of the file."""
     waiting = [
         index
         for index, stage in enumerate(pipeline.stages)
@@ -47,8 +48,8 @@ def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
     ]
     marker = f"trial-{os.getpid()}-{secrets.token_hex(4)}"
     at_once = max(len(os.sched_getaffinity(0)), 2)
-    slips: list[Slip] = []
-    slow: list[str] = []
+    # By stage; None of one that takes long.
+    ended: dict[int, Outcome | None] = {}
     running: list[_Trial] = []
     try:
         while waiting or running:
@@ -57,17 +58,17 @@ def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
             _wait(running)
             for trial in [one for one in running if one.over()]:
                 running.remove(trial)
-                outcome = trial.end()
-                if outcome is None:
-                    slow.append(pipeline.stages[trial.index].name)
-                elif outcome.problem:
-                    slips.append(_slip(trial.index, outcome))
+                ended[trial.index] = trial.end()
     finally:
         for trial in running:
             trial.end()
         # And what has left its process group.
         kill_marked([marker])
-    return Trials(tuple(slips), tuple(slow))
+    in_order = [(index, ended[index]) for index in sorted(ended)]
+    return Trials(
+        tuple(_slip(index, one) for index, one in in_order if one is not None and one.problem),
+        tuple(pipeline.stages[index].name for index, one in in_order if one is None),
+    )
 
 
 def _slip(index: int, outcome: Outcome) -> Slip:

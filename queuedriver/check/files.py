@@ -23,9 +23,9 @@ from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 from queuedriver.format.names import INCOMING, JOURNAL
-from queuedriver.format.settings import Settings
+from queuedriver.format.settings import Settings, resolve
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.queue import Queue, resolve
+from queuedriver.operating.queue import Queue
 
 # A file as young as this may still be at work for somebody who never registered; in seconds.
 SETTLED = 3600.0
@@ -220,7 +220,7 @@ Judge = Callable[[Look, str, names.Item | None, os.stat_result], Iterator[Found]
 def orphans_of(queue: Directory) -> list[str]:
     """Return the names of what was moved aside in a queue."""
     with contextlib.suppress(FileNotFoundError), opened(queue, _path(ORPHANS)) as orphans:
-        return orphans.list()
+        return [*orphans.names()]
     return []
 
 

@@ -27,11 +27,11 @@ from queuedriver.errors import NotRegular, QueueError, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.names import OPERATOR
 from queuedriver.format.records import Failure, Plan, Registration, Report, encode_report
-from queuedriver.format.settings import Settings
+from queuedriver.format.settings import Settings, resolve
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.operations import attempts_in, journal_of, without_outputs
-from queuedriver.operating.queue import Queue, resolve
+from queuedriver.operating.operations import attempts_in, journal_of
+from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import held_fast
 
 # Living drivers look for what a dead one left every 5 s; one that was still beating a minute ago is
@@ -90,7 +90,7 @@ class Repairs:
         for path in filter(None, (*settings.outputs, settings.archive)):
             # Made anew, it would look as if the outputs had been taken away already.
             Directory.open(resolve(queue.path, path)).close()
-        with journal_of(queue) as journal, queue_of(queue, journal, observer) as one:
+        with journal_of(queue) as journal, queue_of(queue.directory, journal, observer) as one:
             one.recoverer = Recoverer(one, observer, self.clock)
             yield one
 
@@ -98,7 +98,10 @@ class Repairs:
         """Discard an item with a report, claimed as a driver would if it is not yet."""
         item = names.parse(name)
         if item is not None:
-            with journal_of(self.queue) as journal, without_outputs(self.queue, journal) as one:
+            with (
+                journal_of(self.queue) as journal,
+                queue_of(self.queue.directory, journal, Observer(), outputs=False) as one,
+            ):
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
                     one.charge(claim, failure, self.clock())
 
@@ -196,7 +199,7 @@ def _settings(look: Look) -> Iterator[Found]:
 
 
 def _make_directory(repairs: Repairs, path: str) -> None:
-    check_trusted(repairs.queue)
+    check_trusted(repairs.queue.directory, repairs.queue.private)
     make_directory(resolve(repairs.queue.path, path))
 
 

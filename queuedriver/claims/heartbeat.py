@@ -36,17 +36,15 @@ class Heartbeat:
         report: Callable[[], tuple[str, str, Counters]],
         look: Callable[[], object] = lambda: None,
         durable: bool = False,
-        interval: float | None = None,
-        news: float | None = None,
     ) -> None:
         registration.processor = encodable(registration.processor)
         self.registration = registration
         self.last_at = time.monotonic()
         self._directories = directories
         self._report = report
-        network = registration.network
-        self._interval = interval or (NETWORK_BEAT if network else BEAT)
-        self._news = min(news or (NETWORK_NEWS if network else NEWS), self._interval)
+        # From beat to beat, and from look to look whether there is news; in seconds.
+        self.interval = NETWORK_BEAT if registration.network else BEAT
+        self.news = NETWORK_NEWS if registration.network else NEWS
         # What else is to be seen to as often, also while a document is at hand.
         self._look = look
         # After a power cut, too, somebody must know whose unfinished outputs those are.
@@ -92,9 +90,9 @@ class Heartbeat:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._news):
+        while not self._stop.wait(self.news):
             silent = time.monotonic() - self.last_at
-            if self._has_news() or silent > self._interval - self._news:
+            if self._has_news() or silent > self.interval - self.news:
                 # The loop finds out by itself when it next commits (`fresh`); a beat only shows.
                 with contextlib.suppress(OSError):
                     self.write()

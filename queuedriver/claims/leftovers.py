@@ -26,7 +26,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
@@ -95,24 +95,15 @@ class Swept:
         """The N of every claim in the queues that feed this one, and the drivers that registered
         there; None where one of them cannot be read."""
         claims, drivers = set(self.claims), set[str]()
-        with suppress(FileNotFoundError):
-            feeds = self.queue.subdirectory(os.path.join(names.PRIVATE, FEEDS))
+        for path in read_feeds(self.queue):
+            if path is None:
+                return None
             try:
-                paths = read_feeds(feeds, self.queue.path)
-            finally:
-                feeds.close()
-            for path in paths:
-                if path is None:
-                    return None
-                try:
-                    feed = Directory.open(path)
-                except OSError:
-                    return None
-                try:
+                with closing(Directory.open(path)) as feed:
                     claims |= {item.token for item in _items_twice(feed) if item.claimed}
                     drivers |= _registered(feed)
-                finally:
-                    feed.close()
+            except OSError:
+                return None
         return claims, drivers
 
 

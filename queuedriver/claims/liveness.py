@@ -38,6 +38,8 @@ _MAX_REGISTRATION = 1 << 20
 # The last word of a driver that ended by an error of its own: what it had is charged, or a document
 # that brings it about would be given back for ever.
 CRASHED = "crashed"
+# The number that each kernel gives to the namespace of clocks that it starts with.
+_FIRST_CLOCKS = 0xEFFFFFFA
 # More than any kernel counts to.
 _NO_PID = 1 << 31
 # Instead of ticks: the process is there, and that is all that may be known of it.
@@ -79,7 +81,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Documents per second over the last minute; none of one that is gone."""
+        """Return documents per second over the last minute; none of one that is gone."""
         return self.registration.rate if self.alive and self.registration is not None else 0.0
 
     @property
@@ -210,6 +212,11 @@ class Roster:
         owner = self.owners[driver] = self._judged(found)
         return owner
 
+    def holder(self, driver: str) -> Registration | None:
+        """Return what the living driver of this id says of itself, or None when there is none."""
+        owner = self.named(driver)
+        return owner.registration if owner is not None and owner.alive else None
+
     def _judged(self, one: Registration) -> Owner:
         here = self.observer.is_here(one)
         age = time.time() - one.beat_at
@@ -255,8 +262,20 @@ def _host() -> tuple[str, str, str, int]:
         socket.gethostname(),
         _line("/etc/machine-id"),
         _line("/proc/sys/kernel/random/boot_id"),
-        os.stat("/proc/self/ns/pid").st_ino,
+        _namespace(),
     )
+
+
+def _namespace() -> int:
+    """Return a number that is the same for all processes that see each other by the same ids, and
+    the starts of each other by the same clock."""
+    pids = os.stat("/proc/self/ns/pid").st_ino
+    try:
+        clocks = os.stat("/proc/self/ns/time").st_ino
+    except FileNotFoundError:
+        # Before Linux 5.6 there is one clock for all.
+        return pids
+    return pids if clocks == _FIRST_CLOCKS else clocks << 32 | pids
 
 
 def _line(path: str) -> str:
@@ -282,19 +301,15 @@ def process_ticks(pid: int) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return HIDDEN if _is_hidden(pid) else None
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            # It is there, and another user's that /proc does not show us (hidepid).
+            return HIDDEN
+        except ProcessLookupError:
+            pass
+        return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def _is_hidden(pid: int) -> bool:
-    """Tell whether it is there, and another user's that /proc does not show us (hidepid)."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        pass
-    return False
 
 
 def host_id(host: str | None = None) -> str:

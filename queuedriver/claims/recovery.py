@@ -352,7 +352,7 @@ class Recoverer:
         held = {item.token for _, item in self._claimed()}
         kept = {owner for token in held if (owner := whose(token)) is not None}
         for target in self._queue.targets:
-            for name in target.directory.list():
+            for name in [*target.directory.names()]:
                 item = names.parse(name)
                 if item is None or item.state != "writing" or item.token in held:
                     continue

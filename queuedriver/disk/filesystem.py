@@ -33,8 +33,6 @@ NOREPLACE = 1
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-# What a file system says when it cannot copy in the kernel.
-_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 _COPY_CHUNK = 1 << 20
 # From this many files on, one syncfs is cheaper than an fsync of each, for who submits.
 SYNC_ALL_FROM = 4
@@ -88,7 +86,7 @@ class Directory:
             self.fd = -1
 
     def reopen(self, create: bool = False) -> None:
-        """After trouble: the descriptor may be stale while the path is well again."""
+        """Open the path anew, after trouble: the descriptor may be stale while the path is well."""
         fd = _open_directory(self.path, create, self._inside)
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
@@ -122,7 +120,7 @@ class Directory:
 
     def look_into(self, name: str) -> "Directory | None":
         """Open one of ours inside; None where nobody has made it: to look must change nothing."""
-        with explained(os.path.join(self.path, name), part=True):
+        with explained(self.path):
             try:
                 return self.subdirectory(name)
             except FileNotFoundError:
@@ -131,11 +129,11 @@ class Directory:
     # Names
 
     def rename(self, old: str, new: str) -> None:
-        """Within the directory; `new` carries an N, so there is nothing to replace."""
+        """Rename within the directory; `new` carries an N, so there is nothing to replace."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def rename_new(self, old: str, new: str, to: "Directory | None" = None) -> None:
-        """To a name others may use: FileExistsError rather than replacing what is there."""
+        """Rename to a name others may use: FileExistsError rather than replacing what is there."""
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
@@ -153,7 +151,7 @@ class Directory:
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
     def rename_over(self, old: str, new: str, to: "Directory | None" = None) -> None:
-        """To a name that may be taken, because somebody chose that the newer one stays."""
+        """Rename to a name that may be taken, because somebody chose that the newer one stays."""
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=(to or self).fd)
 
     def unlink(self, name: str) -> None:
@@ -175,7 +173,7 @@ class Directory:
             shutil.rmtree(name, dir_fd=self.fd)
 
     def names(self) -> Iterator[str]:
-        """The listing as a stream: constant memory, however many names wait."""
+        """Yield the listing as a stream: constant memory, however many names wait."""
         with self.scan() as entries:
             for entry in entries:
                 yield entry.name
@@ -190,12 +188,8 @@ class Directory:
             # It has a copy.
             os.close(fd)
 
-    def list(self) -> list[str]:
-        """The listing at once; for directories that are small, or orders that need it all."""
-        return list(self.names())
-
     def present(self, name: str) -> bool:
-        """Ask by an open whether the name is there: a bare stat may be answered from a cache."""
+        """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
         try:
             os.close(os.open(name, _READ, dir_fd=self.fd))
         except FileNotFoundError:
@@ -215,33 +209,22 @@ class Directory:
         return stat.S_ISREG(self.status(name).st_mode)
 
     def longest_name(self) -> int:
-        """How many bytes a name may have here."""
+        """Return how many bytes a name may have here."""
         return os.fstatvfs(self.fd).f_namemax
 
     # Contents
 
     def open_read(self, name: str) -> int:
-        """A descriptor for reading; blocks on nothing and follows nothing."""
+        """Return a descriptor for reading; blocks on nothing and follows nothing."""
         return os.open(name, _READ, dir_fd=self.fd)
 
     def open_new(self, name: str, mode: int = 0o666) -> int:
-        """A descriptor of a file that was not there; the umask says who may read it. The name is
-        one that nobody else uses."""
+        """Return a descriptor of a file that was not there; the umask says who may read it. The
+        name is one that nobody else uses."""
         try:
             return os.open(name, _NEW, mode, dir_fd=self.fd)
         except FileExistsError:
-            return self._open_again(name, mode)
-
-    def _open_again(self, name: str, mode: int = 0o666) -> int:
-        """Of a file that was made, a network file system may have lost the reply, and have been
-        asked once more by the kernel. Then it is there, and empty."""
-        if self.status(name).st_size:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-        os.unlink(name, dir_fd=self.fd)
-        try:
-            return os.open(name, _NEW, mode, dir_fd=self.fd)
-        except FileExistsError as error:
-            raise trouble(error, f"creating {name!r} anew") from None
+            return _open_anew(self, name, mode)
 
     def mark(self, name: str) -> None:
         """Make an empty file whose being there says something, whoever has made it."""
@@ -249,7 +232,7 @@ class Directory:
             os.close(os.open(name, _NEW, 0o666, dir_fd=self.fd))
 
     def read(self, name: str, limit: int = 16 << 20) -> bytes:
-        """A small file of ours, at most `limit` bytes of it: others may write here too.
+        """Read a small file of ours, at most `limit` bytes of it: others may write here too.
         NotRegular for what is no file at all."""
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
@@ -266,7 +249,7 @@ class Directory:
             os.close(fd)
 
     def read_regular(self, name: str) -> bytes | None:
-        """All of a file, however long; None when it is not a regular one."""
+        """Read all of a file, however long; None when it is not a regular one."""
         fd = os.open(name, _READ, dir_fd=self.fd)
         try:
             found = os.fstat(fd)
@@ -287,7 +270,7 @@ class Directory:
         try:
             fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
         except FileExistsError:
-            fd = self._open_again(name)
+            fd = _open_anew(self, name)
         try:
             # One call is enough but for a signal or a full disk.
             if (done := os.write(fd, data)) != len(data):
@@ -336,41 +319,20 @@ class Directory:
         """Make the names of this directory survive a power cut."""
         os.fsync(self.fd)
 
-    def sync_file(self, name: str) -> None:
-        """Make the contents of one file survive a power cut. Never repeated after it failed."""
-        fd = self.open_read(name)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def sync_files(self, wanted: Iterable[str]) -> tuple[str, ...]:
+    def sync_files(self, wanted: Iterable[str]) -> list[str]:
         """Make the contents of files survive a power cut; return those that are not there.
 
         The disk begins to write all of them before any is waited for: together they take a third
         of the time. Not syncfs, which waits for what everybody else has written, too.
         """
-        missing: tuple[str, ...] = ()
         names = iter(wanted)
+        missing: list[str] = []
         while some := tuple(itertools.islice(names, _SYNC_TOGETHER)):
-            with contextlib.ExitStack() as opened:
-                fds = []
-                for name in some:
-                    try:
-                        fd = self.open_read(name)
-                    except FileNotFoundError:
-                        missing += (name,)
-                        continue
-                    opened.callback(os.close, fd)
-                    # Only a hint: where it is refused, the fsync does all.
-                    libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-                    fds.append(fd)
-                for fd in fds:
-                    os.fsync(fd)
+            missing += _sync_together(self, some)
         return missing
 
     def sync_all(self) -> None:
-        """Everything on this file system at once: cheaper than fsync from a few files on."""
+        """Sync everything on this file system at once: cheaper than fsync from a few files on."""
         if libc().syncfs(self.fd):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), self.path)
@@ -415,6 +377,36 @@ def move(
             raise trouble(error, f"moving {name!r} to {to.path}") from None
         return None
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.path.join(to.path, final))
+
+
+def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]:
+    """Sync files that are all open at once; yield those that are not there."""
+    with contextlib.ExitStack() as opened:
+        fds = []
+        for name in wanted:
+            try:
+                fd = directory.open_read(name)
+            except FileNotFoundError:
+                yield name
+                continue
+            opened.callback(os.close, fd)
+            # Only a hint: where it is refused, the fsync does all.
+            libc().sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+            fds.append(fd)
+        for fd in fds:
+            os.fsync(fd)
+
+
+def _open_anew(directory: Directory, name: str, mode: int = 0o666) -> int:
+    """Open a file that a network file system may have made and lost the reply, so that the kernel
+    asked once more: then it is there, and empty."""
+    if directory.status(name).st_size:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+    os.unlink(name, dir_fd=directory.fd)
+    try:
+        return os.open(name, _NEW, mode, dir_fd=directory.fd)
+    except FileExistsError as error:
+        raise trouble(error, f"creating {name!r} anew") from None
 
 
 def _open_directory(path: str, create: bool, inside: int) -> int:
@@ -502,12 +494,10 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 def copy_all(source: int, target: int) -> None:
     """Copy from one descriptor to another, in the kernel where it can (and shared where it may)."""
-    try:
+    # What a file system says that cannot do it, or not here; what else it says, reading says again.
+    with contextlib.suppress(OSError):
         while os.copy_file_range(source, target, 1 << 30):
             pass
-    except OSError as error:
-        if error.errno not in _NO_KERNEL_COPY:
-            raise
     # Also the rest, where the kernel gave up half-way: both positions have moved on alike.
     while data := os.read(source, _COPY_CHUNK):
         write_all(target, data)

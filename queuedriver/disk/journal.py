@@ -92,7 +92,7 @@ class Journal:
 
     @property
     def unnoted(self) -> str:
-        """Words for the lines that could not be written; empty while all were."""
+        """Return words for the lines that could not be written; none while all were."""
         if not (self.trouble and self.pending):
             return ""
         lost = format_count(len(self.pending) + self._dropped, "line")

@@ -89,8 +89,7 @@ def forget_stacks(name: str) -> None:
 def read_ending(name: str) -> Ending | None:
     """Return how a driver of this host was ended; None when it ended by itself."""
     try:
-        where, name = os.path.split(_path(name))
-        with closing(Directory.open(where)) as directory:
+        with closing(Directory.open(os.path.dirname(_path(name)))) as directory:
             text = directory.read(name, _MAX_STACKS).decode(errors="replace")
     except FileNotFoundError:
         return None

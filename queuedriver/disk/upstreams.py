@@ -6,13 +6,17 @@ of who feeds it.
 
 import os
 import zlib
+from contextlib import closing
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
+from queuedriver.errors import explained
+from queuedriver.format import names
 from queuedriver.format.records import read_record
 
 FEEDS = "feeds"
+_PATH = os.path.join(names.PRIVATE, FEEDS)
 
 
 class Feed(msgspec.Struct, frozen=True):
@@ -25,19 +29,23 @@ class Feed(msgspec.Struct, frozen=True):
             raise ValueError("a path has no NUL")
 
 
-def note_feed(directory: Directory, queue: str, source: str) -> None:
+def note_feed(queue: Directory, source: str) -> None:
     """Note that the outputs of the queue at `source` come to `queue`."""
-    path = os.path.relpath(source, queue)
+    path = os.path.relpath(source, queue.path)
     name = f"{zlib.crc32(os.fsencode(path)):08x}.json"
-    if not directory.present(name):
-        directory.write_aside(name, msgspec.json.encode(Feed(path)), durable=True)
+    with explained(queue.path), closing(queue.subdirectory(_PATH, create=True)) as feeds:
+        if not feeds.present(name):
+            feeds.write_aside(name, msgspec.json.encode(Feed(path)), durable=True)
 
 
-def read_feeds(directory: Directory, queue: str) -> list[str | None]:
+def read_feeds(queue: Directory) -> list[str | None]:
     """Return the absolute paths of the queues that feed `queue`; None for an unreadable note."""
     found: list[str | None] = []
-    for name in sorted(directory.names()):
-        if name.endswith(".json") and name[0] != ".":
-            feed = read_record(directory, name, Feed)
-            found.append(feed if feed is None else os.path.normpath(os.path.join(queue, feed.path)))
+    if (feeds := queue.look_into(_PATH)) is not None:
+        with closing(feeds):
+            for name in sorted(feeds.names()):
+                if name.endswith(".json") and name[0] != ".":
+                    feed = read_record(feeds, name, Feed)
+                    path = None if feed is None else os.path.join(queue.path, feed.path)
+                    found.append(path and os.path.normpath(path))
     return found

@@ -13,10 +13,10 @@ until the others had time to tell of a success.
 """
 
 import contextlib
+import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -26,9 +26,12 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.claims.trip import Trip, load
 from queuedriver.format import names
-from queuedriver.format.records import Failure, encodable
+from queuedriver.format.records import Failure, Registration, encodable
 
 _MOST_MESSAGE = 500
+# So many of its own must have failed in a row before a driver asks the others; and twice as many
+# each time that these turn out to be successful: where some always fail, all would be held up.
+_FEWEST = 3
 # A document is tried so many seconds after the stop, then after twice as many, at the most so many;
 # by the stage as a whole, not by each of its drivers.
 FIRST_TRIAL = 30.0
@@ -52,29 +55,23 @@ class Streak(msgspec.Struct, frozen=True):
 NO_STREAK = Streak()
 
 
-class Peer(NamedTuple):
-    """What another living driver of the queue says of itself."""
-
-    life: str
-    streak: Streak
-    documents: int
-
-
-def in_a_row(own: Streak, peers: Iterable[Peer]) -> int:
+def in_a_row(own: Streak, peers: Iterable[Registration]) -> int:
     """Return how many documents of the stage failed in a row for the cause of our own streak. Those
-    of others do not count while one of them fails for another cause."""
-    streaks = [peer.streak for peer in peers if peer.streak.failures]
-    if any(one.key != own.key for one in streaks):
+    of other drivers do not count while one of them fails for another cause."""
+    if any(one.streak and one.streak_of != own.key for one in peers):
         return own.failures
-    return own.failures + sum(one.failures for one in streaks)
+    return own.failures + sum(one.streak for one in peers)
 
 
-def has_worked(before: Mapping[str, int], peers: Iterable[Peer]) -> bool:
-    """Tell whether a peer that is in no streak has done documents since it had done so many."""
-    return any(
-        not peer.streak.failures and peer.documents > before.get(peer.life, peer.documents)
-        for peer in peers
-    )
+def has_worked(before: Mapping[str, int], peers: Iterable[Registration]) -> bool:
+    """Tell whether a peer has done documents since it had done so many; lives are told by their ids
+    and salts. Those of which it had not told yet count, too: then the stage is suspected once more,
+    which costs less than to stop one that works."""
+    return any(one.counters.documents > before.get(_life(one), math.inf) for one in peers)
+
+
+def _life(one: Registration) -> str:
+    return f"{one.id}-{one.salt}"
 
 
 def pause_after(trials: int, drivers: int) -> float:
@@ -90,21 +87,23 @@ class Breaker:
         queues: Sequence[InputQueue],
         after: int,
         clock: Callable[[], float],
-        stopped: Callable[[], None],
+        look_soon: Callable[[], None],
     ) -> None:
         # Why nothing is claimed but for trials; None while all is well.
         self.trip: Trip | None = None
         self.streak = NO_STREAK
         # Those who say it to the other drivers.
         self.beats: Sequence[Heartbeat] = ()
-        # Of the loop's clock: when to try a document.
+        # When to try a document.
         self.trial_at = 0.0
+        self._trials = 0
         self._queues = queues
         self._after = after
+        self._fewest = _FEWEST
         self._clock = clock
-        self._stopped = stopped
-        self._failure = Failure(cause="", message="")
-        self._trials = 0
+        self._look_soon = look_soon
+        # The latest failure, and where.
+        self._failed: tuple[InputQueue, Failure] | None = None
         # Until when we make sure that the others do not succeed, and what they had done before.
         self._sure_at: float | None = None
         self._before: dict[str, int] = {}
@@ -114,13 +113,13 @@ class Breaker:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is claimed while we make sure."""
+        """Return whether nothing is claimed while we make sure."""
         return self._sure_at is not None
 
     @property
     def stops(self) -> bool:
-        """Whether nothing is to be claimed."""
-        return self.trip is not None or self._sure_at is not None
+        """Return whether nothing is to be claimed."""
+        return self.trip is not None or self.holds
 
     # What became of documents
 
@@ -141,35 +140,30 @@ class Breaker:
             return
         for one in self._queues:
             one.note_handed_over()
-        self._failure = failure
+        self._failed = queue, failure
         self._say(self.streak.after(encodable(cause_key(failure))))
-        drivers = len({queue.mint.driver, *queue.recoverer.drivers(anew=True)})
-        if self._sure_at is not None or self.streak.failures * drivers < self._after:
+        drivers = len(self._drivers(anew=True))
+        enough = max(self._fewest, self._after / drivers)
+        if self.holds or self.streak.failures < min(enough, self._after):
             return
         if drivers > 1:
             self._tell()
         peers = self._peers()
-        if in_a_row(self.streak, peers) < self._after:
-            return
-        if not peers:
-            self._stop(queue)
-            return
-        self._before = {peer.life: peer.documents for peer in peers}
-        slow = any(beats.registration.network for beats in self.beats)
-        self._sure_at = self._clock() + _TIME_TO_TELL * (NETWORK_NEWS if slow else NEWS)
-        self._halt()
+        if in_a_row(self.streak, peers) >= self._after:
+            self._before = {_life(one): one.counters.documents for one in peers}
+            slow = any(beats.registration.network for beats in self.beats)
+            news = (NETWORK_NEWS if slow else NEWS) if peers else 0.0
+            self._sure_at = self._clock() + _TIME_TO_TELL * news
+            self._halt()
 
-    def _peers(self) -> list[Peer]:
+    def _peers(self) -> Collection[Registration]:
         """Read what the other living drivers say of themselves."""
-        found: dict[str, Peer] = {}
+        found = {}
         for queue in self._queues:
-            for driver in set(queue.recoverer.drivers(anew=True)) - {queue.mint.driver}:
-                owner = queue.recoverer.roster.named(driver)
-                if owner is not None and owner.alive and (said := owner.registration) is not None:
-                    streak = Streak(said.streak_of, said.streak)
-                    life = f"{said.id}-{said.salt}"
-                    found[life] = Peer(life, streak, said.counters.documents)
-        return list(found.values())
+            for driver in {*queue.recoverer.drivers(anew=True)} - {queue.mint.driver}:
+                if (said := queue.recoverer.roster.holder(driver)) is not None:
+                    found[_life(said)] = said
+        return found.values()
 
     def _say(self, streak: Streak) -> None:
         self.streak = streak
@@ -187,13 +181,14 @@ class Breaker:
     # Stop, and go on
 
     def look(self, now: float) -> None:
-        """See whether the stage is stopped: by whomever, and still."""
+        """See whether the stage is to stop, or is stopped: by whomever, and still."""
+        if self._sure_at is not None and now >= self._sure_at:
+            self._make_sure()
         found = next(filter(None, (load(queue.private) for queue in self._queues)), None)
         if found is not None and self.trip is None:
             self.trip, self._sure_at = found, None
             self._trials = 0
-            drivers = sorted(self._drivers())
-            rank = drivers.index(self._queues[0].mint.driver)
+            rank = sorted(self._drivers()).index(self._queues[0].mint.driver)
             self.trial_at = now + FIRST_TRIAL * (rank + 1)
             self._halt()
         elif found is None and self.trip is not None:
@@ -201,47 +196,45 @@ class Breaker:
             self._say(NO_STREAK)
             self._tell()
             self._go_on()
-        elif self._sure_at is not None and now >= self._sure_at:
-            self._make_sure()
 
     def _make_sure(self) -> None:
-        """Stop the stage, unless another driver has had a success meanwhile."""
+        """Stop the stage, unless another driver has had a success meanwhile; who has left may have
+        been successful until then."""
         peers = self._peers()
+        failures = in_a_row(self.streak, peers)
         if has_worked(self._before, peers):
             self._say(NO_STREAK)
-        # Who has left meanwhile may have been successful until then.
-        elif (
-            self._before.keys() <= {peer.life for peer in peers}
-            and in_a_row(self.streak, peers) >= self._after
-        ):
-            self._stop(self._queues[0], peers)
+            self._fewest *= 2
+        elif self._before.keys() <= {_life(one) for one in peers} and failures >= self._after:
+            self._stop(failures)
             return
         self._go_on()
 
-    def _stop(self, queue: InputQueue, peers: Iterable[Peer] = ()) -> None:
+    def _stop(self, failures: int) -> None:
         """Stop the stage: for all drivers of the queue, until the file is gone."""
-        message = encodable(first_line(self._failure)[:_MOST_MESSAGE])
+        if self._failed is None:
+            return
+        queue, failure = self._failed
         trip = Trip(
             key=self.streak.key[:_MOST_MESSAGE],
-            cause=self._failure.cause,
-            message=message,
+            cause=failure.cause,
+            message=encodable(first_line(failure)[:_MOST_MESSAGE]),
             since=time.time(),
-            failures=in_a_row(self.streak, peers),
+            failures=failures,
             driver=queue.mint.driver,
         )
-        try:
+        if load(queue.private) is None:
+            # It may be there, and none of ours.
+            queue.private.remove(names.BREAKER)
+        # Another may have been faster.
+        with contextlib.suppress(FileExistsError):
             queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)
-        except FileExistsError:
-            pass
-        else:
             queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
-        self._halt()
-        self.look(self._clock())
 
     def _halt(self) -> None:
         for queue in self._queues:
             queue.stopped, queue.plain = True, False
-        self._stopped()
+        self._look_soon()
 
     def _go_on(self) -> None:
         self.trip = self._sure_at = None
@@ -249,7 +242,7 @@ class Breaker:
             queue.stopped = False
             # What was listed before is out of date.
             queue.restart()
-        self._stopped()
+        self._look_soon()
 
     # Trials
 
@@ -266,19 +259,17 @@ class Breaker:
         """Claim one of all that wait, drawn at random; none where nothing waits."""
         self.tried(now)
         for queue in self._queues:
-            name = self._draw(queue)
+            items = names.walk(queue.directory)
+            waiting = (name for name, item in items if item and item.waits(time.time()))
+            name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")
             if name and (claims := queue.claim([name])):
                 return claims
         return []
 
-    def _draw(self, queue: InputQueue) -> str:
-        drawn, now = "", time.time()
-        waiting = (name for name, item in names.walk(queue.directory) if item and item.waits(now))
-        for count, name in enumerate(waiting, 1):
-            if random.uniform(0.0, count) < 1.0:
-                drawn = name
-        return drawn
-
-    def _drivers(self) -> set[str]:
-        me = {self._queues[0].mint.driver}
-        return me.union(*(queue.recoverer.drivers(anew=False) for queue in self._queues))
+    def _drivers(self, *, anew: bool = False) -> set[str]:
+        """Return the ids of those who share the stage, with our own."""
+        return {
+            driver
+            for queue in self._queues
+            for driver in (queue.mint.driver, *queue.recoverer.drivers(anew=anew))
+        }

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import FEEDS, read_feeds
+from queuedriver.disk.upstreams import read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.errors import BadArgument, CannotUse, leads_nowhere
 from queuedriver.format import names
@@ -56,15 +56,6 @@ def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
     queue.sync()
 
 
-def feeds_of(queue: Directory) -> list[str | None]:
-    """Return the absolute paths of the queues that feed one; None for an unreadable note."""
-    feeds = queue.look_into(os.path.join(names.PRIVATE, FEEDS))
-    if feeds is None:
-        return []
-    with contextlib.closing(feeds):
-        return read_feeds(feeds, queue.path)
-
-
 def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
     """Tell whether a queue is closed and without any item: by two listings, for one alone may miss
     what is renamed."""
@@ -81,7 +72,7 @@ def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = ti
 def close_if_fed(queue: Directory, now: float) -> bool:
     """Create `done` here when every feed is done and drained; return whether it is there now."""
     # A feed we cannot see, or not even read of, may still bring something.
-    for path in feeds_of(queue):
+    for path in read_feeds(queue):
         if path is None:
             return False
         try:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, Observer, draw_salt
+from queuedriver.claims.liveness import CRASHED, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group, Process
@@ -128,7 +128,6 @@ class Driver:
             self._outputs,
             self.id or self._wanted_id,
             self.options,
-            Observer(),
             lambda found: beats.append(self._register(found, limits, dump)),
             follows=self._loop is not None,
         ) as found:
@@ -436,7 +435,7 @@ class Turns(Loop):
         try:
             queue.end(claims, endings, seconds)
         finally:
-            self.tally.book([claim.fate for claim in claims], int(seconds * 1e9))
+            self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:
             raise self._hopeless
 

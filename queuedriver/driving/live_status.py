@@ -99,7 +99,7 @@ class Board:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Map a board that is there. ConfigError for a file that is none."""
+        """Map a board that is there; raise ConfigError for a file that is none."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             if os.fstat(fd).st_size != SIZE or os.pread(fd, len(_MAGIC), 0) != _MAGIC:
@@ -195,29 +195,30 @@ def _text(text: str) -> bytes:
 
 
 class Tally:
-    """Counters of a driver: what it spent its time on, and what came of it."""
+    """Counters of a driver: what it spent its time on, in seconds, and what came of it."""
 
     def __init__(self, board: Board | None = None) -> None:
         # Where whoever supervises this driver reads along.
         self.board = board
         self._claimed = 0
-        self._began_at = time.monotonic()
-        # Seconds of work, documents, and when that was booked: replaced as a whole, so that another
-        # thread never reads half a turn.
-        self.done = (0.0, 0, self._began_at)
         self._wait = self._block = 0.0
         self.failed = 0
         self.discarded = 0
         self.lost_races = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin the first turn: what came before was loading."""
+        self._began_at = time.monotonic()
+        # Seconds of work, documents, and when that was booked: replaced as a whole, so that another
+        # thread never reads half a turn.
+        self.done = (0.0, 0, self._began_at)
 
     @property
     def documents(self) -> int:
         return self.done[1]
 
-    def start(self) -> None:
-        """Begin the first turn: what came before was loading."""
-        self._began_at = time.monotonic()
-        self.done = (0.0, 0, self._began_at)
+    # Show
 
     def began(self, docid: str, documents: int) -> None:
         """Show that so many documents are taken up, this one first."""
@@ -225,28 +226,26 @@ class Tally:
             self._claimed += documents
             self.board.began(docid, time.monotonic(), self._claimed)
 
+    def ended(self) -> None:
+        """Show that nothing is at hand."""
+        if self.board is not None:
+            self.board.ended(self.sums(), self.failed, self.discarded)
+
     def show(self, state: str, why: str) -> None:
         """Show what the driver does while it has no document at hand."""
         if self.board is not None:
             self.ended()
             self.board.show(state, why)
 
-    def ended(self) -> None:
-        """Show that nothing is at hand."""
-        if self.board is not None:
-            self.board.ended(self.sums(), self.failed, self.discarded)
+    # Book
 
-    def worked(self, work: int, documents: int) -> None:
-        """Book a turn: `work` nanoseconds in the processor, the rest of it overhead."""
-        self.add(work / 1e9, documents)
-
-    def add(self, work: float, documents: int) -> None:
+    def worked(self, work: float, documents: int) -> None:
         """Book so many seconds of work on so many documents, the rest of the time overhead."""
         seconds, done, _ = self.done
         self.done = (seconds + work, done + documents, time.monotonic())
         self.ended()
 
-    def book(self, fates: Sequence[str], work: int) -> None:
+    def book(self, fates: Sequence[str], work: float) -> None:
         """Book a turn by what became of its claims."""
         self.discarded += fates.count("discarded")
         self.failed += fates.count("failed") + fates.count("discarded")
@@ -262,23 +261,25 @@ class Tally:
             self._wait += now - since
         self.done = (seconds, done, now)
 
+    # Read
+
     def sums(self) -> Sums:
         """Return nanoseconds of work, wait, block and overhead, and the documents done."""
         work, documents, at = self.done
         wait, block = self._wait, self._block
         overhead = max(0.0, at - self._began_at - work - wait - block)
-        parts = [int(seconds * 1e9) for seconds in (work, wait, block, overhead)]
-        return parts[0], parts[1], parts[2], parts[3], documents
+        return int(work * 1e9), int(wait * 1e9), int(block * 1e9), int(overhead * 1e9), documents
 
     def counters(self, seconds: float = 0.0, more: int = 0) -> Counters:
         """Return them as a registration has them, in milliseconds; with so many more documents, and
         seconds of work on them, that are not booked yet."""
-        work, wait, block, overhead, documents = self.sums()
+        *spent, documents = self.sums()
+        work, wait, block, overhead = (nanoseconds // 1_000_000 for nanoseconds in spent)
         return Counters(
-            work=work // 1_000_000 + int(seconds * 1e3),
-            wait=wait // 1_000_000,
-            block=block // 1_000_000,
-            overhead=overhead // 1_000_000,
+            work=work + int(seconds * 1e3),
+            wait=wait,
+            block=block,
+            overhead=overhead,
             documents=documents + more,
             failed=self.failed,
             discarded=self.discarded,

@@ -19,7 +19,7 @@ from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import Controls, close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.plan import Block, Quit, Seen, Stop, Wait, is_time_to_watch, plan
+from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
@@ -139,7 +139,7 @@ class Loop:
             seconds, documents = queue.uncounted
             if documents:
                 queue.uncounted = 0.0, 0
-                self.tally.add(seconds, documents)
+                self.tally.worked(seconds, documents)
         self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
 
     @property
@@ -214,7 +214,7 @@ class Loop:
         decision = plan(self.seen())
         if isinstance(decision, Quit):
             return decision
-        if isinstance(decision, Wait | Block):
+        if isinstance(decision, Wait):
             self.pause(decision)
         return None
 
@@ -233,14 +233,13 @@ class Loop:
         self._idle_turns = self._troubles = 0
         self.state, self.why = "busy", ""
 
-    def pause(self, decision: Wait | Block) -> None:
+    def pause(self, decision: Wait) -> None:
         """Sleep: first some naps, then with a watch on the inputs, for which one looks once more
         when it has begun: what came before was not hinted. Room in the outputs is not hinted."""
-        blocked, stopped = type(decision) is Block, type(decision) is Stop
+        blocked = decision.state == "blocked"
         self.resting = True
         if not self.trouble:
-            state = "blocked" if blocked else "tripped" if stopped else "ready"
-            self.say(state, decision.why)
+            self.say(decision.state, decision.why)
         self.limits.idle()
         self.before_sleep()
         rested = is_time_to_watch(self._idle_turns, self.waker.loaded)

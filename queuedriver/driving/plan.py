@@ -79,21 +79,13 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do here for so long."""
+    """Claim nothing for so long."""
 
     seconds: float
     why: str
-
-
-class Stop(Wait, frozen=True):
-    """There is work, and the stage has stopped itself."""
-
-
-class Block(msgspec.Struct, frozen=True):
-    """There is work, but no room for what comes of it."""
-
-    seconds: float
-    why: str
+    # What the driver shows: "ready" while it has nothing to do; "blocked" where there is no room
+    # for what comes of it, and "tripped" where the stage has stopped itself.
+    state: str = "ready"
 
 
 class Quit(msgspec.Struct, frozen=True):
@@ -104,12 +96,12 @@ class Quit(msgspec.Struct, frozen=True):
     exit_code: int = 0
 
 
-Decision = Work | Wait | Block | Quit
+Decision = Work | Wait | Quit
 WORK = Work()
 
 
 def plan(seen: Seen) -> Decision:
-    """What to do next."""
+    """Return what to do next."""
     if seen.leaving:
         return Quit(seen.leaving, seen.leaving_why)
     if seen.trouble:
@@ -118,7 +110,7 @@ def plan(seen: Seen) -> Decision:
     if seen.paused:
         return Wait(_pause(seen), "paused")
     if seen.holding:
-        return Stop(STOPPED_LOOK, "seeing whether other drivers fail, too")
+        return Wait(STOPPED_LOOK, "seeing whether other drivers fail, too", "tripped")
     if seen.candidate and seen.tripped:
         return _stopped(seen)
     if seen.candidate:
@@ -138,25 +130,26 @@ def plan(seen: Seen) -> Decision:
 
 
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
-    """Whether inputs that were empty for so many turns should be watched, rather than polled."""
+    """Tell whether inputs that were empty for so many turns are to be watched now, not polled."""
     return idle_turns >= (NAPS if loaded else NAPS_BEFORE_LOADING)
 
 
 def _stopped(seen: Seen) -> Decision:
     if seen.drain:
         return Quit("tripped", seen.tripped, exit_code=75)
-    return Stop(min(max(seen.trial_in, SHORTEST_POLL), STOPPED_LOOK), seen.tripped)
+    seconds = min(max(seen.trial_in, SHORTEST_POLL), STOPPED_LOOK)
+    return Wait(seconds, seen.tripped, "tripped")
 
 
 def _blocked(seen: Seen) -> Decision:
     if seen.drain and seen.no_consumer_for >= NO_CONSUMER:
         why = f"{seen.full}, and no driver empties it; start one, or raise the limit"
         return Quit("blocked", why, exit_code=75)
-    return Block(max(SHORTEST_BLOCK, _pause(seen)), seen.full)
+    return Wait(max(SHORTEST_BLOCK, _pause(seen)), seen.full, "blocked")
 
 
 def _left_to_people(seen: Seen) -> Decision:
-    """What is left no driver can move. Who waits for the end would wait for ever."""
+    """Leave to people what no driver can move: who waits for its end would wait for ever."""
     whys = []
     if seen.withheld:
         whys.append(
@@ -183,7 +176,7 @@ def _empty(seen: Seen) -> Decision:
 
 
 def _pause(seen: Seen) -> float:
-    """Longer from turn to turn, so an idle driver costs nothing; a hint cuts it short."""
+    """Return a pause that grows from turn to turn: an idle driver costs nothing."""
     if seen.idle_turns < NAPS:
         return float(SHORTEST_NAP * 2**seen.idle_turns)
     longest = HINTED_LOOK if seen.hinted else LONGEST_POLL

@@ -31,7 +31,7 @@ class Recycling:
         self._memory_at = 0.0
 
     def due(self, now: float, documents: int) -> str:
-        """Why it is enough; empty while it is not."""
+        """Return why it is enough; "" while it is not."""
         if documents >= self.documents:
             return f"it has done {documents} documents"
         if self._ends_at and now >= self._ends_at:
@@ -47,6 +47,6 @@ class Recycling:
 
 
 def resident_memory(process: int | str = "self") -> int:
-    """Bytes of memory that a process of this host has in use."""
+    """Return how many bytes of memory a process of this host has in use."""
     with open(f"/proc/{process}/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE

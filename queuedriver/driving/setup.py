@@ -14,36 +14,35 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
 from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
-from queuedriver.claims.liveness import Observer, Owner, draw_salt, host_id, owner_of
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
 from queuedriver.claims.outputs import Target
+from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.disk.output_id import landmark, note, strangers
+from queuedriver.disk.upstreams import note_feed
 from queuedriver.errors import (
     BadArgument,
     CannotUse,
     ConfigError,
     FileSystemTrouble,
     IdHeld,
+    NotFound,
     NotPermitted,
-    NotRegular,
     QueueError,
+    explained,
     is_trouble,
-    leads_nowhere,
-    trouble,
 )
-from queuedriver.format import names
-from queuedriver.format.names import JOURNAL, OPERATOR
-from queuedriver.format.records import Registration
-from queuedriver.format.settings import FILE, Publication, Settings, check_publish, save
-from queuedriver.operating.queue import Queue, check_path, resolve
+from queuedriver.format import names, settings
+from queuedriver.format.settings import Publication, Settings
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
 
@@ -52,6 +51,8 @@ _LOCK_TIMEOUT = 120.0
 _MAX_SLOTS = 10_000
 # How often a holder of our id is looked at whose process cannot be seen from here.
 _SILENCE_LOOK = 0.5
+
+Path = str | os.PathLike[str]
 
 
 def check_output(processor: Processor, given: bool, *, no_output: bool) -> None:
@@ -89,13 +90,36 @@ class Opened(NamedTuple):
     left: tuple[str, ...]
 
 
+class Place:
+    """An input as a start finds it: its directories, and who drives it."""
+
+    def __init__(self, path: Path, observer: Observer, at_end: contextlib.ExitStack) -> None:
+        self.directory = _open_named(path, at_end)
+        self.path = self.directory.path
+        with explained(self.path):
+            self.private = _part(self.directory, names.PRIVATE, at_end)
+            self.roster = Roster(_part(self.private, DRIVERS, at_end), observer)
+
+
+def _open_named(
+    path: Path, at_end: contextlib.ExitStack, role: str = "a queue", *, create: bool = False
+) -> Directory:
+    """Open a directory that somebody has named as this."""
+    settings.check_path(path)
+    with explained(os.fspath(path), role):
+        return at_end.enter_context(contextlib.closing(Directory.open(path, create)))
+
+
+def _part(directory: Directory, name: str, at_end: contextlib.ExitStack) -> Directory:
+    return at_end.enter_context(contextlib.closing(directory.subdirectory(name, create=True)))
+
+
 @contextlib.contextmanager
 def opened(
-    inputs: Sequence[str | os.PathLike[str]],
-    outputs: Sequence[str | os.PathLike[str]],
+    inputs: Sequence[Path],
+    outputs: Sequence[Path],
     driver: str | None,
     options: Options,
-    observer: Observer,
     register: Callable[[Opened], object],
     mint: names.Mint | None = None,
     *,
@@ -107,105 +131,100 @@ def opened(
     is one driver of them all, with one mint. A driver that `follows` an output that was replaced
     has seen that no mount is missing.
     """
+    observer = Observer()
     with contextlib.ExitStack() as at_end:
         with _descriptors_told(), contextlib.ExitStack() as locks:
-            queues = []
-            for path in inputs:
-                queues.append(Queue.open(path))
-                at_end.callback(queues[-1].close)
-            for path in (*outputs, options.archive or ""):
-                check_path(path)
-            targets = open_targets(outputs, options.publish)
-            for target in targets:
-                at_end.callback(target.directory.close)
-            archive = Directory.open(options.archive, create=True) if options.archive else None
-            if archive is not None:
-                at_end.callback(archive.close)
-            check_directories(queues, targets, archive)
-            if driver is not None:
-                _await_silence(queues, driver, observer)
-            for queue in sorted(queues, key=lambda queue: queue.path):
-                locks.enter_context(_lock(queue))
-            driver = _choose_id(queues, driver, observer)
-            mint = mint or names.Mint(driver, draw_salt())
-            found = Opened([], targets, mint, observer, {}, ())
-            for queue in queues:
-                with our_directories(queue):
-                    found = _agreed(found, queue, archive, options, follows=follows)
-                at_end.callback(found.queues[-1].close)
-                at_end.callback(found.queues[-1].journal.close)
+            places = [Place(path, observer, at_end) for path in inputs]
+            targets = _open_outputs(outputs, options.publish, at_end, create=True)
+            path = options.archive
+            archive = _open_named(path, at_end, "an archive", create=True) if path else None
             others = [target.directory for target in targets] + ([archive] if archive else [])
-            for queue in queues:
-                sweep(queue.directory, others)
+            check_directories([place.directory for place in places] + others)
+            rosters = [place.roster for place in places]
+            if driver is not None:
+                _await_silence(rosters, driver)
+            for place in sorted(places, key=lambda place: place.path):
+                _lock(place.private, locks)
+            driver = _choose_id(rosters, driver)
+            found = Opened([], targets, mint or names.Mint(driver, draw_salt()), observer, {}, ())
+            for place in places:
+                with explained(place.path):
+                    queue = _open(place, found, archive, options, at_end)
+                    _agree(place, queue, follows=follows)
+                found.queues.append(queue)
+                found = _recover_previous_life(found, queue)
+            for place in places:
+                sweep(place.directory, others)
             # Before registering: nothing may fail afterwards, while its beats say it lives.
-            for queue in queues:
-                for target in targets:
-                    if target.publication.is_queue:
-                        with Queue.open(target.directory.path) as output:
-                            output.add_feed(queue.path)
-            with our_directories(queues[0]):
+            for target in targets:
+                for place in places if target.publication.is_queue else ():
+                    note_feed(target.directory, place.path)
+            with explained(places[0].path):
                 register(found)
         yield found
 
 
-def _agreed(
-    found: Opened, queue: Queue, archive: Directory | None, options: Options, *, follows: bool
-) -> Opened:
-    """Agree on the settings of one queue, and recover what the last life of our id left there,
-    while its registration still tells of it."""
-    mint, observer = found.mint, found.observer
-    have = queue.settings()
-    settings = _settings(queue, have, found.targets, options)
-    _agree(queue, have, settings, mint.driver, observer)
-    marks = _marks(settings, found.targets)
-    if not follows:
-        _check_landmarks(queue, marks, observer)
-    note(queue.private, marks)
-    journal = Journal(os.path.join(queue.private.path, JOURNAL), mint.driver, observer.me.host)
-    one = InputQueue(
-        queue.directory, queue.private, found.targets, settings, mint, journal, archive
-    )
-    one.recoverer = Recoverer(one, observer)
+def _open(
+    place: Place,
+    found: Opened,
+    archive: Directory | None,
+    options: Options,
+    at_end: contextlib.ExitStack,
+) -> InputQueue:
+    """Open one queue as this driver wants it, and see whether its documents can be moved."""
+    targets, mint, host = found.targets, found.mint, found.observer.me.host
+    journal = Journal(os.path.join(place.private.path, names.JOURNAL), mint.driver, host)
+    at_end.callback(journal.close)
+    wanted = _wanted(place, targets, options)
+    queue = InputQueue(place.directory, place.private, targets, wanted, mint, journal, archive)
+    at_end.callback(queue.close)
+    check_renames(queue)
+    queue.recoverer = Recoverer(queue, found.observer)
     # Who is there already, before we register.
-    roster = one.recoverer.roster
-    roster.refresh()
-    one.pass_over(options.order, one.recoverer.drivers)
-    one.await_writing = options.await_writing
-    found.queues.append(one)
-    owner = roster.named(mint.driver)
+    queue.recoverer.roster.refresh()
+    queue.pass_over(options.order, queue.recoverer.drivers)
+    queue.await_writing = options.await_writing
+    return queue
+
+
+def _recover_previous_life(found: Opened, queue: InputQueue) -> Opened:
+    """Recover what the last life of our id left in a queue, while its registration still tells of
+    it; return what is known of earlier lives."""
+    owner = queue.recoverer.roster.named(queue.mint.driver)
     if owner is None or (last := owner.registration) is None:
         return found
     left = last.left
     if owner.verdict == "left":
         left = (last.salt, *left)
     else:
-        one.recoverer.recover()
+        queue.recoverer.recover()
     past = {salt: last.made_for(salt) for salt in (last.salt, *last.past)}
     return found._replace(past=found.past | past, left=found.left + left)
 
 
 @contextlib.contextmanager
-def queue_of(queue: Queue, journal: Journal, observer: Observer) -> Iterator[InputQueue]:
-    """Open a queue as its drivers do, on behalf of who is none: recovers, or mends."""
-    settings = queue.settings() or Settings()
+def queue_of(
+    directory: Directory, journal: Journal, observer: Observer, *, outputs: bool = True
+) -> Iterator[InputQueue]:
+    """Open a queue as its drivers do, on behalf of who is none: recovers, mends or discards. The
+    last needs no `outputs`, and they may be where this host cannot see them."""
     with contextlib.ExitStack() as at_end:
-        with our_directories(queue):
-            if settings.outputs or settings.archive:
-                check_trusted(queue)
-            archive = None
-            if settings.archive:
-                archive = Directory.open(resolve(queue.path, settings.archive), create=True)
-                at_end.callback(archive.close)
-            targets = targets_of(queue, settings)
-            for target in targets:
-                at_end.callback(target.directory.close)
-            mint = names.Mint(OPERATOR, draw_salt())
-            one = InputQueue(
-                queue.directory, queue.private, targets, settings, mint, journal, archive
-            )
-            at_end.callback(one.close)
-        one.recoverer = Recoverer(one, observer)
-        yield one
+        with explained(directory.path):
+            private = _part(directory, names.PRIVATE, at_end)
+            have = settings.load(private, directory.path) or Settings()
+            if not outputs:
+                have = msgspec.structs.replace(have, outputs=(), archive=None)
+            if have.outputs or have.archive:
+                check_trusted(directory, private)
+            path = have.archive and settings.resolve(directory.path, have.archive)
+            archive = _open_named(path, at_end, "an archive", create=True) if path else None
+            targets = _mounted_outputs(private, directory.path, have, at_end)
+            mint = names.Mint(names.OPERATOR, draw_salt())
+            queue = InputQueue(directory, private, targets, have, mint, journal, archive)
+            at_end.callback(queue.close)
+            check_renames(queue)
+        queue.recoverer = Recoverer(queue, observer)
+        yield queue
 
 
 @contextlib.contextmanager
@@ -223,228 +242,197 @@ def _descriptors_told() -> Iterator[None]:
         ) from error
 
 
-def _relative(path: str, queue: str) -> str:
-    """Return a path as settings have it: the same for all who name the queue, or what is above
-    the directory, through symlinks. If it is one itself, it is kept: it may be turned."""
-    above, name = os.path.dirname(path), os.path.basename(path)
-    return os.path.relpath(os.path.join(os.path.realpath(above), name), os.path.realpath(queue))
-
-
-@contextlib.contextmanager
-def _lock(queue: Queue) -> Iterator[None]:
-    path = os.path.join(queue.private.path, "start.lock")
+def _lock(private: Directory, locks: contextlib.ExitStack) -> None:
+    """Let nobody else start on a queue until the locks are let go."""
+    path = os.path.join(private.path, "start.lock")
     lock = FileLock(path, timeout=_LOCK_TIMEOUT, thread_local=False)
     try:
         lock.acquire()
     except Timeout:
         raise QueueError(
-            f"another driver has been starting on {queue.path} for {_LOCK_TIMEOUT:g} s (it holds "
-            f"{path}); see whether it hangs"
+            f"another driver has been starting for {_LOCK_TIMEOUT:g} s (it holds {path}); see "
+            "whether it hangs"
         ) from None
     except OSError as error:
         if is_trouble(error) and error.errno != errno.ENXIO:
-            raise trouble(error, f"cannot lock {path}") from None
+            raise
         kind = NotPermitted if isinstance(error, PermissionError) else CannotUse
         raise kind(
             f"{path} cannot be locked: {error.strerror}; remove it while no driver is starting, or "
             "mend its permissions"
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    locks.callback(lock.release)
 
 
-def _await_silence(queues: Sequence[Queue], driver: str, observer: Observer) -> None:
-    """Whoever has this id elsewhere may be dead: a container that was started anew, a host that was
-    replaced. Only its silence for a whole lease tells; its next beat tells that it is not so."""
-    for queue in queues:
-        first = _holder(queue, driver, observer)
-        holder = first
-        while holder is not None and not observer.is_here(holder):
-            if first is None or (holder.salt, holder.beat) != (first.salt, first.beat):
+# Which id
+
+
+def _await_silence(rosters: Sequence[Roster], driver: str) -> None:
+    """Wait until whoever has this id elsewhere has been silent for a lease, or beats: it may be
+    dead, as a container that was started anew, or a host that was replaced."""
+    for roster in rosters:
+        first = held = roster.holder(driver)
+        while first and held and not roster.observer.is_here(held):
+            if (held.salt, held.beat) != (first.salt, first.beat):
                 break
             time.sleep(_SILENCE_LOOK)
-            holder = _holder(queue, driver, observer)
+            held = roster.holder(driver)
 
 
-def _holder(queue: Queue, driver: str, observer: Observer) -> Registration | None:
-    """Return what the living driver of this id says of itself, or None when there is none."""
-    owner = queue.driver(driver, observer)
-    return owner.registration if owner is not None and owner.alive else None
-
-
-def _choose_id(queues: Sequence[Queue], wanted: str | None, observer: Observer) -> str:
-    """The id that was asked for, or the first of this host that nobody alive has."""
+def _choose_id(rosters: Sequence[Roster], wanted: str | None) -> str:
+    """Return the id that was asked for, or the first of this host that nobody alive has."""
     if wanted is None:
-        return free_id(queues, observer)
+        return free_id(rosters)
     names.check_driver_id(wanted)
-    holders = (_holder(queue, wanted, observer) for queue in queues)
-    if holder := next(filter(None, holders), None):
-        them = holder.identity
-        where = f"process {them.pid} on {them.host}"
-        if them.boot != observer.me.boot:
-            where += (
-                f", last seen alive {max(0.0, time.time() - holder.beat_at):.0f} s ago by its clock"
+    for roster in rosters:
+        if (held := roster.holder(wanted)) is not None:
+            where = f"process {held.identity.pid} on {held.identity.host}"
+            if not roster.observer.is_here(held):
+                silent_for = max(0.0, time.time() - held.beat_at)
+                where += f", last seen alive {silent_for:.0f} s ago by its clock"
+            raise IdHeld(
+                f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
             )
-        raise IdHeld(
-            f"driver {wanted!r} is running already: {where}; stop it, or choose another --id"
-        )
     return wanted
 
 
-def free_id(queues: Sequence[Queue], observer: Observer) -> str:
+def free_id(rosters: Sequence[Roster]) -> str:
     """Return the first id of this host that nobody alive has in any of these queues."""
-    host = host_id()
-    ids = (f"{host}-{slot}" for slot in range(1, _MAX_SLOTS))
-    return next(one for one in ids if not any(_holder(queue, one, observer) for queue in queues))
+    ids = (f"{host_id()}-{slot}" for slot in range(1, _MAX_SLOTS))
+    return next(one for one in ids if not any(roster.holder(one) for roster in rosters))
 
 
-def _settings(
-    queue: Queue, have: Settings | None, targets: Sequence[Target], options: Options
-) -> Settings:
+# What all drivers of a queue agree on
+
+
+def _wanted(place: Place, targets: Sequence[Target], options: Options) -> Settings:
     """Return what this driver wants; where it does not mind, what others have agreed on."""
-    archive = options.archive
+    have = settings.load(place.private, place.path)
     durable = options.durable
     if durable is None:
         durable = have is not None and have.durable
     return Settings(
-        outputs=tuple(_relative(target.directory.path, queue.path) for target in targets),
+        outputs=tuple(settings.relative(target.directory.path, place.path) for target in targets),
         publish=options.publish,
         existing=options.existing,
         retries=options.retries,
         retry_delay=options.retry_delay,
-        archive=_relative(os.path.abspath(archive), queue.path) if archive else None,
+        archive=settings.relative(options.archive, place.path) if options.archive else None,
         durable=durable,
     )
 
 
-def _agree(
-    queue: Queue, have: Settings | None, settings: Settings, driver: str, observer: Observer
-) -> None:
-    """Write the settings down, unless claims are about that were made under other ones."""
-    if have == settings:
-        return
-    if have is not None:
-        known = queue.drivers(observer).values()
-        others = [one.id for one in known if one.alive and one.id != driver]
+def _agree(place: Place, queue: InputQueue, *, follows: bool) -> None:
+    """Write down how claims end here and what the outputs are, unless claims are about that were
+    made under other settings, or for other directories."""
+    have = settings.load(place.private, place.path)
+    marks = _marks(queue.settings, queue.targets)
+    place.roster.refresh()
+    if have is not None and have != queue.settings:
+        others = [one.id for one in place.roster.alive if one.id != queue.mint.driver]
         if others:
-            raise ConfigError(_difference(queue, have, settings, f"driver {others[0]} runs with"))
-        if queue.listing(0).claimed:
+            raise ConfigError(_difference(queue, have, f"driver {others[0]} runs with"))
+        if count(place.directory, 0).claimed:
             raise ConfigError(
-                _difference(queue, have, settings, "there are claims left from drivers with")
-                + f", or queuedriver recover {queue.path}"
+                _difference(queue, have, "there are claims left from drivers with")
+                + f", or queuedriver recover {place.path}"
             )
-    save(queue.private, settings)
-
-
-def _marks(settings: Settings, targets: Sequence[Target]) -> dict[str, str]:
-    """Return the landmark of each output, by its path in the settings."""
-    return {path: target.landmark for path, target in zip(settings.outputs, targets, strict=True)}
-
-
-def _check_landmarks(queue: Queue, marks: dict[str, str], observer: Observer) -> None:
-    """Refuse to recover claims into other directories than they were made for. Those apart of
-    drivers that live, and have said for which: they are recovered into no other."""
-    moved = strangers(queue.private, marks)
-    if moved and any(map(_is_unsaid, _owners(queue, observer))):
-        path = resolve(queue.path, moved[0])
+    moved = [] if follows else strangers(place.private, marks)
+    if moved and _has_unsaid(place):
         raise ConfigError(
-            f"{path} is not the directory that the claims left in {queue.path} were made for; "
-            f"mount the file system that is missing there, or see queuedriver check {queue.path}"
+            f"{settings.resolve(place.path, moved[0])} is not the directory that the claims left "
+            f"in {place.path} were made for; mount the file system that is missing there, or see "
+            f"queuedriver check {place.path}"
         )
+    if have != queue.settings:
+        settings.save(place.private, queue.settings)
+    note(place.private, marks)
 
 
-def _owners(queue: Queue, observer: Observer) -> Iterator[tuple[Owner, str]]:
-    """Return who has each claim, and with which salt."""
-    known = queue.drivers(observer)
-    for _, item in queue.items():
-        if item.claimed:
+def _has_unsaid(place: Place) -> bool:
+    """Tell whether a claim is a dead driver's, or was never said to be for which directories. The
+    others are recovered into no other."""
+    for _, item in names.walk(place.directory):
+        if item is not None and item.claimed:
             token = names.parse_token(item.token)
-            yield owner_of(token, known), token.salt
+            owner = place.roster.owner(token)
+            said = owner.registration if owner.alive else None
+            if said is None or not said.made_for(token.salt):
+                return True
+    return False
 
 
-def _is_unsaid(owned: tuple[Owner, str]) -> bool:
-    """Tell whether a claim is a dead driver's, or was never said to be for which directories."""
-    owner, salt = owned
-    return not (owner.alive and owner.registration and owner.registration.made_for(salt))
-
-
-def _difference(queue: Queue, have: Settings, want: Settings, who: str) -> str:
+def _difference(queue: InputQueue, have: Settings, who: str) -> str:
+    want = queue.settings
     found = ((key, getattr(have, key), getattr(want, key)) for key in Settings.__struct_fields__)
     words = ", ".join(f"{key} = {old!r} (not {new!r})" for key, old, new in found if old != new)
     return f"{queue.path}: {who} {words}; all drivers of a queue must agree: use the same options"
 
 
-def open_targets(paths: Sequence[str | os.PathLike[str]], publish: str) -> tuple[Target, ...]:
-    """The output directories, made where they are missing."""
-    publication = Publication(check_publish(publish))
-    targets = [_open_output(path, publication) for path in paths]
+def _marks(have: Settings, targets: Sequence[Target]) -> dict[str, str]:
+    """Return the landmark of each output, by its path in the settings."""
+    return {path: target.landmark for path, target in zip(have.outputs, targets, strict=True)}
+
+
+# Outputs
+
+
+def _open_outputs(
+    paths: Sequence[Path], publish: str, at_end: contextlib.ExitStack, *, create: bool
+) -> tuple[Target, ...]:
+    """Open the output directories; with `create`, make those that are missing."""
+    publication = Publication(settings.check_publish(publish))
+    targets = []
+    for path in paths:
+        directory = _open_named(path, at_end, "an output", create=create)
+        with explained(directory.path, "an output"):
+            if create:
+                # Before anybody asks for it: a network file system may remember for a while that it
+                # is not there, and what was swept into it would seem to be published.
+                _part(directory, os.path.join(names.PRIVATE, ORPHANS), at_end).close()
+            name = os.path.basename(directory.path) or directory.path
+            targets.append(Target(name, directory, publication, landmark(directory, create)))
     if len({target.name for target in targets}) < len(targets):
         raise ConfigError("two output queues have the same name; outputs could not tell them apart")
     return tuple(targets)
 
 
-def targets_of(queue: Queue, settings: Settings) -> tuple[Target, ...]:
-    """The output directories that a queue's settings name; none unless all are there.
+def _mounted_outputs(
+    private: Directory, queue: str, have: Settings, at_end: contextlib.ExitStack
+) -> tuple[Target, ...]:
+    """Open the outputs that a queue's settings name, or none unless all are there.
 
     One that is missing, or another than it was, is not mounted: what was committed cannot be
     published now, and nobody must think that it has been.
     """
-    publication = Publication(check_publish(settings.publish))
-    targets: list[Target] = []
-    for path in settings.outputs:
-        try:
-            directory = Directory.open(resolve(queue.path, path))
-        except OSError as error:
-            if not leads_nowhere(error):
-                raise
-            break
-        targets.append(Target(_name(directory.path), directory, publication, landmark(directory)))
-    marks = dict(zip(settings.outputs, (target.landmark for target in targets), strict=False))
-    if len(targets) == len(settings.outputs) and not strangers(queue.private, marks):
-        return tuple(targets)
-    for target in targets:
-        target.directory.close()
-    return ()
+    paths = [settings.resolve(queue, path) for path in have.outputs]
+    try:
+        targets = _open_outputs(paths, have.publish, at_end, create=False)
+    except (NotFound, CannotUse):
+        return ()
+    return () if strangers(private, _marks(have, targets)) else targets
 
 
-def check_trusted(queue: Queue) -> None:
-    """NotPermitted where somebody else has said whereto documents are moved: on behalf of whoever
-    drives a queue that is its driver, but anybody who may write there could move what they like
-    to wherever we may write."""
-    path = os.path.join(queue.private.path, FILE)
-    owner = queue.private.status(FILE).st_uid
-    if owner not in (0, os.geteuid(), queue.directory.status().st_uid):
+# What can never work
+
+
+def check_trusted(directory: Directory, private: Directory) -> None:
+    """Raise NotPermitted unless settings.json belongs to root, to us or to the queue's owner: a
+    stranger's settings could make us move files anywhere."""
+    owner = private.status(settings.FILE).st_uid
+    if owner not in (0, os.geteuid(), directory.status().st_uid):
+        path = os.path.join(private.path, settings.FILE)
         raise NotPermitted(
-            f"{path} belongs to user {owner}, who is neither you nor the owner of {queue.path}: "
-            "what it says of outputs is not obeyed; let that user do it, or look at the file and "
-            "chown it"
+            f"{path} belongs to user {owner}, who is neither you nor the owner of "
+            f"{directory.path}: what it says of outputs is not obeyed; let that user do it, or "
+            "look at the file and chown it"
         )
 
 
-@contextlib.contextmanager
-def our_directories(queue: Queue) -> Iterator[None]:
-    """CannotUse where something else has the name of a directory or a file that a queue keeps."""
-    try:
-        yield
-    except NotADirectoryError as error:
-        where = os.fsdecode(error.filename or queue.path)
-        raise CannotUse(
-            f"{where!r} is not a directory, but a file or a link; queuedriver check --repair moves "
-            "it aside"
-        ) from None
-    except NotRegular as error:
-        raise CannotUse(f"{error.filename!r} is not a regular file; remove it") from None
-
-
-def check_directories(
-    queues: Sequence[Queue], targets: Sequence[Target], archive: Directory | None
-) -> None:
+def check_directories(directories: Sequence[Directory]) -> None:
     """Refuse what can never work, before anything is claimed."""
     seen: dict[tuple[int, int], str] = {}
-    everything = [queue.directory for queue in queues] + [target.directory for target in targets]
-    for directory in everything + ([archive] if archive else []):
+    for directory in directories:
         found = directory.status()
         first = seen.setdefault((found.st_dev, found.st_ino), directory.path)
         if first is not directory.path:
@@ -458,88 +446,24 @@ def check_directories(
                 f"{directory.path} is on a {kind} file system, where a rename is not atomic: a "
                 "queue there would lose documents; put it on another"
             )
-        _check_writable(directory)
-    for queue in queues:
-        _check_renames(queue, archive)
+        with explained(directory.path):
+            directory.check_writable()
 
 
-def _name(path: str | os.PathLike[str]) -> str:
-    return os.path.basename(os.path.abspath(path)) or os.fspath(path)
-
-
-def _open_output(path: str | os.PathLike[str], publication: Publication) -> Target:
-    try:
-        directory = Directory.open(path, create=True)
-        # Made before anybody asks for it: a network file system may remember for a while that it
-        # is not there, and what was swept into it would seem to be published.
-        directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True).close()
-        return Target(_name(path), directory, publication, landmark(directory, create=True))
-    except (NotADirectoryError, FileExistsError, NotRegular) as error:
-        named = os.path.abspath(path)
-        if (where := os.fsdecode(error.filename or named)).startswith(f"{named}/"):
-            raise CannotUse(
-                f"the output {os.fspath(path)!r} cannot be used: {where!r} is something else than "
-                "it should be, or a link; remove it"
-            ) from None
-        raise CannotUse(f"the output {os.fspath(path)!r} is a file; name a directory") from None
-    except PermissionError as error:
-        raise NotPermitted(
-            f"the output {os.fspath(path)!r} may not be used: permission denied on "
-            f"{error.filename!r}"
-        ) from None
-    except OSError as error:
-        if is_trouble(error):
-            raise trouble(error, f"cannot use the output {os.fspath(path)!r}") from None
-        raise
-
-
-def _check_writable(directory: Directory) -> None:
-    try:
-        directory.check_writable()
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM):
-            raise NotPermitted(
-                f"{directory.path} may not be written: permission denied; a driver renames items "
-                "in its input and writes into its outputs"
-            ) from None
-        if is_trouble(error):
-            raise trouble(error, f"cannot write in {directory.path}") from None
-        raise
-
-
-def _check_renames(queue: Queue, archive: Directory | None) -> None:
-    """Try whether documents can be renamed to where they are to go: two mounts of one file system
-    have one device, and nothing can be renamed across."""
-    if archive is not None and not _can_rename(queue.directory, archive):
-        raise ConfigError(
-            f"the archive {archive.path} is on another file system than {queue.path}, or mounted; "
-            "a document cannot be renamed across"
-        )
-    try:
-        discarded = queue.directory.subdirectory(names.DISCARDED)
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        if queue.directory.is_regular(names.DISCARDED):
-            where = f"{queue.path}/{names.DISCARDED}"
-            raise ConfigError(f"{where} is a file; move it away") from None
-        return
-    try:
-        if not _can_rename(queue.directory, discarded):
-            raise ConfigError(f"{discarded.path} is on another file system, or mounted; unmount it")
-    finally:
-        discarded.close()
-
-
-def _can_rename(source: Directory, to: Directory) -> bool:
+def check_renames(queue: InputQueue) -> None:
+    """Raise ConfigError where documents cannot be renamed to where they are to go. It is tried: two
+    mounts of one file system have one device, and nothing can be renamed across."""
     name = f".probe-{os.getpid()}"
-    source.write_aside(name, b"")
-    try:
-        source.rename_over(name, name, to)
-    except OSError as error:
-        source.remove(name)
-        if error.errno != errno.EXDEV:
-            raise
-        return False
-    to.remove(name)
-    return True
+    for to in filter(None, (queue.archive, queue.discarded)):
+        queue.directory.write_aside(name, b"")
+        try:
+            queue.directory.rename_over(name, name, to)
+        except OSError as error:
+            queue.directory.remove(name)
+            if error.errno != errno.EXDEV:
+                raise
+            raise ConfigError(
+                f"{to.path} is on another file system than {queue.path}, or mounted; a document "
+                "cannot be renamed across: unmount it, or name another"
+            ) from None
+        to.remove(name)

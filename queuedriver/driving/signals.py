@@ -37,7 +37,7 @@ class Signals:
 
     @property
     def wake_fd(self) -> int:
-        """Readable when something was recorded; `clear` empties it."""
+        """Return what is readable when something was recorded; `clear` empties it."""
         return self._read_fd
 
     def take(self, handlers: Mapping[int, Handler]) -> None:
@@ -78,7 +78,7 @@ class Signals:
             pass
 
     def ask(self, now: float) -> bool:
-        """A signal asks to leave; whether it is the second, and asks for it at once."""
+        """Record that a signal asks to leave; return whether it is the second: at once, then."""
         if self.leaving_at is None:
             self.leaving_at = now
         if self.asked_at is None:

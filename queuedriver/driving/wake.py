@@ -17,18 +17,20 @@ Where inotify cannot help (`--poll`, a file system that other hosts may change, 
 A process that forks closes its waker first: watchdog's threads do not survive in the child.
 """
 
+import logging
+import math
 import os
 import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from queuedriver.disk.mounts import filesystem_type, is_network
 
 if TYPE_CHECKING:
-    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.events import FileSystemEvent
     from watchdog.observers.inotify import InotifyObserver
 
 Woken = Literal["hint", "signal", "other", "timeout"]
@@ -43,9 +45,13 @@ _LONGEST = 86_400_000
 _SIGNALS = signal.valid_signals()
 
 
+def _every(name: str) -> bool:
+    return True
+
+
 class Waker:
     """Sleeps over some directories. `interesting` tells which new names are worth waking for; it
-    is called in watchdog's thread and must be pure. Without it, every one is.
+    is called in watchdog's thread and must be pure.
     """
 
     def __init__(
@@ -53,17 +59,16 @@ class Waker:
         paths: Sequence[str],
         poll: bool,
         wake_fd: int,
-        interesting: Callable[[str], bool] | None = None,
+        interesting: Callable[[str], bool] = _every,
     ) -> None:
         self.paths = tuple(paths)
         # Why there are no hints; empty while nothing is known to speak against them.
         self.reason = "polling was asked for" if poll else ""
-        self._forced = poll
+        # When it is worth asking for hints again.
+        self._retry_at = math.inf if poll else 0.0
         self._interesting = interesting
         self._observer: InotifyObserver | None = None
-        self._handler: FileSystemEventHandler
         self._armed = False
-        self._retry_at = 0.0
         self._hint_fd = -1
         self._wake_fd = wake_fd
         self._poll = select.poll()
@@ -73,7 +78,7 @@ class Waker:
     @property
     def loaded(self) -> bool:
         """Return whether watching costs little: its import is done, its threads are there."""
-        return self._forced or bool(self.reason) or self._observer is not None
+        return bool(self.reason) or self._observer is not None
 
     @property
     def hinted(self) -> bool:
@@ -85,7 +90,7 @@ class Waker:
 
     def arm(self) -> None:
         """Start watching, where that is possible. What comes from now on is hinted."""
-        if self._forced or self.hinted:
+        if self.hinted:
             return
         if self._armed:
             self.disarm()
@@ -138,53 +143,35 @@ class Waker:
             os.close(self._hint_fd)
             self._hint_fd = -1
 
+    def dispatch(self, event: "FileSystemEvent") -> None:
+        """Hint that a name has appeared; called in watchdog's thread."""
+        # A move has a destination; a creation, and a move from elsewhere, only a source.
+        if self._interesting(os.path.basename(os.fsdecode(event.dest_path or event.src_path))):
+            os.eventfd_write(self._hint_fd, 1)
+
     def _watch(self) -> str:
         """Arm, or say what speaks against it."""
-        if self._observer is None and (objection := _objection(self.paths)):
-            return objection
+        for path in self.paths if self._observer is None else ():
+            if is_network(fstype := filesystem_type(path)):
+                return f"{path} is on a file system ({fstype}) that other hosts may change unseen"
         # Not at the top: its import is a tenth of a cold start, and most commands never wait.
         from watchdog.events import FileCreatedEvent, FileMovedEvent
-
-        appeared: list[type[FileSystemEvent]] = [FileMovedEvent, FileCreatedEvent]
-        with _as_we_need_it():
-            observer = self._observer or self._start()
-            for path in self.paths:
-                observer.schedule(self._handler, path, event_filter=appeared)
-        self._armed = True
-        return ""
-
-    def _start(self) -> "InotifyObserver":
         from watchdog.observers.inotify import InotifyObserver
 
-        _quiet_watchdog()
-        self._hint_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll.register(self._hint_fd, select.POLLIN)
-        self._handler = _handler(self._hint_fd, self._interesting)
-        self._observer = InotifyObserver()
-        self._observer.start()
-        return self._observer
-
-
-def _objection(paths: Sequence[str]) -> str:
-    """Return why inotify would not see what comes into these directories; "" when it would."""
-    for path in paths:
-        fstype = filesystem_type(path)
-        if is_network(fstype):
-            return f"{path} is on a file system ({fstype}) that other hosts may change unseen"
-    return ""
-
-
-def _handler(fd: int, interesting: Callable[[str], bool] | None) -> "FileSystemEventHandler":
-    from watchdog.events import FileSystemEventHandler
-
-    class Hint(FileSystemEventHandler):
-        def dispatch(self, event: "FileSystemEvent") -> None:
-            # A move has a destination; a creation, and a move from elsewhere, only a source.
-            name = os.path.basename(os.fsdecode(event.dest_path or event.src_path))
-            if interesting is None or interesting(name):
-                os.eventfd_write(fd, 1)
-
-    return Hint()
+        # Of watchdog's handlers just `dispatch` is called.
+        handler: Any = self
+        with _as_we_need_it():
+            if self._observer is None:
+                self._hint_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._poll.register(self._hint_fd, select.POLLIN)
+                self._observer = InotifyObserver()
+                self._observer.start()
+            for path in self.paths:
+                self._observer.schedule(
+                    handler, path, event_filter=[FileMovedEvent, FileCreatedEvent]
+                )
+        self._armed = True
+        return ""
 
 
 @contextmanager
@@ -197,6 +184,11 @@ def _as_we_need_it() -> Iterator[None]:
     """
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
+    # Overflows, and watches that end, are expected here, and nothing for a driver's stderr.
+    # Somebody who has set up logging still gets them.
+    logger = logging.getLogger("watchdog")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     delay, InotifyMoveEventGrouper.delay = InotifyMoveEventGrouper.delay, 0.0
     try:
@@ -204,13 +196,3 @@ def _as_we_need_it() -> Iterator[None]:
     finally:
         InotifyMoveEventGrouper.delay = delay
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _quiet_watchdog() -> None:
-    """Keep overflows, and watches that end, from the driver's stderr: they are expected here.
-    Somebody who has set up logging still gets them."""
-    import logging
-
-    logger = logging.getLogger("watchdog")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())

@@ -264,13 +264,10 @@ def objection(docid: str) -> str | None:
         return "it is empty"
     if docid[0] == ".":
         return "it starts with a dot"
-    if docid.isascii():
-        length = len(docid)
-    else:
-        try:
-            length = len(docid.encode())
-        except UnicodeEncodeError:
-            return "it is not valid UTF-8"
+    try:
+        length = len(docid.encode())
+    except UnicodeEncodeError:
+        return "it is not valid UTF-8"
     if length > MAX_DOCID:
         again = _SECOND.fullmatch(docid)
         length = len((again["docid"] + again["ext"]).encode()) if again else length

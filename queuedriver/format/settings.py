@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.errors import BadDocid, ConfigError, NotRegular
+from queuedriver.errors import BadDocid, CannotUse, ConfigError, NotRegular
 from queuedriver.format import names
 from queuedriver.format.decoding import decode
 
@@ -86,6 +86,27 @@ def load(private: "Directory", queue: str) -> Settings | None:
             f"{private.path}/{FILE} cannot be read ({why}); if no driver of {queue} runs and "
             "it has no .working or .written files, delete it"
         ) from None
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
+    whole = os.path.abspath(path)
+    try:
+        whole.encode()
+    except UnicodeEncodeError:
+        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
+
+
+def relative(path: str, queue: str) -> str:
+    """Return a path as settings have it: the same for all who name the queue, or what is above
+    the directory, through symlinks. If it is one itself, it is kept: it may be turned."""
+    above, name = os.path.split(os.path.abspath(path))
+    return os.path.relpath(os.path.join(os.path.realpath(above), name), os.path.realpath(queue))
+
+
+def resolve(queue: str, path: str) -> str:
+    """Return where a path of the settings of a queue leads, however the queue was named."""
+    return os.path.normpath(os.path.join(os.path.realpath(queue), path))
 
 
 def _checked(settings: Settings) -> Settings:

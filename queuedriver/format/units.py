@@ -11,28 +11,20 @@ import math
 import re
 import time
 
-_SECONDS = {
-    unit: seconds
-    for seconds, units in (
-        (1e-6, "us µs"),
-        (1e-3, "ms"),
-        (1.0, "s sec secs second seconds"),
-        (60.0, "m min mins minute minutes"),
-        (3600.0, "h hr hrs hour hours"),
-        (86400.0, "d day days"),
-        (604800.0, "w week weeks"),
-    )
-    for unit in units.split()
+_UNITS = {
+    1e-6: "us µs",
+    1e-3: "ms",
+    1.0: "s sec secs second seconds",
+    60.0: "m min mins minute minutes",
+    3600.0: "h hr hrs hour hours",
+    86400.0: "d day days",
+    604800.0: "w week weeks",
 }
+_SECONDS = {unit: seconds for seconds, units in _UNITS.items() for unit in units.split()}
 _PREFIXES = "kMGTP"
-_BYTES: dict[str, int] = {
-    "": 1,
-    "b": 1,
-    "byte": 1,
-    "bytes": 1,
-    **{f"{prefix}b".lower(): 1000**power for power, prefix in enumerate(_PREFIXES, 1)},
-    **{f"{prefix}ib".lower(): 1024**power for power, prefix in enumerate(_PREFIXES, 1)},
-}
+_BYTES = {"": 1, "b": 1, "byte": 1, "bytes": 1}
+for _power, _prefix in enumerate(_PREFIXES.lower(), 1):
+    _BYTES |= {f"{_prefix}b": 1000**_power, f"{_prefix}ib": 1024**_power}
 
 # No queue waits for a century: a longer duration is a slip, and poll(2), timers and sums of
 # instants overflow somewhere above it.
@@ -70,10 +62,18 @@ def parse_duration(text: str) -> float:
 
 
 def _duration_objection(text: str, unit: str = "") -> str:
+    unknown = "" if unit in _SECONDS else unit
+    return _objection(
+        text, unknown, "duration", "90, 1.5 h or 10 min", "90, 500 ms, 1.5 h or 10 min"
+    )
+
+
+def _objection(text: str, unknown: str, kind: str, like: str, right: str) -> str:
+    """Return why a text is no duration or no size: its sign, or a unit that there is not."""
     if text.strip().startswith("-"):
-        return f"{shown(text)} is negative; a duration is 0 or more, as in 90, 1.5 h or 10 min"
-    because = f": there is no unit {shown(unit)}" if unit and unit not in _SECONDS else ""
-    return f"{shown(text)} is not a duration{because}; right would be 90, 500 ms, 1.5 h or 10 min"
+        return f"{shown(text)} is negative; a {kind} is 0 or more, as in {like}"
+    because = f": there is no unit {shown(unknown)}" if unknown else ""
+    return f"{shown(text)} is not a {kind}{because}; right would be {right}"
 
 
 def parse_size(text: str) -> int:
@@ -99,10 +99,7 @@ def _size_objection(text: str, unit: str) -> str:
             f"{shown(text)} may mean powers of 1000 or of 1024; "
             f"right would be {number} {decimal} or {number} {binary}"
         )
-    if text.strip().startswith("-"):
-        return f"{shown(text)} is negative; a size is 0 or more, as in 1000, 600 MB or 1.5 GiB"
-    because = f": there is no unit {shown(unit)}" if unit else ""
-    return f"{shown(text)} is not a size{because}; right would be 1000, 600 MB, 2GB or 1.5 GiB"
+    return _objection(text, unit, "size", "1000, 600 MB or 1.5 GiB", "1000, 600 MB, 2GB or 1.5 GiB")
 
 
 def shown(text: str) -> str:

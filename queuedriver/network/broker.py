@@ -23,7 +23,7 @@ from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
-from queuedriver.driving.setup import Opened, free_id, opened
+from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import QueueError
 from queuedriver.format.records import Counters
@@ -93,11 +93,10 @@ class Broker:
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
             at_end.callback(transport.close)
-            observer = Observer()
             found: list[Opened] = []
             beats: list[Heartbeat] = []
             try:
-                self._open(at_end, found, beats, observer, limits)
+                self._open(at_end, found, beats, limits)
                 loop = self._loop_over(found, transport, limits)
                 loop.breaker.beats = beats
             except BaseException:
@@ -110,17 +109,14 @@ class Broker:
         at_end: contextlib.ExitStack,
         found: list[Opened],
         beats: list[Heartbeat],
-        observer: Observer,
         limits: Limits,
     ) -> None:
         """Open, agree and register for every service: one driver, in one life, of them all."""
         wanted, mint = self._wanted_id, None
         if wanted is None and len(self._services) > 1:
-            with contextlib.ExitStack() as opened_queues:
-                queues = [
-                    opened_queues.enter_context(Queue.open(one.input)) for one in self._services
-                ]
-                wanted = free_id(queues, observer)
+            with contextlib.ExitStack() as looked_at:
+                places = [Place(one.input, Observer(), looked_at) for one in self._services]
+                wanted = free_id([place.roster for place in places])
 
         def register_one(one: Opened) -> None:
             name = f"broker {self._protocol}"
@@ -129,7 +125,7 @@ class Broker:
         for service in self._services:
             inputs, outputs = (service.input,), tuple(service.outputs)
             one = at_end.enter_context(
-                opened(inputs, outputs, wanted, self.options, observer, register_one, mint)
+                opened(inputs, outputs, wanted, self.options, register_one, mint)
             )
             found.append(one)
             mint = one.mint
@@ -287,7 +283,7 @@ class BrokerLoop(Loop):
             # before the control files have been looked at, as often as any driver does.
             if self.go and self.limits.leaving_at is None and now < self.look_at:
                 for _ in range(_ROUNDS):
-                    if not self.pressure.has_room(self.published) or not self._deal(now):
+                    if not self._deal(now):
                         break
             dealer.settle(now)
             if not dealer.transport.pending():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, Observer
+from queuedriver.claims.liveness import CRASHED
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
@@ -116,9 +116,7 @@ class FuqBroker:
                 name = "broker fuq"
                 beats.append(register(found, options, name, self._report, limits, broker=True))
 
-            found = at_end.enter_context(
-                opened(inputs, outputs, asked.id, options, Observer(), register_us)
-            )
+            found = at_end.enter_context(opened(inputs, outputs, asked.id, options, register_us))
             at_end.callback(jobs[0].close)
             mints.add(found.mint)
             self.id = found.mint.driver

@@ -146,7 +146,7 @@ class Foreman:
         try:
             claim.of.end([claim], [ending], work / 1e9)
         finally:
-            self._tally.book([claim.fate], work)
+            self._tally.book([claim.fate], work / 1e9)
 
     @property
     def has_room(self) -> bool:

@@ -106,7 +106,7 @@ class Requests:
                 request = content and self.recognize(item.docid, content)
                 if request:
                     self._known[request.key] = _Known(now)
-        for docid in self._replies.list():
+        for docid in [*self._replies.names()]:
             if docid.startswith(_PREFIX):
                 if docid in waiting:
                     self._unfinished[docid] = False

@@ -212,7 +212,7 @@ class _Loop:
     def _process(self, work: Work) -> None:
         tally = self._worker.tally
         tally.began(work.docid, 1)
-        started = time.perf_counter_ns()
+        started = time.perf_counter()
         self._limits.begin()
         try:
             answer = self._answer(work)
@@ -225,7 +225,7 @@ class _Loop:
             raise
         self._limits.idle()
         failed = not isinstance(answer, tuple)
-        tally.worked(time.perf_counter_ns() - started, 0 if failed else 1)
+        tally.worked(time.perf_counter() - started, 0 if failed else 1)
         now = time.monotonic()
         if self._limits.leaving_at is not None:
             # First, so that nothing more is dealt to us for it.

@@ -94,7 +94,7 @@ class Workspace:
         if not self._used:
             return
         self._inputs.remove(_INPUT)
-        for name in self._results.list():
+        for name in [*self._results.names()]:
             self._results.remove_all(name)
 
 

@@ -35,11 +35,13 @@ _KINDS = {
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
 }
+# Events that end an attempt.
+_ENDS = ("failed", "released", "discarded", "later", "published", "finished")
 # How long a living driver may take to look for what a dead one left, in words.
 _SOON = "within seconds"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Place(msgspec.Struct, frozen=True):
     """A file of a document: its name in the queue, and what that and the file system say of it."""
 
     docid: str
@@ -91,13 +93,13 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> bool:
-        """Nobody has ever heard of it."""
+        """Return whether nobody has ever heard of it."""
         known = self.places or self.foreign or self.attempts or self.journal.events or self.found
         return not known
 
     @property
     def state(self) -> str:
-        """The state of the file that is farthest; "foreign", or "" when there is none."""
+        """Return the state of the file that is farthest; "foreign", or "" when there is none."""
         return self.places[0].state if self.places else "foreign" if self.foreign else ""
 
     @property
@@ -115,17 +117,17 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> Report | None:
-        """Why it was discarded; of several documents the newest."""
+        """Return why it was discarded; of several documents the newest."""
         return next((one.report for one in self.places if one.state == "discarded"), None)
 
     @property
     def holder(self) -> DriverView:
-        """The driver that has it."""
+        """Return the driver that has it."""
         return self.around.holder(self.token) if self.token else DriverView(id="somebody")
 
     @property
     def others(self) -> int:
-        """How many others may be tried now."""
+        """Return how many others may be tried now."""
         own = sum(one.waits(self.at) for one in self.places)
         return max(self.around.counts.waiting - own, 0)
 
@@ -144,7 +146,8 @@ def gather(
     now = time.time() if now is None else now
     around = overview(queue, observer, now)
     settings = around.settings or Settings()
-    found = [_place(queue, name, item, settings=settings) for name, item in queue.find(docid)]
+    output = next(iter(settings.outputs), "")
+    found = [_place(queue, name, item, output=output) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
         found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
     places = [one for one in found if one.size is not None]
@@ -172,40 +175,25 @@ def list_places(queue: Queue, states: Collection[str]) -> Iterator[Place]:
 
 
 def _discarded_place(queue: Queue, docid: str, report: Report | None) -> Place:
-    attempts = len(report.attempts) if report is not None else 0
-    item = names.Item(docid, "discarded", attempts)
+    item = names.Item(docid, "discarded", len(report.attempts) if report is not None else 0)
     return _place(queue, os.path.join(names.DISCARDED, docid), item, report)
 
 
 def _place(
-    queue: Queue,
-    name: str,
-    item: names.Item,
-    report: Report | None = None,
-    settings: Settings | None = None,
+    queue: Queue, name: str, item: names.Item, report: Report | None = None, output: str = ""
 ) -> Place:
-    """Return a file of a document with what the file system says of it; with settings, of a claim
-    how much of its usual output there is, too."""
+    """Return a file of a document with what the file system says of it; of a claim, where its usual
+    output is said, how much there is of that, too."""
     docid, state, attempt, token, due, _ = item
-    written = None
-    if state == names.WORKING and settings is not None and settings.outputs:
-        output = os.path.join(settings.outputs[0], names.writing_name(docid, token))
+    found, written = _status(queue, name), None
+    if state == names.WORKING and output:
         with suppress(OSError):
-            written = queue.directory.status(output).st_size
-    found = _status(queue, name)
-    return Place(
-        docid=docid,
-        name=name,
-        state=state,
-        attempt=attempt,
-        token=token,
-        due=due,
-        size=None if found is None else found.st_size,
-        modified_at=0.0 if found is None else found.st_mtime,
-        kind="" if found is None else kind_of(found.st_mode),
-        written=written,
-        report=report,
-    )
+            path = os.path.join(output, names.writing_name(docid, token))
+            written = queue.directory.status(path).st_size
+    if found is None:
+        return Place(docid, name, state, attempt, token, due, report=report)
+    size, modified_at, kind = found.st_size, found.st_mtime, kind_of(found.st_mode)
+    return Place(docid, name, state, attempt, token, due, size, modified_at, kind, written, report)
 
 
 def _status(queue: Queue, path: str) -> os.stat_result | None:
@@ -327,16 +315,16 @@ def _later(seen: DocumentView) -> str:
 
 def _working(seen: DocumentView) -> str:
     holder = seen.holder
-    if holder.verdict == "unknown":
-        untouched = format_duration(seen.at - seen.place.modified_at)
-        return (
-            f"claimed{_when(seen)} by {holder.id}, which never registered here; its file was last "
-            f"touched {untouched} ago, and it will be taken back when a driver has seen it "
-            f"untouched for {format_duration(LEASE)}"
-        )
     if not holder.alive:
+        words = f"claimed{_when(seen)} by {_gone(seen)}"
+        if holder.verdict == "unknown":
+            untouched = format_duration(seen.at - seen.place.modified_at)
+            return (
+                f"{words}; its file was last touched {untouched} ago, and it will be taken back "
+                f"when a driver has seen it untouched for {format_duration(LEASE)}"
+            )
         counted = "as a failed attempt" if holder.verdict == "dead" else "uncounted"
-        return f"claimed{_when(seen)} by {_gone(seen)}; {_recovered(seen, counted)}"
+        return f"{words}; {_recovered(seen, counted)}"
     words = f"being processed by {_on(holder)}{_since(seen)}"
     if holder.silent:
         words += (
@@ -352,10 +340,7 @@ def _written(seen: DocumentView) -> str:
     holder = seen.holder
     if holder.alive:
         return f"committed: its outputs are being published by {_on(holder)}"
-    if holder.verdict == "unknown":
-        words = f"committed by {holder.id}, which never registered here"
-    else:
-        words = f"committed by {_gone(seen)}"
+    words = f"committed by {_gone(seen)}"
     if not seen.around.living:
         return f"{words}; its outputs wait to be published: {_recover(seen)}"
     return f"{words}; its outputs will be published by another driver {_SOON}"
@@ -385,12 +370,14 @@ def _gone(seen: DocumentView) -> str:
     holder, registration = seen.holder, seen.holder.registration
     if registration is not None and seen.token and seen.token.salt != registration.salt:
         return f"an earlier life of {_on(holder)}"
-    return {
-        "left": f"{_on(holder)}, which has left",
-        "dead": f"{_on(holder)}, whose process has ended",
-        "rebooted": f"{_on(holder)}, whose host went down",
-        "lost": f"{_on(holder)}, which has shown no life for its lease",
-    }[holder.verdict]
+    words = {
+        "left": "which has left",
+        "dead": "whose process has ended",
+        "rebooted": "whose host went down",
+        "lost": "which has shown no life for its lease",
+        "unknown": "which never registered here",
+    }
+    return f"{_on(holder)}, {words[holder.verdict]}"
 
 
 def _recovered(seen: DocumentView, counted: str) -> str:
@@ -474,12 +461,12 @@ _SENTENCES: dict[str, Callable[[DocumentView], str]] = {
 def history(seen: DocumentView) -> list[Event]:
     """Return the journal's events, and what is known from elsewhere where it lost some."""
     events = list(seen.journal.events)
-    noted = {(one.token, _ends_attempt(one.event)) for one in events}
+    noted = {one.token for one in events if one.event in _ENDS}
     report = seen.report
     records = {one.token: one for one in (*seen.attempts, *(report.attempts if report else ()))}
     for record in records.values():
-        last = report is not None and record == report.attempts[-1]
-        if (record.token, True) not in noted:
+        if record.token not in noted:
+            last = report is not None and record == report.attempts[-1]
             events.append(_event_of(record, discarded=last))
     noted_claims = {one.token for one in events if one.event == "claimed"}
     hosts = {one.token: one.host for one in events if one.token}
@@ -502,10 +489,6 @@ def history(seen: DocumentView) -> list[Event]:
                 )
             )
     return sorted(events, key=lambda event: event.at)
-
-
-def _ends_attempt(event: str) -> bool:
-    return event in ("failed", "released", "discarded", "later", "published", "finished")
 
 
 def _event_of(record: Attempt, *, discarded: bool) -> Event:

@@ -17,25 +17,24 @@ from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
-from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer, Roster, draw_salt
+from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
-from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
 
-Came = Literal["done", "nothing to do", "refused", "missing"]
+# What is noted of an item that begins anew, by the state that it had.
+_BEGUN = {"failed": "it had failed", "later": "it was not due"}
 
 
 class Result(NamedTuple):
     """What came of one docid, and why when it is not what was asked for."""
 
     docid: str
-    came: Came
+    came: Literal["done", "nothing to do", "refused", "missing"]
     why: str = ""
 
 
@@ -62,8 +61,9 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
     """Let documents be tried again as if they never had been."""
     wanted = [docid for docid in docids if names.objection(docid) is None]
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
-    moved = _from_discarded(queue, wanted, came)
-    moved |= _from_waiting(queue, set(wanted) - moved.keys(), came)
+    with attempts_in(queue) as attempts:
+        moved = _from_discarded(queue, attempts, wanted, came)
+        moved |= _from_waiting(queue, attempts, set(wanted) - moved.keys(), came)
     if moved:
         queue.directory.sync()
     for docid, message in moved.items():
@@ -72,79 +72,77 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
 
 
 def _from_discarded(
-    queue: Queue, docids: Collection[str], came: dict[str, Result]
+    queue: Queue, attempts: Attempts, docids: Collection[str], came: dict[str, Result]
 ) -> dict[str, str]:
-    """Take documents out of `discarded/`; which, and what to note. Of several of one docid the
-    newest, under the docid that they had."""
+    """Take documents out of `discarded/`; return which, and what to note. Of several of one docid
+    the newest, under the docid that they had."""
     moved: dict[str, str] = {}
     restored: list[File] = []
-    with attempts_in(queue) as attempts:
-        attempts.settle()
-        discarded = attempts.discarded
-        for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
-            try:
-                restored.append(
-                    attempts.restore(queue.directory, places[0], names.waiting_name(docid, 0))
-                )
-            except FileNotFoundError:
-                continue
-            except (FileExistsError, PermissionError) as error:
-                why = f"another {docid!r} waits already; it stays in {discarded.path}"
-                if isinstance(error, PermissionError):
-                    why = f"{docid!r} may not be moved out of {discarded.path}: permission denied"
-                came[docid] = Result(docid, "refused", why)
-                continue
+    attempts.settle()
+    discarded = attempts.discarded
+    for docid, places in places_of(discarded, attempts.directory, set(docids)).items():
+        ready = names.waiting_name(docid, 0)
+        try:
+            restored.append(attempts.restore(queue.directory, places[0], ready))
+        except FileNotFoundError:
+            continue
+        except FileExistsError:
+            why = f"another {docid!r} waits already; it stays in {discarded.path}"
+            came[docid] = Result(docid, "refused", why)
+        except PermissionError:
+            why = f"{docid!r} may not be moved out of {discarded.path}: permission denied"
+            came[docid] = Result(docid, "refused", why)
+        else:
             older = ", ".join(map(repr, places[1:]))
             why = f"retried {places[0]!r}, the newest of its docid; still discarded: {older}"
             moved[docid] = why if older else "it was discarded"
             came[docid] = Result(docid, "done", why if older else "")
-        if moved:
-            queue.directory.sync()
-            discarded.sync()
-        # Now nobody will ask for these. Whoever recovers drops those that a crash leaves.
-        for file in restored:
-            attempts.remove(file)
+    if moved:
+        queue.directory.sync()
+        discarded.sync()
+    # Now nobody will ask for these. Whoever recovers drops those that a crash leaves.
+    for file in restored:
+        attempts.remove(file)
     return moved
 
 
-def _from_waiting(queue: Queue, wanted: Collection[str], came: dict[str, Result]) -> dict[str, str]:
-    """Let what has failed, or is not due, begin anew; which, and what to note."""
+def _from_waiting(
+    queue: Queue, attempts: Attempts, wanted: Collection[str], came: dict[str, Result]
+) -> dict[str, str]:
+    """Let what has failed, or is not due, begin anew; return which, and what to note."""
     moved: dict[str, str] = {}
-    with attempts_in(queue) as attempts:
-        for name, item in [one for one in queue.items() if one[1].docid in wanted]:
-            docid, ready = item.docid, names.waiting_name(item.docid, 0)
-            if item.state not in ("failed", "later"):
-                if came[docid].came == "missing":
-                    came[docid] = _not_waiting(name, item)
-                continue
-            try:
-                if not queue.directory.present(ready):
-                    # Before it waits anew: what is noted from then on is not ours to remove.
-                    attempts.forget(docid, queue.directory.status(name).st_ino)
-                queue.directory.rename_new(name, ready)
-            except FileNotFoundError:
-                came[docid] = Result(docid, "refused", f"{docid!r} was claimed just now")
-            except FileExistsError:
-                came[docid] = Result(docid, "refused", f"another {docid!r} waits already")
-            else:
-                moved[docid] = "it had failed" if item.state == "failed" else "it was not due"
-                came[docid] = Result(docid, "done")
+    for name, item in [one for one in queue.items() if one[1].docid in wanted]:
+        docid, ready = item.docid, names.waiting_name(item.docid, 0)
+        if item.state not in _BEGUN:
+            if came[docid].came == "missing":
+                came[docid] = _not_waiting(name, item)
+            continue
+        try:
+            if not queue.directory.present(ready):
+                # Before it waits anew: what is noted from then on is not ours to remove.
+                attempts.forget(docid, queue.directory.status(name).st_ino)
+            queue.directory.rename_new(name, ready)
+        except FileNotFoundError:
+            came[docid] = Result(docid, "refused", f"{docid!r} was claimed just now")
+        except FileExistsError:
+            came[docid] = Result(docid, "refused", f"another {docid!r} waits already")
+        else:
+            moved[docid] = _BEGUN[item.state]
+            came[docid] = Result(docid, "done")
     return moved
 
 
 def _not_waiting(name: str, item: names.Item) -> Result:
     """Say why an item is not to be moved."""
-    docid = item.docid
-    match item.state:
-        case "ready":
-            return Result(docid, "nothing to do", f"{docid!r} waits already")
-        case "failed_twice":
-            why = f"{docid!r} was discarded by another program, and its contents are gone: {name}"
-            return Result(docid, "refused", why)
-        case "writing":
-            return Result(docid, "refused", f"{docid!r} is being written")
-    driver = names.parse_token(item.token).driver
-    return Result(docid, "refused", f"{docid!r} is claimed by driver {driver}")
+    docid, driver = item.docid, names.parse_token(item.token).driver
+    words = {
+        "ready": f"{docid!r} waits already",
+        "failed_twice": f"{docid!r} was discarded by another program, and its contents are gone: "
+        f"{name}",
+        "writing": f"{docid!r} is being written",
+    }
+    why = words.get(item.state, f"{docid!r} is claimed by driver {driver}")
+    return Result(docid, "nothing to do" if item.state == "ready" else "refused", why)
 
 
 @contextmanager
@@ -171,7 +169,7 @@ def discard(
         (name, item) for name, item in queue.items() if item.docid in came or item.state in states
     ]
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
-    with without_outputs(queue, journal) as one:
+    with queue_of(queue.directory, journal, Observer(), outputs=False) as one:
         for name, item in chosen:
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
@@ -183,16 +181,6 @@ def discard(
             else:
                 came[item.docid] = Result(item.docid, "done")
     return list(came.values())
-
-
-@contextmanager
-def without_outputs(queue: Queue, journal: Journal) -> Iterator[InputQueue]:
-    """Open a queue to discard from it: that needs no outputs, and they may be where this host
-    cannot see them."""
-    settings = queue.settings() or Settings()
-    mint = names.Mint(OPERATOR, draw_salt())
-    with closing(InputQueue(queue.directory, queue.private, (), settings, mint, journal)) as one:
-        yield one
 
 
 # Recover
@@ -227,7 +215,7 @@ def recover(
     have watched them for some time.
     """
     before = len(journal.pending)
-    with queue_of(queue, journal, observer or Observer(lease=lease)) as one:
+    with queue_of(queue.directory, journal, observer or Observer(lease=lease)) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 

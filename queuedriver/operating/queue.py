@@ -14,10 +14,10 @@ from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
 from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.upstreams import FEEDS, note_feed
+from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
 from queuedriver.driving.closing import Controls
-from queuedriver.errors import CannotUse, QueueClosed, explained
+from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
 from queuedriver.operating.submission import Content, Submission, Submitted
@@ -38,19 +38,19 @@ class Queue:
     @classmethod
     def open(cls, path: str | os.PathLike[str], create: bool = False) -> Self:
         """Open a queue; `create` makes the directory where there is none."""
-        check_path(path)
+        settings.check_path(path)
         with explained(os.fspath(path)):
             return cls(Directory.open(path, create))
 
     @cached_property
     def private(self) -> Directory:
-        """`.queuedriver/`, made by the first who writes there: to look must change nothing."""
-        with explained(os.path.join(self.path, names.PRIVATE), part=True):
+        """Return `.queuedriver/`, made by the first who writes there: a look changes nothing."""
+        with explained(self.path):
             return self._keep(self.directory.subdirectory(names.PRIVATE, create=True))
 
     @cached_property
     def incoming(self) -> Directory:
-        """Where documents are written that are submitted."""
+        """Return the directory in which documents are written that are submitted."""
         return self._keep(self.private.subdirectory(names.INCOMING, create=True))
 
     def _keep(self, directory: Directory) -> Directory:
@@ -158,22 +158,25 @@ class Queue:
 
     def report(self, docid: str) -> Report | None:
         """Read why a document was discarded, by its name in `discarded/`."""
-        return next((one.report for one in self.reports([docid])), None)
+        with self._reports() as (discarded, attempts):
+            if discarded is None or "/" in docid:
+                return None
+            return find_report(discarded, attempts, docid)
 
-    def reports(self, docids: Iterable[str] | None = None) -> Iterator[Discarded]:
-        """Yield why documents were discarded: those of these names in `discarded/`, or all."""
+    def reports(self) -> Iterator[Discarded]:
+        """Yield the discarded documents, with why they are."""
         with self._reports() as (discarded, attempts):
             if discarded is not None:
-                for docid in self.each_discarded() if docids is None else docids:
-                    if "/" not in docid:
-                        yield Discarded(docid, find_report(discarded, attempts, docid))
+                for docid in self.each_discarded():
+                    yield Discarded(docid, find_report(discarded, attempts, docid))
 
     def discarded_of(self, docid: str) -> list[Discarded]:
         """Return the discarded documents of one docid, the newest first: there may be several."""
         with self._reports() as (discarded, attempts):
             if discarded is None:
                 return []
-            return [*self.reports(places_of(discarded, attempts, [docid]).get(docid, []))]
+            places = places_of(discarded, attempts, [docid]).get(docid, [])
+            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
@@ -228,23 +231,8 @@ class Queue:
 
     def add_feed(self, source: str) -> None:
         """Note that another queue's outputs come here."""
-        with contextlib.closing(self.private.subdirectory(FEEDS, create=True)) as directory:
-            note_feed(directory, self.path, source)
+        note_feed(self.directory, source)
 
     def feeds(self) -> list[str]:
         """Return the absolute paths of the queues that feed this one."""
-        return [path for path in closing.feeds_of(self.directory) if path is not None]
-
-
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise CannotUse for what no settings and no registration, which are JSON, could name."""
-    whole = os.path.abspath(path)
-    try:
-        whole.encode()
-    except UnicodeEncodeError:
-        raise CannotUse(f"{whole!r} is not valid UTF-8; rename it, or use another") from None
-
-
-def resolve(queue: str, path: str) -> str:
-    """Return where a path of the settings of a queue leads, however the queue was named."""
-    return os.path.normpath(os.path.join(os.path.realpath(queue), path))
+        return [path for path in read_feeds(self.directory) if path is not None]

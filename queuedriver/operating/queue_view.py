@@ -96,12 +96,12 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float:
-        """Documents per second over the last minute, all living drivers together."""
+        """Return documents per second over the last minute, all living drivers together."""
         return sum(one.rate for one in self.living)
 
     @property
     def eta(self) -> float | None:
-        """Seconds for what waits, at that rate; None when it does not move."""
+        """Return seconds for what waits, at that rate; None when it does not move."""
         return self.counts.waiting / self.rate if self.rate else None
 
     def holder(self, token: names.Token) -> DriverView:
@@ -113,23 +113,19 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 def overview(queue: Queue, observer: Observer | None = None, now: float | None = None) -> QueueView:
     """Look at a queue once."""
     now = time.time() if now is None else now
-    counts, claims, strange = _count(queue, now)
+    counts, claims, foreign = _count(queue, now)
     drivers = _drivers(claims, queue.drivers(observer or Observer()))
-    foreign, directories = _foreign(queue, strange)
-    counts.foreign -= directories
     counts.discarded = sum(1 for _ in queue.each_discarded())
     settings, trouble = None, ""
     try:
         settings = queue.settings()
     except ConfigError as error:
         trouble = str(error)
-    controls, trip = queue.controls(), queue.stopped()
+    trip = queue.stopped()
     return QueueView(
         queue=queue.path,
         at=now,
-        paused=controls.paused,
-        quit=controls.quit,
-        done=controls.done,
+        **queue.controls()._asdict(),
         tripped=trip.words(queue.path) if trip is not None else "",
         counts=counts,
         foreign=foreign,
@@ -141,11 +137,10 @@ def overview(queue: Queue, observer: Observer | None = None, now: float | None =
     )
 
 
-def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item]], list[str]]:
-    """Count the items; return besides those that are claimed, and some of the names that are no
-    items."""
+def _count(queue: Queue, now: float) -> tuple[Counts, list[names.Item], tuple[Foreign, ...]]:
+    """Count the items; return besides those that are claimed, and some of what is no item."""
     counts = Counts()
-    claims: list[tuple[str, names.Item]] = []
+    claims: list[names.Item] = []
     strange: list[str] = []
     for name, item in names.walk(queue.directory):
         counts.see(name, item, now)
@@ -153,8 +148,16 @@ def _count(queue: Queue, now: float) -> tuple[Counts, list[tuple[str, names.Item
             if len(strange) < _MOST_FOREIGN and not names.is_reserved(name):
                 strange.append(name)
         elif item.claimed and len(claims) < _MOST_CLAIMS:
-            claims.append((name, item))
-    return counts, claims, strange
+            claims.append(item)
+    foreign = []
+    for name in strange:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(queue.directory.status(name).st_mode):
+                # An output or an archive may well be inside the queue that it serves.
+                counts.foreign -= 1
+            else:
+                foreign.append(Foreign(name, names.why_foreign(name)))
+    return counts, claims, tuple(foreign)
 
 
 def held_fast(
@@ -186,28 +189,9 @@ def _unmovable(queue: Queue) -> Iterator[Foreign]:
                 yield Foreign(name, why)
 
 
-def _foreign(queue: Queue, strange: list[str]) -> tuple[tuple[Foreign, ...], int]:
-    """Return the foreign files of these names, and how many of them are directories."""
-    found = []
-    directories = 0
-    for name in strange:
-        try:
-            mode = queue.directory.status(name).st_mode
-        except FileNotFoundError:
-            continue
-        if stat.S_ISDIR(mode):
-            # An output or an archive may well be inside the queue that it serves.
-            directories += 1
-        else:
-            found.append(Foreign(name, names.why_foreign(name)))
-    return tuple(found), directories
-
-
-def _drivers(
-    claimed: Sequence[tuple[str, names.Item]], registered: dict[str, Owner]
-) -> Iterator[DriverView]:
+def _drivers(claimed: Sequence[names.Item], registered: dict[str, Owner]) -> Iterator[DriverView]:
     at_hand: dict[tuple[str, bool], list[AtHand]] = {}
-    for _, item in claimed:
+    for item in claimed:
         token = names.parse_token(item.token)
         known = owner_of(token, registered).registration is not None
         one = AtHand(item.docid, item.state, token.claimed_at)
@@ -219,17 +203,17 @@ def _drivers(
 
 
 def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
-    registration = owner.registration
-    memory = None
-    if registration is None:
-        state, why = _GONE["unknown"]
-    elif not owner.alive:
+    """Return a driver with what it does: where it is silent or gone, in words of ours."""
+    registration, memory = owner.registration, None
+    if registration is None or not owner.alive:
         state, why = _GONE[owner.verdict]
-        why = registration.last_why or why
+        why = registration.last_why or why if registration is not None else why
     else:
         state, why = registration.state, registration.why
         if owner.here:
-            memory = _memory(registration.identity.pid)
+            # It ended meanwhile, or is somebody else's on a host that hides those.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                memory = resident_memory(registration.identity.pid)
         if owner.silent:
             # Only seeing its beat stand still for the lease would prove it, and clocks may differ.
             state, why = "silent", "the clocks say that its lease is over"
@@ -238,11 +222,3 @@ def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
             state, why = "busy", ""
     known = msgspec.structs.asdict(owner)
     return DriverView(**known, state=state, why=why, at_hand=at_hand, memory=memory)
-
-
-def _memory(pid: int) -> int | None:
-    try:
-        return resident_memory(pid)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        # It ended meanwhile, or is somebody else's on a host that hides those.
-        return None

@@ -4,6 +4,7 @@ A crash leaves a file in `.queuedriver/incoming/`, which was never a document of
 """
 
 import contextlib
+import errno
 import itertools
 import math
 import os
@@ -84,8 +85,8 @@ class Submission(NamedTuple):
         if self.durable and len(aside) >= SYNC_ALL_FROM:
             self.incoming.sync_all()
         elif self.durable:
-            for _, unique in aside:
-                self.incoming.sync_file(unique)
+            for unique in self.incoming.sync_files(unique for _, unique in aside):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), unique)
         entered = []
         try:
             while aside:
@@ -105,10 +106,8 @@ class Submission(NamedTuple):
     def _enter(self, aside: str, name: str) -> bool:
         """Rename a file in, unless that name is taken."""
         try:
-            if self.replace:
-                self.incoming.rename_over(aside, name, self.queue)
-            else:
-                self.incoming.rename_new(aside, name, self.queue)
+            rename = self.incoming.rename_over if self.replace else self.incoming.rename_new
+            rename(aside, name, self.queue)
         except FileExistsError:
             return False
         except OSError:

@@ -289,7 +289,11 @@ def test_an_id_that_is_held_makes_it_end_with_69(place: Path) -> None:
     [
         (["none", "--no-output", "--command", "cat"], 66, "no queue 'none'"),
         (["loud.py", "--to", "out", "--command", "cat"], 73, "is not a directory, so not a queue"),
-        (["in", "--to", "loud.py", "--command", "cat"], 73, "the output 'loud.py' is a file"),
+        (
+            ["in", "--to", "loud.py", "--command", "cat"],
+            73,
+            "'loud.py' is not a directory, so not an output",
+        ),
         (["in", "--to", "in", "--command", "cat"], 78, "one directory"),
         (["in", "--no-output", "--archive", "in", "--command", "cat"], 78, "one directory"),
         (["in", "--call", "silent:shout"], 78, "importing 'silent' failed: ModuleNotFoundError"),

@@ -12,6 +12,8 @@ import pytest
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.runtime import note_ending
 from queuedriver.format.names import PRIVATE
+from queuedriver.operating.operations import resume
+from queuedriver.operating.queue import Queue
 from tests.contract.kinds import DIFFERENT, KINDS, Kind
 from tests.contract.work import LARGE
 from tests.disks import Disk
@@ -170,6 +172,23 @@ def test_a_document_that_ends_its_process_is_charged_and_no_other(site: Site, ca
         drive(site, case)
     assert_published(site, case, docids)
     assert site.discarded() == ["die"]
+
+
+@plain_case
+def test_a_stage_whose_documents_fail_for_one_cause_stops_and_goes_on_when_it_is_told(
+    site: Site, case: Case
+) -> None:
+    docids = [f"doc{number}" for number in range(8)]
+    site.submit(*docids, content=b"fail text")
+    for _ in range(2):
+        ended = drive(site, case, trip_after=3)
+        assert (ended.word, ended.exit_code) == ("tripped", 75)
+        assert "3 documents in a row failed for one cause" in ended.why
+        assert sorted(site.states().values()) == ["failed 1"] * 3 + ["ready"] * 5
+    with Queue.open(site.queue()) as queue:
+        resume(queue)
+    assert drive(site, case, trip_after=0).word == "drained"
+    assert site.discarded() == docids
 
 
 # Nobody is charged who is not at fault

@@ -23,6 +23,6 @@ def give_up(path: Path) -> int:
     with (
         Queue.open(path) as queue,
         journal_of(queue) as journal,
-        queue_of(queue, journal, Mistaken()) as one,
+        queue_of(queue.directory, journal, Mistaken()) as one,
     ):
         return one.recoverer.recover()

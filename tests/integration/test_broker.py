@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -48,6 +49,10 @@ def two(document):
     return [b"one", Output(b"two", "other")]
 
 def broken(document):
+    with (HERE / "tried").open("a") as file:
+        print(document.docid, file=file)
+    if (HERE / "go").exists():
+        return b"mended"
     raise ConnectionError("no answer")
 
 def large(document):
@@ -58,6 +63,14 @@ def poison(document):
     if content == b"poison":
         os._exit(3)
     return content.upper()
+"""
+
+# A broker whose stage does not wait for half a minute until it tries a document.
+_HASTY = """
+from queuedriver.driving import breaker
+breaker.FIRST_TRIAL = 0.2
+from queuedriver.cli import main
+main()
 """
 
 Process = subprocess.Popen[bytes]
@@ -164,6 +177,21 @@ def test_broker_whose_documents_all_fail_for_one_cause_stops_its_stage(place: Pl
     assert said.code == 75
     assert "20 documents in a row failed for one cause (ConnectionError: no answer)" in said.err
     assert len(place.items()) == 20
+
+
+def test_stage_of_a_broker_tries_a_document_now_and_then_and_goes_on_when_one_is_done(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(place.input, *(f"doc{number}" for number in range(40)))
+    monkeypatch.setattr("tests.cli.processes.QUEUEDRIVER", (sys.executable, "-c", _HASTY))
+    broker = place.broker("--retries", "0")
+    place.worker("broken")
+    tried = place.root / "tried"
+    until(lambda: tried.exists() and len(tried.read_text().split()) > 22, "some are tried")
+    assert len(place.items()) == 20
+    (place.root / "go").touch()
+    until(lambda: len(place.outputs()) == 20, "all that waited is done")
+    assert ask(broker) == 0
 
 
 def test_broker_of_a_queue_that_is_done_closes_what_it_feeds(place: Place) -> None:

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import shutil
+import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -138,6 +140,31 @@ def test_what_a_driver_of_a_host_that_looks_like_ours_has_in_hand_stays_in_its_h
     assert [one.event for one in site.events("doc")] == ["published"]
 
 
+# Other clocks
+
+
+def other_clocks() -> list[str]:
+    """What to put before a command for its clocks to be others, as in a container."""
+    prefix = ["unshare", "--time", "--fork", *(["--map-root-user"] if os.geteuid() else [])]
+    prefix += ["--boottime", "100000"]
+    if shutil.which("unshare") is None or subprocess.call([*prefix, "true"]):
+        pytest.skip("no namespace of clocks can be made here")
+    return prefix
+
+
+def test_driver_whose_start_is_told_by_other_clocks_is_not_taken_for_dead(site: Site) -> None:
+    prefix = other_clocks()
+    site.submit("doc")
+    driver = site.start(gate, driver="d")
+    site.wait_at("doc")
+    command("recover", "in", cwd=site.root, prefix=prefix)
+    assert [one.state for one in site.items()] == [names.WORKING]
+    site.open_gate()
+    until(lambda: not site.items(), "it is done")
+    driver.hurry()
+    assert [one.event for one in site.events("doc")] == ["published"]
+
+
 # A driver that left in order
 
 
@@ -175,6 +202,33 @@ def test_too_few_descriptors_charge_nobody(site: Site) -> None:
     docids = [one.docid for one in site.items()]
     published = [name.removesuffix(".ready") for name in site.files()]
     assert sorted(docids + published) == ["a", "b"]
+
+
+# A volume for each directory
+
+
+_RUN = ("run", "in", "--to", "out", "--drain", "--retries", "0")
+
+
+@pytest.mark.parametrize(
+    ("mounted", "words"),
+    [
+        ("in/discarded", (*_RUN, "--command", "false")),
+        ("archive", (*_RUN, "--command", "cat", "--archive", "archive")),
+        ("in/discarded", ("discard", "in", "a")),
+        ("in/discarded", ("recover", "in")),
+    ],
+    ids=["a driver that discards", "a driver that archives", "discard", "recover"],
+)
+def test_directory_to_which_nothing_can_be_renamed_is_told_before_anything_is_claimed(
+    site: Site, mounted: str, words: Sequence[str]
+) -> None:
+    site.submit("a", "b")
+    (site.root / mounted).mkdir(parents=True, exist_ok=True)
+    ended = command(*words, cwd=site.root, prefix=mounted_upon(site.root / mounted))
+    assert ended.code == 78, ended
+    assert f"{mounted} is on another file system than" in ended.err
+    assert site.states() == {"a": "ready", "b": "ready"}
 
 
 # One item that cannot be moved

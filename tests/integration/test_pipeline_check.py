@@ -213,6 +213,19 @@ def test_a_function_that_loads_more_is_looked_for_and_not_called(tmp_path: Path)
     assert not (tmp_path / "loaded").exists()
 
 
+def test_what_is_wrong_is_told_in_the_order_of_the_file_whichever_is_found_first(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "early.py").write_text(f"open({str(tmp_path / 'tried')!r}, 'x')\nraise OSError")
+    (tmp_path / "late.py").write_text(
+        "import os, time\n"
+        f"while not os.path.exists({str(tmp_path / 'tried')!r}):\n    time.sleep(0.01)\n"
+        "time.sleep(0.1)\nraise OSError"
+    )
+    slips = tried(write(tmp_path, 'call = "late:process"', 'call = "early:process"')).slips
+    assert [slip.path for slip in slips] == [("stage", 0, "call"), ("stage", 1, "call")]
+
+
 def test_a_module_is_imported_in_the_environment_of_its_stage(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import os\nassert os.environ['MODEL'] == '7'\ndef process(document): pass\n"

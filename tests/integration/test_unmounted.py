@@ -68,7 +68,7 @@ def test_an_operator_recovers_nothing_into_another_directory(tmp_path: Path) -> 
     with (
         Queue.open(tmp_path / "in") as queue,
         journal_of(queue) as journal,
-        queue_of(queue, journal, Observer()) as one,
+        queue_of(queue.directory, journal, Observer()) as one,
     ):
         assert not one.targets
         one.recoverer.recover()
@@ -77,7 +77,7 @@ def test_an_operator_recovers_nothing_into_another_directory(tmp_path: Path) -> 
 
 def test_a_driver_waits_while_its_output_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), repr) as found:
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, repr) as found:
         queue = found.queues[0]
         queue.reopen()
         queue.check_well()
@@ -94,7 +94,7 @@ def test_a_driver_waits_while_its_output_is_another_directory(tmp_path: Path) ->
 
 def test_a_driver_waits_while_its_input_is_another_directory(tmp_path: Path) -> None:
     Queue.open(tmp_path / "in", create=True).close()
-    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, Observer(), repr) as found:
+    with opened([tmp_path / "in"], [tmp_path / "out"], "a", DRAIN, repr) as found:
         queue = found.queues[0]
         (tmp_path / "in").rename(tmp_path / "elsewhere")
         (tmp_path / "in").mkdir()

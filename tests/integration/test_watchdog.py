@@ -105,6 +105,20 @@ def test_what_was_drained_today_takes_more_tomorrow(yard: Yard) -> None:
     assert not list(yard.root.glob("queues/*/done"))
 
 
+def test_a_document_copied_into_a_closed_queue_is_told_and_goes_through(yard: Yard) -> None:
+    yard.write(ONE)
+    queue = yard.root / "queues/input"
+    yard.run()
+    until(lambda: yard.count("ready") == 1)
+    (queue / "done").touch()
+    until(lambda: yard.count("drained") == 1)
+    (queue / "late.ready").write_text("late")
+    until(lambda: "late.ready" in yard.ls("one"))
+    until(lambda: yard.count("closed-queue") == 1)
+    told = next(one for one in yard.events() if one["event"] == "closed-queue")
+    assert (told["stage"], str(queue) in told["message"]) == ("one", True)
+
+
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")

@@ -559,6 +559,7 @@ class Paths:
     )
     dirname = staticmethod(posixpath.dirname)
     basename = staticmethod(posixpath.basename)
+    split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
     splitext = staticmethod(posixpath.splitext)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.

@@ -112,7 +112,7 @@ def rename(directory: str, old: str, new: str) -> dict[str, Any]:
         said = True
     except FileNotFoundError:
         said = False
-    return {"said": said, "present": opened.present(new), "listed": new in opened.list()}
+    return {"said": said, "present": opened.present(new), "listed": new in opened.names()}
 
 
 def listing(directory: str) -> list[str]:

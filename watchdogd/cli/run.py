@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
+from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from queuedriver.operating.queue import check_path
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
 from watchdogd import places

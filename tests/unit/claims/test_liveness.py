@@ -426,7 +426,10 @@ class Report:
 
 def beats_in(*directories: Directory, interval: float = 600.0, **more: Any) -> Heartbeat:
     registration = registered(identify(os.getpid()), **more)
-    return Heartbeat(registration, list(directories), Report(), interval=interval)
+    beats = Heartbeat(registration, list(directories), Report())
+    beats.interval = interval
+    beats.news = min(beats.news, interval)
+    return beats
 
 
 def test_a_beat_is_never_read_in_part_or_from_the_middle_of_a_turn(bench: "Bench") -> None:
@@ -460,7 +463,8 @@ class Present:
 def test_news_is_told_at_once_and_no_news_only_at_the_next_beat(bench: "Bench") -> None:
     drivers, present = bench.directory("drivers"), Present()
     registration = registered(identify(os.getpid()))
-    beats = Heartbeat(registration, [drivers], present, interval=600.0, news=0.01)
+    beats = Heartbeat(registration, [drivers], present)
+    beats.interval, beats.news = 600.0, 0.01
 
     def told() -> Registration:
         read = read_registration(drivers, "d")

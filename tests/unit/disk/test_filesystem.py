@@ -95,9 +95,9 @@ def test_names_that_are_not_utf8_are_renamed_too(directory: Directory) -> None:
     raw = os.path.join(os.fsencode(directory.path), b"caf\xe9")
     with open(raw, "wb"):
         pass
-    (name,) = directory.list()
+    (name,) = [*directory.names()]
     directory.rename_new(name, "cafe")
-    assert directory.list() == ["cafe"]
+    assert [*directory.names()] == ["cafe"]
     directory.rename_new("cafe", name)
     assert os.listdir(os.fsencode(directory.path)) == [b"caf\xe9"]
 
@@ -110,7 +110,7 @@ def test_names_are_what_they_are_in_an_old_locale_too(bench: "Bench") -> None:
 import sys
 from queuedriver.disk.filesystem import Directory
 directory = Directory.open(sys.argv[1])
-(name,) = directory.list()
+(name,) = [*directory.names()]
 directory.rename_new(name, name + "2")
 print(sys.getfilesystemencoding())
 """
@@ -225,7 +225,7 @@ def test_reopening_keeps_the_number_of_the_descriptor(bench: "Bench") -> None:
     with pytest.raises(FileNotFoundError):
         directory.reopen()
     directory.reopen(create=True)
-    assert directory.list() == []
+    assert [*directory.names()] == []
 
 
 # Reading
@@ -246,7 +246,7 @@ def test_nothing_is_read_through_a_symlink(bench: "Bench") -> None:
     (bench.root / "d/a").symlink_to(bench.put("secret"))
     with pytest.raises(NotRegular, match="not a regular file"):
         directory.read("a")
-    for read in (directory.open_read, directory.sync_file):
+    for read in (directory.open_read, directory.read_regular):
         with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
             read("a")
 

@@ -380,6 +380,15 @@ def test_rotation_keeps_every_line_until_there_are_too_many_files(directory: Pat
     assert kept == [f"{number:03}" for number in range(120)][-len(kept) :]
 
 
+def test_a_journal_of_those_that_write_once_each_is_rotated_too(directory: Path) -> None:
+    for number in range(30):
+        journal = journal_in(directory, "put-alpha", max_bytes=1000)
+        journal.note("submitted", f"{number:03}")
+        journal.close()
+    assert len(files(directory)) > 1
+    assert docids(directory) == [f"{number:03}" for number in range(30)]
+
+
 def test_rotation_touches_only_files_of_its_own_writer(directory: Path) -> None:
     directory.mkdir()
     others = [

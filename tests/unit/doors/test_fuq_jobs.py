@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
@@ -53,7 +52,7 @@ class Yard:
         self.life += 1
         inputs, outputs, me = [self.root / "in"], [self.root / "out"], f"b{self.life}"
         found = self.at_end.enter_context(
-            opened(inputs, outputs, me, Options(), Observer(), lambda found: None)
+            opened(inputs, outputs, me, Options(), lambda found: None)
         )
         self.queue = found.queues[0]
         self.jobs = self.queue.private.subdirectory(fuq_jobs.JOBS, create=True)

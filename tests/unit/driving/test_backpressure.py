@@ -47,7 +47,7 @@ def output(tmp_path: Path) -> Iterator[Output]:
 
 
 def test_without_a_limit_there_is_always_room(output: Output) -> None:
-    assert output.pressure().has_room(10**9)
+    assert output.pressure().room(10**9) == math.inf
 
 
 @pytest.mark.parametrize(("sharers", "room"), [(1, 400), (2, 200), (8, 50)])
@@ -56,17 +56,18 @@ def test_each_of_several_drivers_takes_its_part_of_the_room_before_it_looks_agai
 ) -> None:
     output.hold_ready(100)
     pressure = output.pressure(sharers, items=500)
-    assert not pressure.has_room(7)
-    assert pressure.full(7) == ""
-    assert pressure.has_room(7 + room - 1)
-    assert not pressure.has_room(7 + room)
+    assert not pressure.full(7)
+    output.hold_ready(500)
+    assert not pressure.full(7 + room - 1)
+    assert pressure.full(7 + room)
 
 
 def test_more_drivers_than_room_look_each_time(output: Output) -> None:
     output.hold_ready(100)
     pressure = output.pressure(401, items=500)
-    assert pressure.full(7) == ""
-    assert not pressure.has_room(7)
+    assert not pressure.full(7)
+    output.hold_ready(500)
+    assert pressure.full(7)
 
 
 @pytest.mark.parametrize(("items", "size"), [(63, None), (500, 10**6), (None, 10**6)])
@@ -74,8 +75,10 @@ def test_few_items_and_bytes_are_looked_at_each_time(
     output: Output, items: int | None, size: int | None
 ) -> None:
     pressure = output.pressure(items=items, size=size)
-    assert pressure.full(0) == ""
-    assert not pressure.has_room(0)
+    assert not pressure.full(0)
+    output.hold_ready(items or 1)
+    (output.path / "d0.ready").write_bytes(bytes(size or 0))
+    assert pressure.full(0)
 
 
 @pytest.mark.parametrize("limit", [2, 100])
@@ -86,6 +89,19 @@ def test_there_is_room_again_as_soon_as_one_is_gone(output: Output, limit: int) 
     output.hold_ready(limit - 1)
     assert not pressure.full(0)
     assert pressure.room(0) == 1
+
+
+def test_an_output_that_was_emptied_meanwhile_had_somebody_to_empty_it(output: Output) -> None:
+    pressure = output.pressure(items=1)
+    output.hold("a.ready")
+    assert pressure.full(0)
+    assert pressure.no_consumer_for() == 0.0
+    assert pressure.no_consumer_for() > 0.0
+    output.hold()
+    assert not pressure.full(0)
+    output.hold("b.ready")
+    assert pressure.full(0)
+    assert pressure.no_consumer_for() == 0.0
 
 
 @pytest.mark.parametrize("limit", [10, 100])

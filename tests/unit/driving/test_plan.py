@@ -20,7 +20,6 @@ from queuedriver.driving.plan import (
     SHORTEST_POLL,
     SHORTEST_TROUBLE,
     WORK,
-    Block,
     Decision,
     Quit,
     Seen,
@@ -42,14 +41,14 @@ NOW = 1000.0
         (Seen(candidate=True, empty_for=9.0, done=True), WORK),
         (Seen(candidate=True, only_later=True, unfinished=1, drain=True), WORK),
         # There is work, and no room.
-        (Seen(candidate=True, full="out is full"), Block(SHORTEST_BLOCK, "out is full")),
+        (Seen(candidate=True, full="out is full"), Wait(SHORTEST_BLOCK, "out is full", "blocked")),
         (
             Seen(candidate=True, full="out is full", no_consumer_for=NO_CONSUMER),
-            Block(SHORTEST_BLOCK, "out is full"),
+            Wait(SHORTEST_BLOCK, "out is full", "blocked"),
         ),
         (
             Seen(candidate=True, full="out is full", drain=True, no_consumer_for=NO_CONSUMER - 1),
-            Block(SHORTEST_BLOCK, "out is full"),
+            Wait(SHORTEST_BLOCK, "out is full", "blocked"),
         ),
         (
             Seen(candidate=True, full="out is full", drain=True, no_consumer_for=NO_CONSUMER),
@@ -167,7 +166,7 @@ seens = st.builds(
 @given(seens)
 def test_no_wait_is_for_nothing_nor_for_ever(seen: Seen) -> None:
     decision = plan(seen)
-    if isinstance(decision, Wait | Block):
+    if isinstance(decision, Wait):
         assert SHORTEST_NAP <= decision.seconds <= LONGEST_TROUBLE
         assert decision.why
         if seen.hinted and not seen.trouble and not seen.only_later:
@@ -214,7 +213,7 @@ def test_an_idle_driver_looks_less_and_less_often_but_often_enough(
     waits = []
     for turns in range(20):
         decision = plan(Seen(idle_turns=turns, **facts))
-        assert isinstance(decision, Wait | Block)
+        assert isinstance(decision, Wait)
         waits.append(decision.seconds)
     assert waits[0] == (SHORTEST_BLOCK if "full" in facts else SHORTEST_NAP)
     assert waits[NAPS] == SHORTEST_POLL

@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from queuedriver.claims.liveness import DRIVERS, Observer, host_id, identify
+from queuedriver.claims.liveness import DRIVERS, Observer, Roster, host_id, identify
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.setup import free_id
 from queuedriver.format.records import Identity, Registration
@@ -44,6 +44,8 @@ def test_id_is_chosen_without_reading_what_everybody_else_registered(queue: Queu
         register(queue, f"container{number}-1", msgspec.structs.replace(me, boot="b", host="far"))
     register(queue, f"{host_id()}-1", me)
     register(queue, f"{host_id()}-2", msgspec.structs.replace(me, ticks=0))
+    drivers = queue.private.subdirectory(DRIVERS)
     Counting.reads = 0
-    assert free_id([queue], Observer()) == f"{host_id()}-2"
+    assert free_id([Roster(drivers, Observer())]) == f"{host_id()}-2"
     assert Counting.reads == 2
+    drivers.close()

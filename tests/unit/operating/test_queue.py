@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from queuedriver.errors import (
     QueueClosed,
 )
 from queuedriver.format import names
+from queuedriver.format.records import Failure, Report, encode_report
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submitted
 from tests.openings import registrations
@@ -385,3 +388,54 @@ def test_what_cannot_be_submitted_is_said_before_anything_is(tmp_path: Path) -> 
         check_file(tmp_path)
     with pytest.raises(BadArgument, match="--stdin"):
         check_file(tmp_path / "fifo")
+
+
+# How much is opened for a look at many
+
+
+_COUNTED = """
+import sys
+opened = 0
+def count(event, args):
+    global opened
+    opened += event == "open"
+from queuedriver.operating.document_view import explain, gather, list_places
+from queuedriver.operating.queue import Queue
+sys.addaudithook(count)
+with Queue.open(sys.argv[1]) as queue:
+    listed = lambda: [*list_places(queue, ["discarded"])]
+    for look in (listed, lambda: explain(gather(queue, "d1"))):
+        look()
+        opened = 0
+        look()
+        print(opened)
+"""
+
+
+def opened_for_a_look(queue: Path, discarded: int) -> tuple[int, int]:
+    """How many files `list` and `why` open where so many documents were discarded."""
+    (queue / "discarded").mkdir(parents=True)
+    (queue / ".queuedriver/attempts").mkdir(parents=True)
+    report = Report(
+        docid="d",
+        queue=str(queue),
+        discarded_at=1.0,
+        driver="a",
+        host="h",
+        failure=Failure(cause="exit", message="no"),
+        attempts=(),
+    )
+    for number in range(discarded):
+        (queue / f"discarded/d{number}").touch()
+        (queue / f"discarded/d{number}.report.json").write_bytes(encode_report(report))
+    code = [sys.executable, "-c", _COUNTED, str(queue)]
+    listed, why = subprocess.run(code, check=True, capture_output=True, text=True).stdout.split()
+    return int(listed), int(why)
+
+
+def test_a_look_at_many_discarded_documents_opens_their_reports_and_no_directory_again(
+    tmp_path: Path,
+) -> None:
+    few, many = (opened_for_a_look(tmp_path / str(count), count) for count in (10, 200))
+    # One more for each document that is listed; none for the others of the one that is asked for.
+    assert (many[0] - few[0], many[1] - few[1]) == (190, 0)

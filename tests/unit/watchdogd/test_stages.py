@@ -307,6 +307,26 @@ def test_stage_that_has_stopped_itself_is_told_of_once_and_needs_no_more_drivers
     assert house.kinds() == [("resumed", "one")]
 
 
+def test_document_copied_into_a_closed_queue_is_told_each_time_with_what_to_type(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"))
+    house.stages.begin()
+    for _ in range(2):
+        house.see(to_one=QueueSeen(done=True, drained=True))
+        house.turn()
+        assert house.kinds() == [("drained", "one")]
+        house.see(to_one=QueueSeen(ready=1, done=True, late=True))
+        house.turn()
+        house.turn()
+        ((kind, name, message),) = house.told
+        house.told.clear()
+        assert (kind, name) == ("closed-queue", "one")
+        path = tmp_path / "queues/to_one"
+        assert message.startswith(f"documents came into {path}, which is closed: ")
+        assert f"queuedriver reopen {path}" in message
+
+
 def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", max_unhealthy=1), stage("two"))
     house.stages.begin()

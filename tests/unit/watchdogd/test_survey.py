@@ -196,6 +196,27 @@ def test_stage_that_stops_itself_is_seen_though_the_queue_is_as_it_was(queue: Pa
     assert not view.look(now=5.0, clock=0.0).tripped
 
 
+def test_document_copied_into_a_queue_that_was_closed_and_empty_is_seen_until_it_is_through(
+    queue: Path,
+) -> None:
+    view = View(str(queue))
+    (queue / "done").touch()
+    (queue / "usual.ready").touch()
+    # That something is left in a queue that was closed is as it should be.
+    assert not view.look(now=0.0, clock=0.0).late
+    (queue / "usual.ready").unlink()
+    assert [view.look(now, clock=0.0).late for now in (1.0, 2.0)] == [False, False]
+    (queue / "copied.ready").touch()
+    assert [view.look(now, clock=0.0).late for now in (3.0, 4.0)] == [True, True]
+    (queue / "copied.ready").unlink()
+    assert not view.look(now=5.0, clock=0.0).late
+    (queue / "again.ready").touch()
+    assert view.look(now=6.0, clock=0.0).late
+    # Reopened: it takes more.
+    (queue / "done").unlink()
+    assert not view.look(now=7.0, clock=0.0).late
+
+
 def test_queue_that_is_gone_is_said_to_be(queue: Path) -> None:
     view = trusted(queue)
     queue.rmdir()
