@@ -33,12 +33,12 @@ from queuedriver.disk.filesystem import Directory, move
 from queuedriver.disk.mounts import filesystem_type, keeps_inodes
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
 from queuedriver.format.records import (
     MAX_RECORD,
     Attempt,
     Record,
     Report,
+    decode,
     encode_report,
     read_record,
 )

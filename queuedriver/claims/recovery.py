@@ -29,6 +29,7 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
@@ -180,7 +181,7 @@ class Recoverer:
                 self.stuck.add(name)
                 if name not in stuck:
                     message = f"cannot be recovered: {type(error).__name__}: {error}"
-                    self._queue.note("stuck", item.docid, token=item.token, message=message)
+                    self._queue.note("stuck", item, message=message)
                 continue
             recovered += 1
             if taken_back and owner.registration is None:
@@ -224,13 +225,14 @@ class Recoverer:
             # Tried to see whether the stage works again: it does not, whatever the document is.
             how, message = "release", f"its stage has stopped itself: {message}"
         if how == "release":
-            return queue.give_back(claim, message) != "revoked"
+            return give_back(claim, message) != "revoked"
         failure = Failure(cause=cause, message=message)
         if ending:
             message = ending.message or message
             failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
-        blame = queue.charge if how == "charge" else queue.strike
-        return blame(claim, failure, self._clock(), owner.host) != "revoked"
+        doubted = how == "strike"
+        fate = charge(claim, failure, self._clock(), owner.host, doubted=doubted)
+        return fate != "revoked"
 
     def _finish(self, name: str, item: names.Item, registration: Registration | None) -> None:
         """Publish and finish what was committed, if that can be done here."""
@@ -247,8 +249,7 @@ class Recoverer:
             # Nobody knows that it was made for these: that it is not there says nothing.
             raise OutputMissing(queue.output.path, item.docid)
         finals = finish_written(queue, item, name, made_for)
-        facts = {"token": item.token, "attempt": item.attempt, "outputs": finals}
-        queue.note("recovered", item.docid, message="its driver had committed it", **facts)
+        queue.note("recovered", item, message="its driver had committed it", outputs=finals)
 
     # What is not a claim
 

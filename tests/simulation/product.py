@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from queuedriver import Driver, Options, Queue
+from queuedriver.claims.liveness import Observer
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
 from queuedriver.processors.call import CallProcessor
@@ -74,7 +75,7 @@ def recover(path: str, outputs: Sequence[str]) -> None:
         Queue.open(path) as queue,
         operations.journal_of(queue) as journal,
     ):
-        operations.recover(queue, journal, 0.0, outputs=outputs)
+        operations.recover(queue, journal, Observer(lease=0.0), outputs)
 
 
 class Watchdog:

@@ -83,7 +83,6 @@ class Run:
         """Whatever was left has to be dealt with by those who come later, as long as they are left
         in peace; and what is kept for a week, by whoever comes after that."""
         disk = self.world.disk
-        self.outsiders.end()
         self._come_later_until(
             lambda: left_over(self.scene, disk, self.happenings.count), "left over"
         )
@@ -93,7 +92,7 @@ class Run:
 
     def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
         in_peace, asked = 0, False
-        while left := left_by_now():
+        while left := self._left(left_by_now):
             if in_peace == _ROUNDS and not asked:
                 in_peace, asked = 0, True
                 self._recover_elsewhere()
@@ -226,6 +225,11 @@ class Run:
 
         self.world.start(f"later watchdog {number}", host, act)
         self._play()
+
+    def _left(self, left_by_now: Callable[[], list[str]]) -> list[str]:
+        """Look when all is in its place again: somebody may still have moved a directory away."""
+        self.outsiders.end()
+        return left_by_now()
 
     def _recover_elsewhere(self) -> None:
         """Whoever looks after the queue is told what cannot be recovered, and does not know in
