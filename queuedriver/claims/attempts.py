@@ -104,19 +104,13 @@ class Attempts:
         return self._newest(docid, inode).record.attempts
 
     def note(
-        self,
-        docid: str,
-        inode: int,
-        attempt: Attempt,
-        *,
-        durable: bool = False,
-        discarded_from: str = "",
+        self, inode: int, attempt: Attempt, *, durable: bool = False, discarded_from: str = ""
     ) -> Noted:
         """Write down an attempt, and with the name of its queue that the document is discarded for
         it. Return what stands: somebody else may have had the first word on it."""
         taken = 0
         while True:
-            noted = self._newest(docid, inode)
+            noted = self._newest(attempt.docid, inode)
             if noted.attempt(attempt.token) is not None:
                 if noted.record.discarded_at:
                     # Whoever wrote it may have died before its name was safe.
@@ -124,27 +118,24 @@ class Attempts:
                 return noted
             file = noted.file._replace(number=max(noted.file.number, taken) + 1)
             attempts = (*noted.record.attempts, attempt)
-            record = Record(docid, attempts, attempt.ended_at if discarded_from else 0.0)
-            data = encode_report(
-                Report(
-                    docid=docid,
-                    queue=discarded_from,
-                    discarded_at=attempt.ended_at,
-                    driver=attempt.driver,
-                    host=attempt.host,
-                    failure=attempt.failure,
-                    attempts=attempts,
-                )
-                if discarded_from
-                else record
+            record = Record(attempt.docid, attempts, attempt.ended_at if discarded_from else 0.0)
+            report = Report(
+                docid=attempt.docid,
+                queue=discarded_from,
+                discarded_at=attempt.ended_at,
+                driver=attempt.driver,
+                host=attempt.host,
+                failure=attempt.failure,
+                attempts=attempts,
             )
+            data = encode_report(report if discarded_from else record)
             try:
                 self.directory.write_first(str(file), data, durable or bool(discarded_from))
             except FileExistsError:
                 # Noted by another just now; or it was there, and a network file system hides it.
                 taken = file.number
                 continue
-            self._docids |= {docid}
+            self._docids |= {attempt.docid}
             return Noted(file, record)
 
     def move(self, docid: str, inode: int, new_docid: str) -> None:

@@ -113,9 +113,7 @@ def charge(
         failure=failure,
     )
     said_from = queue.name if last else ""
-    noted = queue.attempts.note(
-        claim.docid, inode, attempt, durable=queue.durable, discarded_from=said_from
-    )
+    noted = queue.attempts.note(inode, attempt, durable=queue.durable, discarded_from=said_from)
     said = noted.attempt(claim.token) or attempt
     message, seconds = said.failure.message, said.ended_at - said.claimed_at
     if noted.record.discarded_at:

@@ -118,7 +118,7 @@ def noted(bench: "Bench", docid: str, inode: int = 7, seconds: float = WEEK + HO
     directory = bench.directory("in/.queuedriver/attempts")
     attempts = Attempts(directory, bench.directory("in/discarded"))
     attempt = an_attempt(docid, bench.token())
-    file = attempts.note(docid, inode, attempt, discarded_from="in").file
+    file = attempts.note(inode, attempt, discarded_from="in").file
     path = bench.root / "in/.queuedriver/attempts" / str(file)
     age(path, seconds)
     return path
@@ -157,7 +157,7 @@ def test_attempts_at_documents_that_are_not_in_the_queue_go_but_no_report_that_m
     queue = bench.directory("in")
     attempts = Attempts(bench.directory("in/.queuedriver/attempts"), queue)
     for docid in ("a", "a.b", "a.", "waiting"):
-        attempts.note(docid, 7, an_attempt(docid))
+        attempts.note(7, an_attempt(docid))
     report = noted(bench, "elsewhere", seconds=0.0)
     bench.put("in/waiting.failed")
     bench.put(f"in/{names.working_name('a', 1, bench.token())}")
