@@ -429,7 +429,7 @@ _MENDS = {row.kind: _remove if row.act == "remove" else _to_orphans for row in _
 def _leftovers(look: Look) -> Iterator[Found]:
     """Find what drivers sweep in time, and have not: none has been here for so long."""
     for file in look.scraps:
-        if file.age > leftovers.SCRAP_KEPT:
+        if file.age > leftovers.DAY:
             age = format_duration(file.age)
             yield "scrap", file.path, f"a file that somebody began to write {age} ago", "removes it"
     found: set[str] = set()

@@ -51,7 +51,6 @@ WEEK = 7 * DAY
 # What `Directory.write_aside` and `Directory.probe` leave when they are killed, which takes them
 # milliseconds: one of yesterday is nobody's any more.
 SCRAPS = (".aside-", ".probe-")
-SCRAP_KEPT = DAY
 # Longer than any driver writes on after its claim has ended, but for one that was stopped.
 LATE = 10 * MINUTE
 JOURNAL_KEPT = 90 * DAY
@@ -256,13 +255,13 @@ def sweep_row(swept: Swept, row: Leftover) -> None:
             # Another user's, in a sticky directory, is for that user to remove.
             with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
                 if age < row.kept or row.excuse(swept, where, name):
-                    continue
-                if row.act == "remove":
+                    pass
+                elif row.act == "remove":
                     where.remove(name)
-                    continue
-                # Under its own name: whoever publishes it after all looks for that.
-                with opened(swept.queue, _ORPHANS, create=True) as orphans:
-                    where.rename_new(name, name, orphans)
+                else:
+                    # Under its own name: whoever publishes it after all looks for that.
+                    with opened(swept.queue, _ORPHANS, create=True) as orphans:
+                        where.rename_new(name, name, orphans)
 
 
 def _sweep_journals(directory: Directory) -> None:

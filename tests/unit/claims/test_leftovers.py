@@ -18,7 +18,6 @@ from queuedriver.claims.leftovers import (
     JOURNAL_RECENT,
     JOURNALS_MAX,
     LATE,
-    SCRAP_KEPT,
     WEEK,
 )
 from queuedriver.disk.filesystem import Directory
@@ -66,8 +65,8 @@ def sweep(bench: "Bench") -> None:
 def test_a_start_removes_what_was_begun_long_ago_and_leaves_what_may_be_in_work(
     bench: "Bench", scrap: str
 ) -> None:
-    old = [left(bench, f"{place}/{scrap}", SCRAP_KEPT + HOUR) for place in PLACES]
-    young = [left(bench, f"{place}/{scrap}1", SCRAP_KEPT - HOUR) for place in PLACES]
+    old = [left(bench, f"{place}/{scrap}", DAY + HOUR) for place in PLACES]
+    young = [left(bench, f"{place}/{scrap}1", DAY - HOUR) for place in PLACES]
     Driver(bench.root / "in", len, bench.root / "out", id="d", options=Options(drain=True)).run()
     assert not any(one.exists() for one in old)
     assert all(one.exists() for one in young)
@@ -77,7 +76,7 @@ def test_a_sweep_removes_nothing_else_however_old(bench: "Bench") -> None:
     files = ["doc.ready", "notes.txt", ".hidden", ".asides", "discarded/doc"]
     inside = ["settings.json", "drivers/d.json", "attempts/doc.7.failed.json"]
     kept = [
-        left(bench, path, 1000 * SCRAP_KEPT)
+        left(bench, path, 1000 * DAY)
         for path in (
             *(f"in/{name}" for name in files),
             *(f"in/.queuedriver/{name}" for name in inside),
@@ -171,7 +170,7 @@ class Distant(Directory):
 
     def write_new(self, name: str, data: bytes) -> None:
         super().write_new(name, data)
-        age(Path(self.path, name), 3 * SCRAP_KEPT)
+        age(Path(self.path, name), 3 * DAY)
 
 
 @contextmanager
@@ -182,8 +181,8 @@ def distant(bench: "Bench") -> Iterator[Directory]:
 
 
 def test_how_old_a_file_is_its_own_file_system_says(bench: "Bench") -> None:
-    young = left(bench, f"in/{SCRAP}", 3 * SCRAP_KEPT + HOUR)
-    old = left(bench, f"in/{SCRAP}2", 4 * SCRAP_KEPT + HOUR)
+    young = left(bench, f"in/{SCRAP}", 3 * DAY + HOUR)
+    old = left(bench, f"in/{SCRAP}2", 4 * DAY + HOUR)
     with distant(bench) as directory:
         leftovers.sweep(directory, [])
     assert (young.exists(), old.exists()) == (True, False)
@@ -312,7 +311,7 @@ def test_where_journals_take_too_much_the_oldest_go_but_none_of_the_last_week(
     bench: "Bench",
 ) -> None:
     bench.directory("out")
-    ages = [JOURNAL_RECENT + days * SCRAP_KEPT for days in (30, 20, -1, -2, -3, -4, 10)]
+    ages = [JOURNAL_RECENT + days * DAY for days in (30, 20, -1, -2, -3, -4, 10)]
     files = [
         left(bench, f"in/.queuedriver/journal/d-{number}.jsonl", 0.0) for number in range(len(ages))
     ]
