@@ -107,7 +107,6 @@ class InputQueue:
         self.lost_races = 0
         # How many outputs have become visible.
         self.published = 0
-        self._refused: set[str] = set()
         self._identity = _identity(directory)
 
     def _is_plain(self) -> bool:
@@ -262,14 +261,15 @@ class InputQueue:
         user's in a sticky directory, or a mount point. Raises where the queue is to blame."""
         if error.errno not in OF_THE_ITEM:
             raise error
-        if name not in self._refused:
+        left_alone = self.waiting.left_alone
+        if name not in left_alone:
             self.check_writable()
-            if len(self._refused) < _MOST_NOTED:
-                self._refused.add(name)
+            if len(left_alone) < _MOST_NOTED:
                 message = f"it cannot be moved ({error.strerror}); it is left where it is"
                 self.journal.note("refused", docid, message=message)
+                left_alone[name] = 0.0
         if until:
-            self.waiting.left_alone[name] = until
+            left_alone[name] = until
 
     # End
 

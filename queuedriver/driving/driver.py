@@ -228,8 +228,7 @@ class Turns(Loop):
         with self.group:
             while True:
                 try:
-                    leaving = self.limits.leaving_at is not None
-                    if self.clock() >= self.look_at or (leaving and self.go):
+                    if self.clock() >= self.look_at or self.limits.leaving_at is not None:
                         self.look()
                     if not (self.go and self._work()) and (end := self.rest()) is not None:
                         return end
@@ -317,7 +316,7 @@ class Turns(Loop):
                 if failed is None and queue.durable:
                     self.group.add(claim, ended - began)
                 else:
-                    self._end(queue, self.at_hand, (failed or DONE,), ended - began)
+                    self._end(self.at_hand, (failed or DONE,), ended - began)
                 break
         self._rested()
 
@@ -329,7 +328,7 @@ class Turns(Loop):
         endings = self._process_some(claims)
         ended = self.clock()
         self._fence(claims)
-        self._end(claims[0].of, claims, endings, ended - began)
+        self._end(claims, endings, ended - began)
         self._rested()
 
     def _begin(self, claims: Sequence[Claim]) -> None:
@@ -397,13 +396,11 @@ class Turns(Loop):
     def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
         """Hand over finished documents that waited for each other."""
         self._fence(claims)
-        self._end(claims[0].of, claims, [DONE] * len(claims), seconds)
+        self._end(claims, [DONE] * len(claims), seconds)
 
-    def _end(
-        self, queue: InputQueue, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float
-    ) -> None:
+    def _end(self, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float) -> None:
         try:
-            queue.end(claims, endings, seconds)
+            claims[0].of.end(claims, endings, seconds)
         finally:
             self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:

@@ -111,7 +111,10 @@ class Group:
             return
         if not self.claims:
             self._first_at = now
-            self._begin()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="group", daemon=True)
+                self._thread.start()
+            self._begun.set()
         self.claims[claim.token] = claim
         self._seconds += seconds
         if len(self.claims) >= MOST or now - self._first_at >= LONGEST or not is_short:
@@ -136,13 +139,6 @@ class Group:
             abandon(claim, error)
 
     # The thread
-
-    def _begin(self) -> None:
-        """Let the thread know of a new group."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="group", daemon=True)
-            self._thread.start()
-        self._begun.set()
 
     def _run(self) -> None:
         while True:

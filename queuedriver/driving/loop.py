@@ -90,8 +90,6 @@ class Loop:
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
-        # The last word on leaving, and why, other than a signal's; None while there is none.
-        self._leaving: tuple[str, str] | None = None
         self.trouble, self.troubles = "", 0
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
@@ -118,10 +116,10 @@ class Loop:
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
-            due = self.recycling.due(now, self.tally.documents)
-            self._leaving = ("recycled", due) if due else None
             if any(one.quit for one in controls):
-                self._leaving = "quit", QUIT_FILE
+                self.limits.leave("quit", QUIT_FILE)
+            if enough := self.recycling.due(now, self.tally.documents):
+                self.limits.leave("recycled", enough)
             self._recover(now)
             self.breaker.look(now)
             self.look_at = now + LOOK_EVERY
@@ -150,9 +148,8 @@ class Loop:
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
-        if self.limits.leaving_at is not None:
-            return self.limits.word, self.limits.why
-        return self._leaving or ("", "")
+        leaving = self.limits.leaving_at is not None
+        return (self.limits.word, self.limits.why) if leaving else ("", "")
 
     def _recover(self, now: float, *, idle: bool = False) -> None:
         """Look after dead drivers now and then; while idle more often, and by the last pass."""
