@@ -8,6 +8,7 @@
     plan.py         whether to wait, and how long, or to leave; pure
     input_queue.py  one open queue: claims, and how each ends
     handoff.py      the names on disk that a claim goes through
+    charging.py     what an attempt that is not done costs
 
 Signals only record (`limits.py`). What the file system cannot do right now pauses the driver and
 charges no document. Everything that was asked of it is in `Options`.
@@ -52,7 +53,7 @@ REPLACED = "replaced"
 
 
 class Progress(NamedTuple):
-    """What a driver does right now, for whoever shows it."""
+    """The doings of a driver right now, for whoever shows them."""
 
     state: str
     why: str

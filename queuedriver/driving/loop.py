@@ -43,7 +43,7 @@ _RECOVER_LISTED = 60.0
 
 
 class Left(NamedTuple):
-    """How a driver left: its last word, why, and the exit code that says so."""
+    """The end of a driver: its last word, why, and the exit code that says so."""
 
     word: str
     why: str
@@ -99,7 +99,7 @@ class Loop:
 
     @property
     def published(self) -> int:
-        """How many outputs have become visible."""
+        """Return how many outputs have become visible."""
         return sum(queue.published + len(queue.handed_over) for queue in self.queues)
 
     # Look
