@@ -32,8 +32,7 @@ from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
-from queuedriver.format.records import Plan
+from queuedriver.format.records import Plan, decode
 
 if TYPE_CHECKING:
     from queuedriver.claims.input_queue import InputQueue

@@ -178,12 +178,9 @@ class Directory:
     def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
         """Yield the entries, which know their inode numbers; what this returns is to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
-        fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
-        try:
+        # It has a copy.
+        with open_fd(os.open(".", _DIRECTORY, dir_fd=self.fd)) as fd:
             return os.scandir(fd)
-        finally:
-            # It has a copy.
-            os.close(fd)
 
     def present(self, name: str) -> bool:
         """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
@@ -215,13 +212,13 @@ class Directory:
         """Return a descriptor for reading; blocks on nothing and follows nothing."""
         return os.open(name, _READ, dir_fd=self.fd)
 
-    def open_new(self, name: str, mode: int = 0o666) -> int:
+    def open_new(self, name: str) -> int:
         """Return a descriptor of a file that was not there; the umask says who may read it. The
         name is one that nobody else uses."""
         try:
-            return os.open(name, _NEW, mode, dir_fd=self.fd)
+            return os.open(name, _NEW, 0o666, dir_fd=self.fd)
         except FileExistsError:
-            return _open_anew(self, name, mode)
+            return _open_anew(self, name)
 
     def mark(self, name: str) -> None:
         """Make an empty file whose being there says something, whoever has made it."""
@@ -238,12 +235,10 @@ class Directory:
             if error.errno in (errno.ELOOP, errno.ENXIO) and not self.is_regular(name):
                 raise NotRegular(os.path.join(self.path, name)) from None
             raise
-        try:
+        with open_fd(fd):
             if (size := regular_size(fd)) is None:
                 raise NotRegular(os.path.join(self.path, name))
             return read_up_to(fd, min(size, limit))
-        finally:
-            os.close(fd)
 
     def read_regular(self, name: str) -> bytes | None:
         """Read all of a file, however long; None when it is not a regular one."""
@@ -284,25 +279,21 @@ class Directory:
         A crash leaves a hidden `.aside-…` file, which `check` names and removes.
         """
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
-        fd = self.open_new(aside)
-        try:
-            try:
+        with contextlib.ExitStack() as undo:
+            with open_fd(self.open_new(aside)) as fd:
+                undo.callback(self.remove, aside)
                 write_all(fd, data)
                 if durable:
                     os.fsync(fd)
-            finally:
-                os.close(fd)
             try:
                 (self.rename_new if first else self.rename_over)(aside, name)
+            except IsADirectoryError:
+                raise NotRegular(os.path.join(self.path, name)) from None
             except FileNotFoundError:
                 # Or a network file system lost the reply: nobody else moves what we wrote aside.
                 if self.present(aside) or self.moved():
                     raise
-        except BaseException as error:
-            self.remove(aside)
-            if isinstance(error, IsADirectoryError):
-                raise NotRegular(os.path.join(self.path, name)) from None
-            raise
+            undo.pop_all()
         if durable:
             self.sync()
 
@@ -396,14 +387,14 @@ def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]
             os.fsync(fd)
 
 
-def _open_anew(directory: Directory, name: str, mode: int = 0o666) -> int:
+def _open_anew(directory: Directory, name: str) -> int:
     """Open a file that a network file system may have made and lost the reply, so that the kernel
     asked once more: then it is there, and empty."""
     if directory.status(name).st_size:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     os.unlink(name, dir_fd=directory.fd)
     try:
-        return os.open(name, _NEW, mode, dir_fd=directory.fd)
+        return os.open(name, _NEW, 0o666, dir_fd=directory.fd)
     except FileExistsError as error:
         raise trouble(error, f"creating {name!r} anew") from None
 
@@ -417,10 +408,8 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
     fd = os.open(base, _DIRECTORY)
     if not ours:
         return fd
-    try:
+    with open_fd(fd):
         return _descend(fd, base, ours, create)
-    finally:
-        os.close(fd)
 
 
 def _descend(base: int, path: str, parts: Iterable[str], create: bool) -> int:
@@ -463,9 +452,15 @@ def make_directory(path: str) -> None:
         return
     parent = os.path.dirname(path)
     make_directory(parent)
-    fd = os.open(parent, _DIRECTORY)
-    try:
+    with open_fd(os.open(parent, _DIRECTORY)) as fd:
         _make(fd, os.path.basename(path))
+
+
+@contextlib.contextmanager
+def open_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield fd
     finally:
         os.close(fd)
 

@@ -24,7 +24,7 @@ from queuedriver.claims.handoff import Claim
 from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
-from queuedriver.claims.trip import Trip, load
+from queuedriver.driving.closing import Trip, read_trip
 from queuedriver.format import names
 from queuedriver.format.records import Failure, Registration, encodable
 
@@ -183,7 +183,7 @@ class Breaker:
         """See whether the stage is to stop, or is stopped: by whomever, and still."""
         if self._sure_at is not None and now >= self._sure_at:
             self._make_sure()
-        found = next(filter(None, (load(queue.private) for queue in self._queues)), None)
+        found = next(filter(None, (read_trip(queue.private) for queue in self._queues)), None)
         if found is not None and self.trip is None:
             self.trip, self._sure_at = found, None
             self._trials = 0
@@ -222,13 +222,16 @@ class Breaker:
             failures=failures,
             driver=queue.mint.driver,
         )
-        if load(queue.private) is None:
-            # It may be there, and none of ours.
-            queue.private.remove(names.BREAKER)
-        # Another may have been faster.
-        with contextlib.suppress(FileExistsError):
-            queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)
-            queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
+        data, durable = msgspec.json.encode(trip), queue.durable
+        try:
+            queue.private.write_first(names.BREAKER, data, durable)
+        except FileExistsError:
+            if read_trip(queue.private) is not None:
+                # Another was faster.
+                return
+            # It is none of ours.
+            queue.private.write_aside(names.BREAKER, data, durable)
+        queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
 
     def _halt(self) -> None:
         for queue in self._queues:

@@ -384,10 +384,9 @@ def finish(found: Opened, end: Quit) -> None:
         for queue in found.queues:
             queue.recoverer.forget_ended()
     if end.word == "done":
-        now = time.time()
         for target in found.targets:
             if target.publication.is_queue:
-                close_if_fed(target.directory, now)
+                close_if_fed(target.directory)
 
 
 def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:

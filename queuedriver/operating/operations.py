@@ -204,19 +204,14 @@ class Recovered(NamedTuple):
     unjudged: list[Unjudged]
 
 
-def recover(
-    queue: Queue,
-    journal: Journal,
-    lease: float | None = None,
-    observer: Observer | None = None,
-) -> Recovered:
+def recover(queue: Queue, journal: Journal, observer: Observer | None = None) -> Recovered:
     """Finish or take back what dead drivers left, as far as it is certain now.
 
-    `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
+    An `observer` may know how long silence may be life, instead of what the drivers say, and may
     have watched them for some time.
     """
     before = len(journal.pending)
-    with queue_of(queue.directory, journal, observer or Observer(lease=lease)) as one:
+    with queue_of(queue.directory, journal, observer or Observer()) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 

@@ -33,10 +33,12 @@ from queuedriver.claims.outputs import Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
-from queuedriver.processors.base import START_TIMEOUT
 from queuedriver.processors.child import GRACE, Ended, Tail
 from queuedriver.processors.program import Program, failed
 from queuedriver.processors.serving import RunningServer
+
+# A model may take minutes to load from a slow share; in seconds.
+START_TIMEOUT = 600.0
 
 
 class ServerProcessor(Program):

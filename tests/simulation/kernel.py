@@ -561,6 +561,7 @@ class Paths:
     basename = staticmethod(posixpath.basename)
     split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
+    split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
