@@ -9,7 +9,6 @@ handoff       the names on disk that a claim goes through; commit, publish, fini
 outcomes      how an attempt ends: done, failed, later or released; pure
 charging      what an attempt that is not done costs, and whether the disk is to blame
 attempts      what is remembered of attempts, and the report that it becomes
-trip          that a stage has stopped itself, as all read it
 liveness      who a claim is of, and whether it lives
 heartbeat     how a driver shows that it lives
 recovery      what becomes of the claims of the dead

@@ -122,21 +122,21 @@ class Limits(Signals):
 
     def deadline(self) -> float | None:
         """Return when the document at hand must stop, on the monotonic clock."""
-        late = None if self.timeout is None else self.began_at + self.timeout
-        if self.leaving_at is None:
-            return late
-        graceful = self.leaving_at if self.hurried else self.leaving_at + self.grace
-        return graceful if late is None else min(late, graceful)
+        return min(self._ends().values(), default=None)
 
     def reason(self) -> str | None:
         """Return why the document at hand must stop now; None when it may go on."""
         now = time.monotonic()
-        leaving = self.leaving_at
-        if leaving is not None and (self.hurried or now >= leaving + self.grace):
-            return "leaving"
-        if self.timeout is not None and now >= self.began_at + self.timeout:
-            return "timeout"
-        return None
+        return next((why for why, at in self._ends().items() if now >= at), None)
+
+    def _ends(self) -> dict[str, float]:
+        """Return why the document at hand must stop, and when: what ranks higher first."""
+        ends = {}
+        if self.leaving_at is not None:
+            ends["leaving"] = self.leaving_at + (0.0 if self.hurried else self.grace)
+        if self.timeout is not None:
+            ends["timeout"] = self.began_at + self.timeout
+        return ends
 
     def _run(self, function: Callable[..., Any], *arguments: object) -> Any:
         self._armed = True

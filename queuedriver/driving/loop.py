@@ -378,15 +378,12 @@ def register(
 def finish(found: Opened, end: Quit) -> None:
     """Forget what has ended, where all has; and close the outputs of inputs that are done: an
     output is done when all that feed it are."""
-    if end.word not in ("done", "drained"):
-        return
     with contextlib.suppress(OSError):
-        for queue in found.queues:
+        for queue in found.queues if end.word in ("done", "drained") else ():
             queue.recoverer.forget_ended()
-    if end.word == "done":
-        for target in found.targets:
-            if target.publication.is_queue:
-                close_if_fed(target.directory)
+    for target in found.targets if end.word == "done" else ():
+        if target.publication.is_queue:
+            close_if_fed(target.directory)
 
 
 def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
@@ -403,9 +400,7 @@ def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
 
 def left(end: Quit, tally: Tally, options: Options) -> Left:
     """Return how a driver left, with the exit code that says what became of its documents."""
-    code = end.exit_code
-    if options.drain and tally.discarded and not code:
-        code = 1
+    code = end.exit_code or int(options.drain and tally.discarded > 0)
     return Left(end.word, end.why, code, tally.counters())
 
 
