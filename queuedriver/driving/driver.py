@@ -57,10 +57,10 @@ class Progress(NamedTuple):
 
     state: str
     why: str
-    # How many documents it has claimed, and why it is to leave; empty while it is not.
-    at_hand: int
-    leaving: str
     counters: Counters
+    # How many documents it has claimed, and why it is to leave; empty while it is not.
+    at_hand: int = 0
+    leaving: str = ""
 
 
 class Driver:
@@ -175,11 +175,10 @@ class Driver:
 
     def progress(self) -> Progress:
         """Return what it does right now; to be asked from another thread."""
-        state, why, counters = self._report()
         if (loop := self._loop) is None:
-            return Progress(state, why, 0, "", counters)
+            return Progress(*self._report())
         leaving = loop.limits.why if loop.limits.leaving_at is not None else ""
-        return Progress(state, why, len(loop.at_hand), leaving, counters)
+        return Progress(*self._report(), len(loop.at_hand), leaving)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop

@@ -123,20 +123,18 @@ class Group:
     def flush(self) -> None:
         """Hand over what waits. OSError: what is not committed has been given back."""
         if self.claims:
-            claims, seconds = list(self.claims.values()), self._seconds
-            self._seconds = 0.0
-            try:
-                self._hand_over(claims, seconds)
-            finally:
-                self.claims.clear()
+            self._hand_over(*self._take())
 
     def give_back(self, error: OSError) -> None:
         """Give back what waits: the file system is not well."""
-        claims = list(self.claims.values())
+        for claim in self._take()[0]:
+            abandon(claim, error)
+
+    def _take(self) -> tuple[list[Claim], float]:
+        claims, seconds = list(self.claims.values()), self._seconds
         self.claims.clear()
         self._seconds = 0.0
-        for claim in claims:
-            abandon(claim, error)
+        return claims, seconds
 
     # The thread
 
