@@ -215,8 +215,7 @@ class Turns(Loop):
         self._outputs = [target.directory for target in found.targets]
         # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
         # group of documents that wait.
-        limit = options.timeout or options.max_documents or self.limited
-        self._watched = bool(limit or tally.board or durable)
+        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         if durable:
@@ -291,8 +290,8 @@ class Turns(Loop):
         An OSError says that the file system is not well; nothing has been charged for it.
         """
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
-        # Whether each has to be shown, or another queue asked, before the next is claimed.
-        apart = self._watched or self.resting or len(self.queues) > 1
+        # Whether each has to be shown, or room or another queue looked for, before the next.
+        apart = self._watched or self.resting or self.limited or queue is not self.queues[0]
         look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
         failed: Ending | None = None
         for claim in queue.claim(waiting, usual=usual):

@@ -343,7 +343,7 @@ def register(
 ) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
-    output_ids = tuple(target.identity for target in found.targets)
+    output_ids = queues[0].opened_as
     past = tuple(found.past)[:PAST]
     registration = Registration(
         id=found.mint.driver,
