@@ -207,12 +207,7 @@ class InputQueue:
             else:
                 docid, attempt = item.docid, item.attempt
                 plain = self.plain and not self._is_lonely(item)
-            # As `Mint.next` does it: later than the one before, whatever the clock says.
-            serial = time.time_ns() // 1000
-            if serial <= mint.last:
-                serial = mint.last + 1
-            mint.last = serial
-            token = mint.form(serial)
+            token = mint.next(time.time_ns() // 1000)
             stem = f"{docid}.{token}"
             working = names.working_name(docid, attempt, token) if attempt else stem + ".working"
             try:
