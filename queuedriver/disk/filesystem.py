@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import itertools
+import operator
 import os
 import shutil
 import stat
@@ -29,8 +30,6 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = _DIRECTORY | os.O_NOFOLLOW
 NOREPLACE = 1
-# As os.rename has them: in an old locale, names are not UTF-8.
-ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_CHUNK = 1 << 20
@@ -137,9 +136,7 @@ class Directory:
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
-            source_name = old.encode(ENCODING, ERRORS)
-            target_name = new.encode(ENCODING, ERRORS)
-            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
+            if not libc().renameat2(self.fd, old, target.fd, new, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -355,6 +352,8 @@ def move(
     try:
         if replace:
             source.rename_over(name, final, to)
+            # Of two names of one file, a rename leaves both.
+            source.remove(name)
             return final
         for wanted in names.names_to_try(final, token) if token else (final,):
             try:
@@ -498,12 +497,21 @@ def copy_all(source: int, target: int) -> None:
         write_all(target, data)
 
 
+class _Name:
+    """A name as a C function gets it."""
+
+    # As os.rename has them: in an old locale, names are not UTF-8.
+    from_param = operator.methodcaller(
+        "encode", sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+    )
+
+
 @cache
 def libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
-    number, text = ctypes.c_int, ctypes.c_char_p
+    number, text = ctypes.c_int, _Name
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
     if hasattr(library, "renameat2"):
-        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
+        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)  # type: ignore[assignment]
     library.sync_file_range.argtypes = (number, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return library

@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
+from queuedriver.claims.charging import charge
 from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
@@ -174,8 +175,8 @@ def discard(
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
                 continue
-            claims = one.claim([name])
-            if not claims or one.charge(claims[0], failure, time.time()) == "revoked":
+            claims = list(one.claim([name]))
+            if not claims or charge(claims[0], failure, time.time()) == "revoked":
                 why = f"{item.docid!r} was claimed just now"
                 came[item.docid] = Result(item.docid, "refused", why)
             else:

@@ -12,11 +12,10 @@ from typing import Self, TypeVar
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of, find_report, places_of
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
-from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
-from queuedriver.driving.closing import Controls
+from queuedriver.driving.closing import Controls, Trip
 from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
@@ -217,7 +216,7 @@ class Queue:
 
     def stopped(self) -> Trip | None:
         """Return why the stage that takes from here has stopped itself; None while it has not."""
-        return self._read("", load, None)
+        return self._read("", closing.read_trip, None)
 
     def go_on(self) -> bool:
         """Let a stage go on that has stopped itself; return whether it had."""
