@@ -92,6 +92,11 @@ class Program(NamedTuple):
         return found
 
     def _call(self, args: list[str]) -> int:
+        if args[:1] == ["--version"]:
+            from queuedriver import __version__
+
+            print(f"{self.name} {__version__}")
+            return 0
         if args and args[0] in self.commands and not self.completing:
             function = self.function(args[0])
             values = words.read(words.rows_of(function), args[1:])
