@@ -1,7 +1,6 @@
 """What the eyes do to the queues besides looking at them. Each is harmless when done twice, or by
 the eyes of several hosts at once."""
 
-import time
 from collections.abc import Iterable, Mapping
 
 from queuedriver.disk.filesystem import Directory
@@ -23,7 +22,7 @@ def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
     closed = False
     for name in _fed_out(pipeline, seen):
         with Queue.open(pipeline.path(name)) as queue:
-            closed |= close_if_fed(queue.directory, time.time())
+            closed |= close_if_fed(queue.directory)
     return closed
 
 

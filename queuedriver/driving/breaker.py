@@ -24,7 +24,7 @@ from queuedriver.claims.handoff import Claim
 from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
-from queuedriver.claims.trip import Trip, load
+from queuedriver.driving.closing import Trip, read_trip
 from queuedriver.format import names
 from queuedriver.format.records import Failure, Registration, encodable
 
@@ -108,7 +108,6 @@ class Breaker:
         self._sure_at: float | None = None
         self._before: dict[str, int] = {}
         for queue in queues:
-            queue.worked = self.worked
             queue.charged = self.charged
 
     @property
@@ -184,7 +183,7 @@ class Breaker:
         """See whether the stage is to stop, or is stopped: by whomever, and still."""
         if self._sure_at is not None and now >= self._sure_at:
             self._make_sure()
-        found = next(filter(None, (load(queue.private) for queue in self._queues)), None)
+        found = next(filter(None, (read_trip(queue.private) for queue in self._queues)), None)
         if found is not None and self.trip is None:
             self.trip, self._sure_at = found, None
             self._trials = 0
@@ -223,13 +222,16 @@ class Breaker:
             failures=failures,
             driver=queue.mint.driver,
         )
-        if load(queue.private) is None:
-            # It may be there, and none of ours.
-            queue.private.remove(names.BREAKER)
-        # Another may have been faster.
-        with contextlib.suppress(FileExistsError):
-            queue.private.write_first(names.BREAKER, msgspec.json.encode(trip), queue.durable)
-            queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
+        data, durable = msgspec.json.encode(trip), queue.durable
+        try:
+            queue.private.write_first(names.BREAKER, data, durable)
+        except FileExistsError:
+            if read_trip(queue.private) is not None:
+                # Another was faster.
+                return
+            # It is none of ours.
+            queue.private.write_aside(names.BREAKER, data, durable)
+        queue.journal.note("tripped", cause=trip.cause, message=trip.words(queue.path))
 
     def _halt(self) -> None:
         for queue in self._queues:
@@ -241,7 +243,7 @@ class Breaker:
         for queue in self._queues:
             queue.stopped = False
             # What was listed before is out of date.
-            queue.restart()
+            queue.waiting.restart()
         self._look_soon()
 
     # Trials
@@ -262,7 +264,7 @@ class Breaker:
             items = names.walk(queue.directory)
             waiting = (name for name, item in items if item and item.waits(time.time()))
             name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")
-            if name and (claims := queue.claim([name])):
+            if name and (claims := list(queue.claim([name]))):
                 return claims
         return []
 

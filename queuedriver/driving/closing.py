@@ -1,4 +1,5 @@
-"""Control files, and when a queue is done: nothing more comes in, and nothing is left to do.
+"""Control files; that a stage has stopped itself, as all read it (`breaker.py` has why); and when a
+queue is done: nothing more comes in, and nothing is left to do.
 
 A queue that others feed is closed by whoever sees first that all of them are closed and drained.
 """
@@ -9,12 +10,19 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from queuedriver.claims.picking import count
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import read_feeds
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.errors import BadArgument, CannotUse, leads_nowhere
 from queuedriver.format import names
+from queuedriver.format.records import read_record
+from queuedriver.format.units import format_count, format_instant
+
+# In bytes.
+_LONGEST_TRIP = 1 << 16
 
 
 class Controls(NamedTuple):
@@ -56,20 +64,48 @@ def set_control(queue: Directory, name: str, *, wanted: bool) -> None:
     queue.sync()
 
 
-def is_drained(queue: Directory, now: float, pause: Callable[[float], None] = time.sleep) -> bool:
+class Trip(msgspec.Struct, frozen=True, kw_only=True):
+    """That a stage has stopped itself, and why."""
+
+    # What the failures have in common.
+    key: str
+    cause: str
+    # The first line.
+    message: str
+    # Seconds since the epoch.
+    since: float
+    failures: int
+    driver: str
+
+    def words(self, queue: str, next_trial: float = 0.0) -> str:
+        """Say what has happened and what to do. `next_trial` is in seconds since the epoch."""
+        documents = format_count(self.failures, "document")
+        then = f"at {format_instant(next_trial)}" if next_trial else "now and then"
+        return (
+            f"stopped by itself: {documents} in a row failed for one cause ({self.message}); "
+            f"tries one {then}; queuedriver resume {queue} goes on at once"
+        )
+
+
+def read_trip(private: Directory) -> Trip | None:
+    """Read whether a stage has stopped itself, from `.queuedriver/` of an input."""
+    return read_record(private, names.BREAKER, Trip, _LONGEST_TRIP)
+
+
+def is_drained(queue: Directory, pause: Callable[[float], None] = time.sleep) -> bool:
     """Tell whether a queue is closed and without any item: by two listings, for one alone may miss
     what is renamed."""
     if not queue.present(names.DONE):
         return False
     before = queue.status().st_mtime_ns
-    if count(queue, now).unfinished:
+    if count(queue, 0).unfinished:
         return False
     pause(DRAINED_AFTER)
-    unfinished = count(queue, now).unfinished
+    unfinished = count(queue, 0).unfinished
     return not unfinished and queue.status().st_mtime_ns == before
 
 
-def close_if_fed(queue: Directory, now: float) -> bool:
+def close_if_fed(queue: Directory) -> bool:
     """Create `done` here when every feed is done and drained; return whether it is there now."""
     # A feed we cannot see, or not even read of, may still bring something.
     for path in read_feeds(queue):
@@ -82,7 +118,7 @@ def close_if_fed(queue: Directory, now: float) -> bool:
                 return False
             raise
         with contextlib.closing(feed):
-            if not is_drained(feed, now):
+            if not is_drained(feed):
                 return False
     set_control(queue, names.DONE, wanted=True)
     return True

@@ -24,6 +24,7 @@ from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, ho
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -150,7 +151,7 @@ def opened(
             for place in places:
                 with explained(place.path):
                     queue = _open(place, found, archive, options, at_end)
-                    _agree(place, queue, follows=follows)
+                    _agree(queue, follows=follows)
                 found.queues.append(queue)
                 found = _recover_previous_life(found, queue)
             for place in places:
@@ -182,8 +183,14 @@ def _open(
     queue.recoverer = Recoverer(queue, found.observer)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
-    queue.pass_over(options.order, queue.recoverer.drivers)
-    queue.await_writing = options.await_writing
+    queue.waiting = Waiting(
+        queue.directory,
+        queue.attempts,
+        mint.driver,
+        options.order,
+        queue.recoverer.drivers,
+        await_writing=options.await_writing,
+    )
     return queue
 
 
@@ -322,40 +329,39 @@ def _wanted(place: Place, targets: Sequence[Target], options: Options) -> Settin
     )
 
 
-def _agree(place: Place, queue: InputQueue, *, follows: bool) -> None:
+def _agree(queue: InputQueue, *, follows: bool) -> None:
     """Write down how claims end here and what the outputs are, unless claims are about that were
     made under other settings, or for other directories."""
-    have = settings.load(place.private, place.path)
+    have = settings.load(queue.private, queue.path)
     marks = _marks(queue.settings, queue.targets)
-    place.roster.refresh()
     if have is not None and have != queue.settings:
-        others = [one.id for one in place.roster.alive if one.id != queue.mint.driver]
+        others = [one.id for one in queue.recoverer.roster.alive if one.id != queue.mint.driver]
         if others:
             raise ConfigError(_difference(queue, have, f"driver {others[0]} runs with"))
-        if count(place.directory, 0).claimed:
+        if count(queue.directory, 0).claimed:
             raise ConfigError(
                 _difference(queue, have, "there are claims left from drivers with")
-                + f", or queuedriver recover {place.path}"
+                + f", or queuedriver recover {queue.path}"
             )
-    moved = [] if follows else strangers(place.private, marks)
-    if moved and _has_unsaid(place):
+    moved = [] if follows else strangers(queue.private, marks)
+    if moved and _has_unsaid(queue):
         raise ConfigError(
-            f"{settings.resolve(place.path, moved[0])} is not the directory that the claims left "
-            f"in {place.path} were made for; mount the file system that is missing there, or see "
-            f"queuedriver check {place.path}"
+            f"{settings.resolve(queue.path, moved[0])} is not the directory that the claims left "
+            f"in {queue.path} were made for; mount the file system that is missing there, or see "
+            f"queuedriver check {queue.path}"
         )
     if have != queue.settings:
-        settings.save(place.private, queue.settings)
-    note(place.private, marks)
+        settings.save(queue.private, queue.settings)
+    note(queue.private, marks)
 
 
-def _has_unsaid(place: Place) -> bool:
+def _has_unsaid(queue: InputQueue) -> bool:
     """Tell whether a claim is a dead driver's, or was never said to be for which directories. The
     others are recovered into no other."""
-    for _, item in names.walk(place.directory):
+    for _, item in names.walk(queue.directory):
         if item is not None and item.claimed:
             token = names.parse_token(item.token)
-            owner = place.roster.owner(token)
+            owner = queue.recoverer.roster.owner(token)
             said = owner.registration if owner.alive else None
             if said is None or not said.made_for(token.salt):
                 return True

@@ -12,11 +12,12 @@ and more often while not. Order matters, or an item that comes in between waits 
                              come back to it as events, at more cost than the work itself
 
 Where inotify cannot help (`--poll`, a file system that other hosts may change, no watches left)
-`arm` does nothing, `reason` says why, and `wait` sleeps until the time is up.
+`arm` does nothing, and `wait` sleeps until the time is up.
 
 A process that forks closes its waker first: watchdog's threads do not survive in the child.
 """
 
+import errno
 import logging
 import math
 import os
@@ -62,9 +63,8 @@ class Waker:
         interesting: Callable[[str], bool] = _every,
     ) -> None:
         self.paths = tuple(paths)
-        # Why there are no hints; empty while nothing is known to speak against them.
-        self.reason = "polling was asked for" if poll else ""
-        # When it is worth asking for hints again.
+        # When it is worth asking for hints again, where there are none; 0 while nothing is known to
+        # speak against them.
         self._retry_at = math.inf if poll else 0.0
         self._interesting = interesting
         self._observer: InotifyObserver | None = None
@@ -78,7 +78,7 @@ class Waker:
     @property
     def loaded(self) -> bool:
         """Return whether watching costs little: its import is done, its threads are there."""
-        return bool(self.reason) or self._observer is not None
+        return self._retry_at > 0.0 or self._observer is not None
 
     @property
     def hinted(self) -> bool:
@@ -98,12 +98,10 @@ class Waker:
         if now < self._retry_at:
             return
         try:
-            self.reason = self._watch()
-        except (OSError, RuntimeError, ImportError) as error:
-            # No watches, descriptors or threads left, a directory that is not there, a watchdog
-            # that was built for something else: polling needs none of them.
-            self.reason = str(error) or type(error).__name__
-        if self.reason:
+            self._watch()
+        except (OSError, RuntimeError, ImportError):
+            # No watches, descriptors or threads left, a directory that is not there or that other
+            # hosts may change, a watchdog that was built for something else: polling needs none.
             self.close()
             self._retry_at = now + _RETRY
 
@@ -149,11 +147,9 @@ class Waker:
         if self._interesting(os.path.basename(os.fsdecode(event.dest_path or event.src_path))):
             os.eventfd_write(self._hint_fd, 1)
 
-    def _watch(self) -> str:
-        """Arm, or say what speaks against it."""
-        for path in self.paths if self._observer is None else ():
-            if is_network(fstype := filesystem_type(path)):
-                return f"{path} is on a file system ({fstype}) that other hosts may change unseen"
+    def _watch(self) -> None:
+        if self._observer is None and any(is_network(filesystem_type(one)) for one in self.paths):
+            raise OSError(errno.EOPNOTSUPP, "other hosts may change it unseen")
         # Not at the top: its import is a tenth of a cold start, and most commands never wait.
         from watchdog.events import FileCreatedEvent, FileMovedEvent
         from watchdog.observers.inotify import InotifyObserver
@@ -171,7 +167,6 @@ class Waker:
                     handler, path, event_filter=[FileMovedEvent, FileCreatedEvent]
                 )
         self._armed = True
-        return ""
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from typing import Self, TypeVar
 from queuedriver.claims.attempts import ATTEMPTS, Discarded, attempts_of, find_report, places_of
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, Roster
 from queuedriver.claims.picking import Counts, count
-from queuedriver.claims.trip import Trip, load
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.upstreams import note_feed, read_feeds
 from queuedriver.driving import closing
-from queuedriver.driving.closing import Controls
+from queuedriver.driving.closing import Controls, Trip
 from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
@@ -163,20 +162,16 @@ class Queue:
                 return None
             return find_report(discarded, attempts, docid)
 
-    def reports(self) -> Iterator[Discarded]:
-        """Yield the discarded documents, with why they are."""
+    def reports(self, docid: str = "") -> Iterator[Discarded]:
+        """Yield the discarded documents, with why they are: all, or those of a docid, the newest
+        first."""
         with self._reports() as (discarded, attempts):
             if discarded is not None:
-                for docid in self.each_discarded():
-                    yield Discarded(docid, find_report(discarded, attempts, docid))
-
-    def discarded_of(self, docid: str) -> list[Discarded]:
-        """Return the discarded documents of one docid, the newest first: there may be several."""
-        with self._reports() as (discarded, attempts):
-            if discarded is None:
-                return []
-            places = places_of(discarded, attempts, [docid]).get(docid, [])
-            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
+                places: Iterable[str] = self.each_discarded()
+                if docid:
+                    places = places_of(discarded, attempts, [docid]).get(docid, [])
+                for place in places:
+                    yield Discarded(place, find_report(discarded, attempts, place))
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:
@@ -221,7 +216,7 @@ class Queue:
 
     def stopped(self) -> Trip | None:
         """Return why the stage that takes from here has stopped itself; None while it has not."""
-        return self._read("", load, None)
+        return self._read("", closing.read_trip, None)
 
     def go_on(self) -> bool:
         """Let a stage go on that has stopped itself; return whether it had."""

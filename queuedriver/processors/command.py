@@ -128,7 +128,7 @@ class CommandProcessor(Program):
         for slot, path in zip(template.outputs, paths, strict=True):
             place = f"{{{slot.word}}}"
             missing = "" if slot.optional else f"ended well, but did not write {place}"
-            if not self.has_written(path, place, missing, stderr, ended):
+            if not self.has_written(outputs, path, place, missing, stderr, ended):
                 outputs.forget(path)
 
     def _judge(self, reason: str | None, ended: Ended, tail: Tail) -> None:

@@ -125,7 +125,7 @@ def _forged(path: str, move: Callable[[Path], None] = lambda _: None) -> Callabl
         called(queuedriver, "recover", "--lease", "0", place.queue)
         with Queue.open(place.queue) as queue:
             checking.repair(queue, pause=0.0)
-            close_if_fed(queue.directory, 0.0)
+            close_if_fed(queue.directory)
         # Between its two looks a check waits for others, of whom there are none.
         with mock.patch("queuedriver.check.check.time.sleep"):
             called(queuedriver, "check", "--json", place.queue)

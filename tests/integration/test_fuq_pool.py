@@ -97,7 +97,7 @@ def test_queue_that_is_done_closes_its_output_when_the_last_job_has_ended(pool: 
     (pool.queue / "done").touch()
     pool.settle(0.3)
     with Queue.open(pool.output) as output:
-        assert not close_if_fed(output.directory, 0.0), "the job's file has left, its task has not"
+        assert not close_if_fed(output.directory), "the job's file has left, its task has not"
     assert broker.alive
     pool.go.touch()
     assert broker.ended() == (0, "done")

@@ -114,7 +114,7 @@ def test_done_does_not_cascade_while_the_original_may_still_work(original: Origi
     for name in ("waits.ready", "failed-once.failed"):
         (original.root / "start" / name).unlink()
     with Queue.open(original.root / "start") as queue:
-        assert not is_drained(queue.directory, 0)
+        assert not is_drained(queue.directory)
 
 
 def test_failure_in_the_original_counts_as_one(original: Original) -> None:

@@ -561,6 +561,7 @@ class Paths:
     basename = staticmethod(posixpath.basename)
     split = staticmethod(posixpath.split)
     relpath = staticmethod(posixpath.relpath)
+    split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
@@ -582,11 +583,9 @@ class Libc:
         self._kernel = kernel
         self._errno = 0
 
-    def renameat2(self, src_fd: int, src: bytes, dst_fd: int, dst: bytes, flags: int) -> int:
+    def renameat2(self, src_fd: int, src: str, dst_fd: int, dst: str, flags: int) -> int:
         assert flags == RENAME_NOREPLACE
-        return self._answer(
-            self._kernel.rename_noreplace, os.fsdecode(src), os.fsdecode(dst), src_fd, dst_fd
-        )
+        return self._answer(self._kernel.rename_noreplace, src, dst, src_fd, dst_fd)
 
     def syncfs(self, fd: int) -> int:
         return self._answer(self._kernel.syncfs, fd)

@@ -4,7 +4,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +69,7 @@ def test_to_look_changes_nothing(bench: "Bench") -> None:
         assert registrations(queue) == []
         assert queue.feeds() == []
         assert queue.controls() == (False, False, False)
-        assert not is_drained(queue.directory, 0.0)
+        assert not is_drained(queue.directory)
     assert os.listdir(bench.root / "in") == []
 
 
@@ -314,30 +313,29 @@ def test_feeds_are_remembered_by_their_way_from_here(bench: "Bench") -> None:
 
 def test_a_queue_is_done_when_all_that_feed_it_are_done_and_drained(bench: "Bench") -> None:
     output = feeding(bench, "a", "b")
-    now = time.time()
-    assert not close_if_fed(output.directory, now)
+    assert not close_if_fed(output.directory)
     bench.put("a/done")
-    assert not close_if_fed(output.directory, now)
+    assert not close_if_fed(output.directory)
     bench.put("b/done")
     waiting = bench.put("b/x.ready")
-    assert not close_if_fed(output.directory, now)
+    assert not close_if_fed(output.directory)
     waiting.rename(bench.root / f"b/x.{TOKEN}.written")
-    assert not close_if_fed(output.directory, now)
+    assert not close_if_fed(output.directory)
     assert bench.ls("out") == []
     (bench.root / f"b/x.{TOKEN}.written").unlink()
     bench.put("b/scan.pdf")
     bench.put("b/discarded/x")
     bench.put("b/y.failed_twice")
-    assert close_if_fed(output.directory, now)
+    assert close_if_fed(output.directory)
     assert bench.ls("out") == ["done"]
-    assert close_if_fed(output.directory, now)
+    assert close_if_fed(output.directory)
 
 
 def test_a_feed_that_cannot_be_seen_keeps_a_queue_open(bench: "Bench") -> None:
     output = feeding(bench, "a", "b")
     bench.put("a/done")
     os.rename(bench.root / "b", bench.root / "away")
-    assert not close_if_fed(output.directory, time.time())
+    assert not close_if_fed(output.directory)
 
 
 @pytest.mark.parametrize("kind", ["torn", "symlink"])
@@ -349,7 +347,7 @@ def test_a_note_of_a_feed_that_cannot_be_read_keeps_a_queue_open(bench: "Bench",
         note.write_bytes(b'{"pa')
     else:
         note.symlink_to("nowhere")
-    assert not close_if_fed(output.directory, time.time())
+    assert not close_if_fed(output.directory)
 
 
 def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> None:
@@ -362,15 +360,15 @@ def test_one_listing_alone_does_not_prove_a_queue_drained(bench: "Bench") -> Non
         assert seconds >= 0.05
         late.append(bench.put("in/x.ready"))
 
-    assert not is_drained(queue.directory, 0.0, pause)
+    assert not is_drained(queue.directory, pause)
     late[0].unlink()
-    assert is_drained(queue.directory, 0.0, lambda seconds: None)
+    assert is_drained(queue.directory, lambda seconds: None)
 
     def come_and_go(seconds: float) -> None:
         bench.put("in/x.ready").unlink()
 
     os.utime(bench.root / "in", ns=(0, 0))
-    assert not is_drained(queue.directory, 0.0, come_and_go)
+    assert not is_drained(queue.directory, come_and_go)
 
 
 # Files to submit
