@@ -164,15 +164,6 @@ def redraw(line: str = "") -> None:
         print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
 
 
-def write(line: str = "", stream: TextIO | None = None) -> None:
-    """Print one line of results. What the encoding of the stream lacks is shown as an escape."""
-    try:
-        print(line, file=stream)
-    except UnicodeEncodeError as error:
-        known = line.encode(error.encoding, "backslashreplace").decode(error.encoding)
-        print(known, file=stream)
-
-
 def write_json(document: dict[str, object]) -> None:
     """Print a whole result for programs. ASCII, so every name in it is exact."""
     print(json.dumps({"version": VERSION, **document}, indent=2))
