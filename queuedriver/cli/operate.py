@@ -12,7 +12,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
 from queuedriver.cli.docids import by_glob, matching, meant
-from queuedriver.cli.render import escape_name, write, write_json
+from queuedriver.cli.render import escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument, NotFound
@@ -208,7 +208,7 @@ def recover(
         write_json({"queue": found.path, "recovered": recovered, "unjudged": unknown})
     else:
         for event in events:
-            write(_line(event))
+            print(_line(event))
     for words in _unknown_drivers(unjudged):
         say(words)
     if stuck := sum(event.event == "stuck" for event in events):
