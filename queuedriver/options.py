@@ -23,17 +23,13 @@ class Said(NamedTuple):
     least: int | None = None
     most: int | None = None
 
-    def bounds(self) -> str:
-        """Return which numbers it may be."""
+    def objection(self, value: float) -> str:
+        """Return which numbers it may be, of one that it may not be; else ""."""
         if self.least is None:
-            return "more than 0"
+            return "" if value > 0 else "more than 0"
+        if self.least <= value and (self.most is None or value <= self.most):
+            return ""
         return f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
-
-    def fits(self, value: float) -> bool:
-        """Return whether a number is within the bounds."""
-        if self.least is None:
-            return value > 0
-        return self.least <= value and (self.most is None or value <= self.most)
 
 
 _TIMEOUT = Said("How long a document may take, as in 10min.", "TIME")
@@ -100,8 +96,9 @@ class Options(StageOptions, frozen=True, kw_only=True):
         """Return the options themselves; ConfigError for what cannot be meant."""
         for name, (_, said) in rows(type(self)).items():
             value = getattr(self, name)
-            if isinstance(value, int | float) and said.unit and not said.fits(value):
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: {said.bounds()}")
+            is_number = isinstance(value, int | float) and said.unit
+            if is_number and (objection := said.objection(value)):
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: {objection}")
         if self.batch > 1 and not self.retries:
             raise ConfigError(
                 "--batch needs --retries 1 or more: when a batch crashes its driver, each of its "

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from queuedriver.claims import input_queue
 from queuedriver.claims.handoff import Claim
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving import driver
 
@@ -17,6 +19,19 @@ from queuedriver.driving import driver
 def by_steps(claim: Claim) -> bool:
     """Hand nothing over without a look: every document goes by the calls that can be broken."""
     return False
+
+
+class Renames:
+    """Stands for the `os` of who claims: each of its renames is another's."""
+
+    def __init__(self, rename: Callable[[str, str], None]) -> None:
+        self._rename = rename
+
+    def rename(self, old: str, new: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        self._rename(old, new)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
 
 
 @dataclass(frozen=True)
@@ -88,3 +103,12 @@ def _break(
         raise OSError(number, os.strerror(number), args[0].path)
 
     setattr(Directory, name, broken)
+    if name == "rename":
+        claim = InputQueue.claim
+
+        @functools.wraps(claim)
+        def breakable(queue: InputQueue, *args: Any, **named: Any) -> Any:
+            input_queue.os = Renames(queue.directory.rename)  # type: ignore[assignment, attr-defined]
+            return claim(queue, *args, **named)
+
+        InputQueue.claim = breakable  # type: ignore[assignment, method-assign]

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.format.units import format_count
 from watchdogd.logs import open_log
 

@@ -15,7 +15,7 @@ import msgspec
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type
 from queuedriver.errors import FileSystemTrouble
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.format.settings import Publication
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline

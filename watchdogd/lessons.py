@@ -16,8 +16,8 @@ import msgspec
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
-from queuedriver.format.decoding import decode_by
 from queuedriver.format.names import JOURNAL
+from queuedriver.format.records import decode_by
 from watchdogd.learned import REMEMBERED
 
 # Bytes of one journal file that one reading takes.

@@ -8,7 +8,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from queuedriver.errors import IdHeld, NotPermitted
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.format.units import format_instant
 from watchdogd.places import lock_path
 

@@ -17,7 +17,7 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory, write_all
 from queuedriver.errors import is_trouble
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.events import FILE
 from watchdogd.logs import open_log, rotate

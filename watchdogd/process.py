@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import signal_name
 from watchdogd.launch import launch
 from watchdogd.logs import open_log
 
@@ -171,13 +172,6 @@ def reap_strangers(ours: Collection[int]) -> None:
             # One of ours is reaped by its pidfd; until then it hides who is behind it.
             return
         os.waitid(os.P_PID, found.si_pid, os.WEXITED | os.WNOHANG)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _ended(pidfd: int) -> bool:

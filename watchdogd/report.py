@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from queuedriver.claims.liveness import HIDDEN
-from queuedriver.format.decoding import decode as decode_json
 from queuedriver.format.records import Identity
+from queuedriver.format.records import decode as decode_json
 
 VERSION = 1
 HOSTS = os.path.join(".watchdogd", "hosts")

@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from queuedriver.errors import QueueError
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.pipeline.model import Pipeline
 from watchdogd.kernel import die_with_parent
 from watchdogd.process import Process, spawn

@@ -34,7 +34,7 @@ class Rescuer:
 
         observer = self._observers.setdefault(name, Observer())
         with Queue.open(path) as queue, operations.journal_of(queue) as journal:
-            events = operations.recover(queue, journal, observer=observer).events
+            events = operations.recover(queue, journal, observer).events
         discarded = tuple(one.docid for one in events if one.event == "discarded")
         return Recovered(name, len(events), discarded)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from queuedriver.disk.processes import signal_name
 from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
@@ -18,7 +19,7 @@ from queuedriver.errors import QueueError
 from watchdogd.events import Kind
 from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember
 from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide
-from watchdogd.process import Exit, Process, signal_name
+from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from queuedriver.format.decoding import decode_by
+from queuedriver.format.records import decode_by
 from queuedriver.pipeline.model import Pipeline
 
 # A line may be as long as a host's whole status document; more than this is not ours.

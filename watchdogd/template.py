@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.format.decoding import decode_by
+from queuedriver.format.records import decode_by
 from watchdogd.preload import Load, Loaded, Unfit
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.spare import LIMIT, NotForked, Parked

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.pipeline.complaints import Slip
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.child import Tail

@@ -21,8 +21,8 @@ from queuedriver.disk.mounts import mount_points
 from queuedriver.disk.upstreams import FEEDS
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
 from queuedriver.format.names import INCOMING, JOURNAL
+from queuedriver.format.records import decode
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.queue import Queue

@@ -16,6 +16,7 @@ import msgspec
 from queuedriver.check.files import SETTLED, Finding, Found, Look, orphans_of
 from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, attempts_of, interrupted
+from queuedriver.claims.charging import charge
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner
@@ -103,7 +104,7 @@ class Repairs:
                 queue_of(self.queue.directory, journal, Observer(), outputs=False) as one,
             ):
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
-                    one.charge(claim, failure, self.clock())
+                    charge(claim, failure, self.clock())
 
 
 Find = Callable[[Look], Iterator[Found]]

@@ -31,12 +31,12 @@ import msgspec
 from queuedriver.disk.filesystem import Directory, move
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
 from queuedriver.format.records import (
     MAX_RECORD,
     Attempt,
     Record,
     Report,
+    decode,
     encode_report,
     read_record,
 )

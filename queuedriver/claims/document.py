@@ -2,7 +2,8 @@
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 import msgspec
@@ -32,10 +33,8 @@ class Document(msgspec.Struct, gc=False, eq=False):
     @property
     def path(self) -> str:
         """Where its file is while it is being processed, for programs that want a name."""
-        try:
+        with self._told():
             regular = self.directory.is_regular(self.name)
-        except OSError as error:
-            raise self._cannot(error) from None
         if not regular:
             raise _not_a_file(self.docid)
         self.seen = True
@@ -56,10 +55,8 @@ class Document(msgspec.Struct, gc=False, eq=False):
 
     def descriptor(self) -> int:
         """An open descriptor, for whoever passes it on; the caller closes it."""
-        try:
+        with self._told():
             fd = self.directory.open_read(self.name)
-        except OSError as error:
-            raise self._cannot(error) from None
         if regular_size(fd) is None:
             os.close(fd)
             raise _not_a_file(self.docid)
@@ -74,20 +71,27 @@ class Document(msgspec.Struct, gc=False, eq=False):
         """Its contents."""
         try:
             data = self.directory.read_regular(self.name)
-        except OSError as error:
-            raise self._cannot(error) from None
+        except OSError:
+            with self._told():
+                raise
         if data is None:
             raise _not_a_file(self.docid)
         self.seen = True
         return data
 
-    def _cannot(self, error: OSError) -> Exception:
-        """What it means that the document could not be read."""
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            return _not_a_file(self.docid)
-        if isinstance(error, FileNotFoundError):
-            return TakenBack(error.errno, os.strerror(errno.ENOENT), self.name)
-        return trouble(error, f"reading {self.docid!r}") if is_trouble(error) else error
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what it means that the document cannot be read."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise _not_a_file(self.docid) from None
+            if isinstance(error, FileNotFoundError):
+                raise TakenBack(error.errno, os.strerror(errno.ENOENT), self.name) from None
+            if is_trouble(error):
+                raise trouble(error, f"reading {self.docid!r}") from None
+            raise
 
 
 def _not_a_file(docid: str) -> ProcessorFailed:

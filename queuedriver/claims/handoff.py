@@ -19,7 +19,8 @@ look; whatever stops it, `complete` goes on where the claim's name says. What a 
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -31,13 +32,13 @@ from queuedriver.disk.filesystem import NOREPLACE, Directory, libc, move
 from queuedriver.disk.mounts import is_local
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
-from queuedriver.format.records import Plan
+from queuedriver.format.records import Plan, decode
 
 if TYPE_CHECKING:
     from queuedriver.claims.input_queue import InputQueue
 
 ORPHANS = "orphans"
+_ORPHANS = os.path.join(names.PRIVATE, ORPHANS)
 CLAIMS = "claims"
 
 # How a claim ended. "" while it is at hand; "stuck": it is left to whoever recovers it, as its
@@ -79,18 +80,18 @@ def hand_over(claim: Claim) -> bool:
     failed nor was troubled, in a queue that is not durable, has no archive and keeps both of two
     equal names, where a rename can refuse to replace (`InputQueue.plain`, `Outputs.blind`).
     """
-    queue, one = claim.of, claim.outputs.written[0]
-    source, output = queue.directory.fd, queue.output.fd
-    written = f"{claim.docid}.{claim.token}.written"
+    stem = claim.outputs.stem
+    source, output = claim.of.fds
+    written = stem + ".written"
+    final = claim.docid + ".ready"
     try:
         os.rename(claim.name, written, src_dir_fd=source, dst_dir_fd=source)
         claim.name = written
-        final = one.final
-        if libc().renameat2(output, one.writing.encode(), output, final.encode(), NOREPLACE):
+        if libc().renameat2(output, stem + ".writing", output, final, NOREPLACE):
             return False
         claim.published = (final,)
         os.unlink(written, dir_fd=source)
-    except (OSError, UnicodeEncodeError):
+    except OSError:
         return False
     claim.fate = "published"
     return True
@@ -113,13 +114,27 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     inodes = [queue.inode(claim) if claim.attempt else 0 for claim in claims]
     for claim in claims:
         commit(queue, claim)
+    _conclude(queue, claims, planned, inodes)
+
+
+def _conclude(
+    queue: "InputQueue",
+    claims: Sequence[Claim],
+    planned: Sequence[bool],
+    inodes: Sequence[int],
+    *,
+    ours: bool = True,
+) -> None:
+    """Publish and finish what is committed."""
     if queue.durable:
+        # A power cut would take the commit back, but not what was published.
         queue.directory.sync()
     for claim in claims:
         if not claim.fate:
-            publish(queue, claim)
+            publish(queue, claim, ours=ours)
     if queue.durable:
-        _sync_targets(queue, (one for claim in claims for one in claim.outputs.written))
+        for index in {one.queue for claim in claims for one in claim.outputs.written}:
+            queue.targets[index].directory.sync()
     for claim, plan, inode in zip(claims, planned, inodes, strict=True):
         # Of one that was taken back the plan stays: whoever finds it committed after all publishes
         # by it from among the orphans.
@@ -130,18 +145,19 @@ def complete(queue: "InputQueue", claims: Sequence[Claim]) -> None:
 def sync_outputs(queue: "InputQueue", claims: Sequence[Claim]) -> None:
     """Make outputs safe before the commit: a power cut must not leave a published name without its
     bytes."""
-    by_target: dict[int, list[tuple[Claim, str]]] = {}
-    for claim in claims:
-        for one in claim.outputs.written:
-            by_target.setdefault(one.queue, []).append((claim, one.writing))
-    for index, writing in by_target.items():
-        directory = queue.targets[index].directory
-        claims_of = {name: claim for claim, name in writing}
-        for name in directory.sync_files(claims_of):
+    for index, target in enumerate(queue.targets):
+        claims_of = {
+            one.writing: claim
+            for claim in claims
+            for one in claim.outputs.written
+            if one.queue == index
+        }
+        for name in target.directory.sync_files(claims_of):
             # Swept aside, because the claim was taken back: the commit will say so.
             if queue.directory.present(claims_of[name].name):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        directory.sync()
+        if claims_of:
+            target.directory.sync()
 
 
 def write_plan(queue: "InputQueue", claim: Claim) -> bool:
@@ -187,38 +203,37 @@ def set_aside(queue: "InputQueue", outputs: Outputs) -> None:
     """
     for one in outputs.written:
         move_aside(queue.targets[one.queue].directory, one.writing)
-    outputs.written.clear()
-    outputs.usual = outputs.blind = False
+    outputs.clear()
 
 
-def publish(queue: "InputQueue", claim: Claim) -> None:
-    """Make a claim's outputs visible. The fate is "stuck" where the operating system lets us not,
-    as where another user's file is in the way: whoever recovers it will see."""
+def publish(queue: "InputQueue", claim: Claim, *, ours: bool = True) -> None:
+    """Make a claim's outputs visible. The fate of one of ours is "stuck" where the operating system
+    lets us not, as where another user's file is in the way: whoever recovers it will see."""
     if claim.published:
         return
     try:
-        claim.published = _publish_all(queue, claim.token, claim.outputs.written, claim)
+        claim.published = tuple(
+            _publish(queue, claim, one, ours=ours) for one in claim.outputs.written
+        )
     except OSError as error:
-        if error.errno not in OF_THE_ITEM:
+        if not ours or error.errno not in OF_THE_ITEM:
             raise
+        # Raises where the output is to blame.
+        queue.check_writable()
         claim.fate = "stuck"
-        queue.stuck(claim, error)
+        why = error.strerror
+        message = f"its output cannot be published ({why}); whoever recovers it tries again"
+        queue.note("stuck", claim, message=message)
 
 
-def _publish_all(
-    queue: "InputQueue", token: str, written: Iterable[Written], ours: Claim | None = None
-) -> tuple[str, ...]:
-    return tuple(_publish(queue, token, one, ours) for one in written)
-
-
-def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None = None) -> str:
+def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> str:
     """Make one output visible; return the name it got."""
-    directory = queue.targets[one.queue].directory
+    directory, token = queue.targets[one.queue].directory, claim.token
     replace = queue.settings.existing == "replace"
     final = move(directory, one.writing, directory, one.final, token, replace)
     if final is None:
         final = _publish_orphan(directory, token, one, replace)
-    if final is None and ours is not None and queue.directory.present(ours.name):
+    if final is None and ours and queue.directory.present(claim.name):
         # Nobody else has published it who would not finish it, too, so it is not where we wrote it;
         # unless somebody else's kernel has renamed it for us, and the reply was lost.
         if is_local(directory.status().st_dev):
@@ -226,7 +241,7 @@ def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None =
         raise FileSystemTrouble(
             errno.ENOENT, f"{one.writing} is not in {directory.path}, and nobody has published it"
         )
-    if final is None and ours is None and (one.writing in queue.missing or directory.moved()):
+    if final is None and not ours and (one.writing in queue.missing or directory.moved()):
         # We know better than to believe that it was published; or whoever wrote it went by the
         # path, and that leads elsewhere.
         raise OutputMissing(directory.path, one.writing)
@@ -237,19 +252,9 @@ def _publish(queue: "InputQueue", token: str, one: Written, ours: Claim | None =
 def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
     """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
     there."""
-    try:
-        orphans = directory.subdirectory(os.path.join(names.PRIVATE, ORPHANS))
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), closing(directory.subdirectory(_ORPHANS)) as orphans:
         return move(orphans, one.writing, directory, one.final, token, replace)
-    finally:
-        orphans.close()
-
-
-def _sync_targets(queue: "InputQueue", written: Iterable[Written]) -> None:
-    for index in {one.queue for one in written}:
-        queue.targets[index].directory.sync()
+    return None
 
 
 def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool = False) -> None:
@@ -293,16 +298,9 @@ def finish_written(
         if made_for[one.queue : one.queue + 1] != (target.identity,):
             # Another directory: that the output is not in it says nothing.
             raise OutputMissing(target.directory.path, one.writing)
-    claim.outputs.written = written
-    if queue.durable:
-        # Whoever committed it may have died before this, and a power cut would take the commit
-        # back, but not what was published.
-        queue.directory.sync()
-    claim.published = _publish_all(queue, claim.token, written)
-    if queue.durable:
-        _sync_targets(queue, written)
+    claim.outputs.noted = written
     inode = queue.inode(claim) if claim.attempt else 0
-    finish(queue, claim, inode, planned=planned)
+    _conclude(queue, [claim], [planned], [inode], ours=False)
     return claim.published
 
 
@@ -314,8 +312,7 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
     except FileNotFoundError:
         if not queue.targets:
             return [], False
-        final = queue.targets[0].publication.name(claim.docid)
-        return [Written(0, names.writing_name(claim.docid, claim.token), final)], False
+        return [claim.outputs.expected], False
     plan = decode(data, Plan)
     written = [Written(*one) for one in plan.outputs if 0 <= one[0] < len(queue.targets)]
     for one in written:
@@ -345,11 +342,9 @@ def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> 
 
 def move_aside(output: Directory, name: str) -> None:
     """Move a file to the orphans of an output queue."""
-    orphans = output.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
-    try:
+    # Somebody else swept, or its driver published after all; or it is another user's.
+    with (
+        suppress(FileNotFoundError, FileExistsError, PermissionError),
+        closing(output.subdirectory(_ORPHANS, create=True)) as orphans,
+    ):
         output.rename_new(name, name, orphans)
-    except (FileNotFoundError, FileExistsError, PermissionError):
-        # Somebody else swept, or its driver published after all; or it is another user's.
-        pass
-    finally:
-        orphans.close()

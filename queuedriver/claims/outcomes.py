@@ -18,9 +18,10 @@ _MAX_TRACEBACK = 32 * 1024
 # A message with the whole document in it would make the report unreadable.
 _MAX_MESSAGE = 8 * 1024
 # What the operating system says of one item, where the directory can be written: another user's in
-# a sticky directory, a mount point, a directory of a lower layer, a name too long for a state.
+# a sticky directory, a mount point, a directory, a name too long for a state.
 OF_THE_ITEM = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.ENAMETOOLONG, errno.ENOTEMPTY}
+    {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.ENAMETOOLONG}
+    | {errno.ENOTEMPTY, errno.EISDIR}
 )
 # As strerror(3) says it in English, and what programs make of it.
 _FULL = re.compile(r"(?i)no space left on device|disk quota exceeded|ENOSPC|EDQUOT")

@@ -8,7 +8,7 @@ import errno
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,9 +31,10 @@ from queuedriver.format.settings import Publication
 if TYPE_CHECKING:
     from queuedriver.driving.limits import Limits
 
-# What a write says of this output alone: its name is taken, or too much for this file system.
+# What a write says of this output alone: its name is taken, or too much for this file system. And
+# of this process, that it has too many files open.
 _OF_THE_OUTPUT = frozenset(
-    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG}
+    {errno.EEXIST, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EFBIG, errno.EMFILE}
 )
 
 
@@ -50,6 +51,7 @@ class Output(msgspec.Struct, frozen=True):
     ext: str | None = None
 
 
+_DATA = (bytes, bytearray, memoryview, str, os.PathLike)
 Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
 
 
@@ -88,32 +90,44 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     targets: tuple[Target, ...]
     # Whether the claim may end by the blind hand-over, if it has but the usual output.
     plain: bool = False
-    written: list[Written] = []
-    # Whether there is just one, under the document's own docid in the first output queue: then
-    # recovery can name it without a plan.
-    usual: bool = False
-    # Whether that one was written here, of a plain claim: then nobody need look at it again.
+    # `docid.N`, of a plain claim.
+    stem: str = ""
+    # What there is, but for the one that goes without saying (`blind`).
+    noted: list[Written] = []
+    # Whether there is just the usual output, written here, of a plain claim: then nobody need look
+    # at it again.
     blind: bool = False
     # Whether another process writes any: where that went has to be looked at.
     elsewhere: bool = False
 
+    @property
+    def written(self) -> list[Written]:
+        """Return what was written, or is about to be."""
+        return [self.expected] if self.blind else self.noted
+
+    @property
+    def expected(self) -> Written:
+        """Return the usual output: recovery can name it without a plan."""
+        writing = names.writing_name(self.docid, self.token)
+        return Written(0, writing, self.targets[0].publication.name(self.docid))
+
+    @property
+    def usual(self) -> bool:
+        """Return whether there is just the usual output."""
+        return self.blind or (len(self.noted) == 1 and self.noted[0] == self.expected)
+
     def take(self, answer: Answer, limits: "Limits") -> None:
         """Write what a processor answered. An iterator is consumed under the document's limits."""
-        if type(answer) is bytes:
-            if self.plain and not self.written:
-                docid = self.docid
-                writing = f"{docid}.{self.token}.writing"
-                self.written = [Written(0, writing, f"{docid}.ready")]
-                self.usual = self.blind = True
-                try:
-                    self.targets[0].directory.write_new(writing, answer)
-                except OSError as error:
-                    raise self._cannot(error) from None
-                return
-            self._write(answer, self._note(None, None, None))
+        if type(answer) is bytes and self.plain and not (self.blind or self.noted):
+            self.blind = True
+            try:
+                self.targets[0].directory.write_new(self.stem + ".writing", answer)
+            except OSError:
+                with self._ours():
+                    raise
         elif answer is None:
             return
-        elif isinstance(answer, bytes | bytearray | memoryview | str | os.PathLike | Output):
+        elif isinstance(answer, (*_DATA, Output)):
             self._take_one(answer)
         elif not isinstance(answer, Iterable) or isinstance(answer, Mapping | io.IOBase):
             # What a mapping or an open file iterates over is not what was meant.
@@ -139,18 +153,28 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         """A descriptor of a further output under the document's own docid."""
         noted = self._note(None, None, None)
         self.elsewhere = True
-        try:
+        with self._ours():
             return self.targets[noted.queue].directory.open_new(noted.writing)
-        except OSError as error:
-            raise self._cannot(error) from None
 
     def forget(self, path: str) -> None:
         """Drop a reserved output that is not wanted after all."""
         # By the whole path: in each of several output queues its name is the same.
-        for noted in [one for one in self.written if self._path(one) == path]:
+        for noted in [one for one in self.noted if self._path(one) == path]:
             self.targets[noted.queue].directory.remove_all(noted.writing)
-            self.written.remove(noted)
-            self.usual = False
+            self.noted.remove(noted)
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a file is where a reserved output was to be written; FileNotFoundError when
+        nothing is. Asked by descriptor: the path may lead elsewhere by now, and so may have led
+        whoever wrote it, which is nobody's fault."""
+        noted = next(one for one in self.noted if self._path(one) == path)
+        directory = self.targets[noted.queue].directory
+        try:
+            return directory.is_regular(noted.writing)
+        except OSError as error:
+            if is_trouble(error) or (isinstance(error, FileNotFoundError) and directory.moved()):
+                raise trouble(error, f"looking at {path}") from None
+            raise
 
     def discard(self) -> None:
         """Remove everything written: the claim failed, or was taken back."""
@@ -163,8 +187,12 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 with suppress(OSError):
                     if directory.moved():
                         os.unlink(self._path(noted))
-        self.written.clear()
-        self.usual = self.blind = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was written."""
+        self.noted.clear()
+        self.blind = False
 
     def size(self) -> int:
         """Return how many bytes have been written so far."""
@@ -178,11 +206,9 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         """Return the name of an output that is not where it was to be written, or is no file; ""
         when all are there. Asked by descriptor: a path may lead elsewhere by now."""
         for noted in self.written:
-            try:
+            with suppress(FileNotFoundError):
                 if self.targets[noted.queue].directory.is_regular(noted.writing):
                     continue
-            except FileNotFoundError:
-                pass
             return noted.writing
         return ""
 
@@ -192,7 +218,7 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
     def _take_one(self, answer: object) -> None:
         output = answer if isinstance(answer, Output) else Output(answer)  # type: ignore[arg-type]
         data: object = output.data
-        if not isinstance(data, bytes | bytearray | memoryview | str | os.PathLike):
+        if not isinstance(data, _DATA):
             raise _bad_answer(data)
         noted = self._note(output.docid, output.queue, output.ext)
         if isinstance(data, str):
@@ -201,7 +227,13 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             except UnicodeEncodeError as error:
                 raise _failed(f"the text cannot be written as UTF-8: {error}") from None
         if isinstance(data, os.PathLike):
-            self._move(os.path.abspath(os.fspath(data)), noted)
+            path = os.path.abspath(os.fspath(data))
+            try:
+                self._move(path, noted)
+            except OSError as error:
+                if is_trouble(error) and not isinstance(error, FileSystemTrouble):
+                    raise trouble(error, f"moving {path}") from None
+                raise
         else:
             self._write(bytes(data), noted)
 
@@ -213,32 +245,20 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 f"{self.docid!r} was answered with an output, and there is nowhere to put it; "
                 "name a queue or a directory by --to, or answer with nothing"
             )
-        if docid is queue is ext is None and not self.written:
-            docid = self.docid
-            noted = Written(0, f"{docid}.{self.token}.writing", self._final(0, docid))
-            self.written.append(noted)
-            self.usual = True
-            return noted
-        self.usual = self.blind = False
+        self.noted, self.blind = self.written, False
         index = 0 if queue is None else self._index(queue)
         try:
             docid = self.docid if docid is None else names.check_docid(docid)
             ext = "" if ext is None else names.check_ext(ext)
+            final = self.targets[index].publication.name(docid)
         except (BadDocid, BadArgument) as error:
             raise _failed(f"an output cannot be named: {error}") from None
-        final = self._final(index, docid)
         noted = Written(index, names.writing_name(docid, self.token, ext), final)
-        if any(one.queue == index and one.final == final for one in self.written):
+        if any(one.queue == index and one.final == final for one in self.noted):
             where = self.targets[index].name
             raise _failed(f"two outputs of one document would both be {final!r} in {where}")
-        self.written.append(noted)
+        self.noted.append(noted)
         return noted
-
-    def _final(self, index: int, docid: str) -> str:
-        try:
-            return self.targets[index].publication.name(docid)
-        except BadDocid as error:
-            raise _failed(f"an output cannot be named: {error}") from None
 
     def _index(self, queue: str) -> int:
         for index, target in enumerate(self.targets):
@@ -248,28 +268,21 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
         raise _failed(f"there is no output queue {queue!r}; the driver was given: {known}")
 
     def _write(self, data: bytes, noted: Written) -> None:
-        try:
+        with self._ours():
             self.targets[noted.queue].directory.write_new(noted.writing, data)
-        except OSError as error:
-            raise self._cannot(error) from None
 
-    def _cannot(self, error: OSError) -> OSError:
-        """Our own writing failed. But for a name or a size that will never do, that is never the
-        document's fault: a directory that was removed or made read-only is nobody's. Nor is it the
-        file system's when this process has too many files open."""
-        if error.errno in _OF_THE_OUTPUT or error.errno == errno.EMFILE:
-            return error
-        return trouble(error, f"writing an output of {self.docid!r}")
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Tell that our own writing failed. But for a name or a size that will never do, that is
+        never the document's fault: a directory that was removed or made read-only is nobody's."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _OF_THE_OUTPUT:
+                raise
+            raise trouble(error, f"writing an output of {self.docid!r}") from None
 
     def _move(self, path: str, noted: Written) -> None:
-        try:
-            self._move_regular(path, noted)
-        except OSError as error:
-            if is_trouble(error) and not isinstance(error, FileSystemTrouble):
-                raise trouble(error, f"moving {path}") from None
-            raise
-
-    def _move_regular(self, path: str, noted: Written) -> None:
         directory = self.targets[noted.queue].directory
         try:
             source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -288,23 +301,18 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
             if not claimed and _renamed(path, directory, noted.writing):
                 self.elsewhere = True
                 return
-            self._copy(source, directory, noted)
+            with self._ours():
+                target = directory.open_new(noted.writing)
+                try:
+                    copy_all(source, target)
+                finally:
+                    os.close(target)
         finally:
             os.close(source)
         if not claimed:
             # Gone is what it was to be; a network file system may have lost the reply.
             with suppress(FileNotFoundError):
                 os.unlink(path)
-
-    def _copy(self, source: int, directory: Directory, noted: Written) -> None:
-        try:
-            target = directory.open_new(noted.writing)
-            try:
-                copy_all(source, target)
-            finally:
-                os.close(target)
-        except OSError as error:
-            raise self._cannot(error) from None
 
 
 def _renamed(path: str, directory: Directory, name: str) -> bool:

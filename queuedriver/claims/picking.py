@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
@@ -113,10 +113,10 @@ class Counts(msgspec.Struct, kw_only=True):
         elif item.state == names.LATER:
             self.next_due = min(self.next_due or item.due, item.due)
 
-    def __add__(self, other: "Counts") -> "Counts":
-        sums = {one: getattr(self, one) + getattr(other, one) for one in Counts.__struct_fields__}
+    def __add__(self, other: Self) -> Self:
+        sums = {one: getattr(self, one) + getattr(other, one) for one in self.__struct_fields__}
         dues = filter(None, (self.next_due, other.next_due))
-        return Counts(**sums | {"next_due": min(dues, default=0)})
+        return type(self)(**sums | {"next_due": min(dues, default=0)})
 
 
 class Pass(Counts, kw_only=True):

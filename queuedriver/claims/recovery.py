@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import SWEEP_EVERY, sweep
@@ -268,14 +269,8 @@ class Recoverer:
         if item.state == "written":
             made_for = self._made_for(item, owner)
             finals = finish_written(self._queue, item, name, made_for)
-            self._queue.note(
-                "recovered",
-                item.docid,
-                token=item.token,
-                attempt=item.attempt,
-                message="its driver had committed it",
-                outputs=finals,
-            )
+            message = "its driver had committed it"
+            self._queue.note("recovered", item, message=message, outputs=finals)
             return False
         claim = self._queue.claim_of(item, name)
         ending = None
@@ -284,19 +279,19 @@ class Recoverer:
         cause = _cause(owner, ending, newest=newest)
         ended = ENDINGS[cause]
         if ended.how == "release":
-            return self._queue.give_back(claim, ended.message) != "revoked"
+            return give_back(claim, ended.message) != "revoked"
         if self._queue.private.present(names.BREAKER):
             # Tried to see whether the stage works again: it does not, whatever the document is.
             why = f"its stage has stopped itself: {ended.message}"
-            return self._queue.give_back(claim, why) != "revoked"
+            return give_back(claim, why) != "revoked"
         now = self._clock()
         failure = Failure(
             cause=ending.cause if ending else cause,
             message=(ending.message if ending else "") or ended.message,
             stacks=ending.stacks if ending else None,
         )
-        blame = self._queue.charge if ended.how == "charge" else self._queue.strike
-        return blame(claim, failure, now, owner.host) != "revoked"
+        doubted = ended.how != "charge"
+        return charge(claim, failure, now, owner.host, doubted=doubted) != "revoked"
 
     def _made_for(self, item: names.Item, owner: Owner) -> tuple[str, ...]:
         """Return what the outputs of a claim were opened as; () when nobody said."""
@@ -307,7 +302,7 @@ class Recoverer:
 
     def _note_stuck(self, item: names.Item, why: str) -> None:
         message = f"cannot be recovered: {why}"
-        self._queue.note("stuck", item.docid, token=item.token, message=message)
+        self._queue.note("stuck", item, message=message)
 
     # What is not a claim
 

@@ -1,4 +1,21 @@
-"""The command `queuedriver`: its commands, and where they are. How it runs is `program`'s."""
+"""The command `queuedriver`: its commands, and where they are.
+
+program     finds the command that is called, runs it, and says how it ended
+words       reads a command's words by the parameters of its function
+help        draws help, completes words, and says what is wrong with a line, by typer
+arguments   parameters, questions and warnings that several commands have
+docids      finds the documents that a command line names
+render      tables, colours, JSON, and names that cannot steer a terminal
+put         submits files; `intake` lets them in
+run         one driver; `progress` tells a terminal how far it is
+get         collects what a queue holds as plain files
+status      counts a queue's documents, and says what its drivers do
+look        list, show, why, history; `showing` has how documents look
+operate     retry, discard, pause, resume, quit, close, reopen, recover
+check       names every broken rule of a queue, and repairs
+network     what the commands of the front doors have in common:
+broker, worker, client, fuq, keys
+"""
 
 from queuedriver.cli.program import Command, Program, describe, say, say_some
 

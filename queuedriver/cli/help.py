@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand
 
 from queuedriver.cli.words import Row, rows_of
 from queuedriver.errors import BadArgument
@@ -47,12 +47,10 @@ def make(program: "Program", args: Sequence[str]) -> Any:
     """Return typer's command for a program: with the one command that is called, or all."""
     called = _called(program, args)
     app = typer.Typer(
-        cls=TyperGroup,
         help=program.help,
         epilog=f"Exit codes: {program.exit_codes}",
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode=None,
-        pretty_exceptions_enable=False,
     )
 
     def show_version(wanted: bool) -> None:

@@ -75,7 +75,7 @@ def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> 
         events = document_view.history(seen)
         if as_json:
             found = {"docid": seen.docid, "events": msgspec.to_builtins(events)}
-            write_json({"queue": seen.queue, **found})
+            write_json({"queue": seen.around.queue, **found})
         else:
             for event in events:
                 write(describe(event))
@@ -91,8 +91,8 @@ def _document(queue: str, text: str) -> Iterator[DocumentView]:
             seen = gather(opened, docid)
         if seen.unknown:
             raise NotFound(
-                f"no document {seen.docid!r} is or was in {seen.queue}; "
-                f"queuedriver list {seen.queue} shows what is there"
+                f"no document {seen.docid!r} is or was in {seen.around.queue}; "
+                f"queuedriver list {seen.around.queue} shows what is there"
             )
         yield seen
 

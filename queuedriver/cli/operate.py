@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
 from queuedriver.cli.docids import by_glob, matching, meant
@@ -196,7 +197,7 @@ def recover(
     Exit code 75: there are claims of which nobody can say yet.
     """
     with opened(queue) as found, noting(found) as journal:
-        events, unjudged = operations.recover(found, journal, lease)
+        events, unjudged = operations.recover(found, journal, Observer(lease=lease))
     if as_json:
         recovered = [msgspec.to_builtins(event) for event in events]
         unknown = [one._asdict() for one in unjudged]

@@ -77,8 +77,8 @@ def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
     """Return one document for programs."""
     return {
         "docid": seen.docid,
-        "queue": seen.queue,
-        "at": seen.at,
+        "queue": seen.around.queue,
+        "at": seen.around.at,
         "why": sentence,
         "places": [place_as_json(place) for place in seen.places],
         "found": list(seen.found),

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import itertools
+import operator
 import os
 import shutil
 import stat
@@ -29,8 +30,6 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = _DIRECTORY | os.O_NOFOLLOW
 NOREPLACE = 1
-# As os.rename has them: in an old locale, names are not UTF-8.
-ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 # What file systems and old kernels say when they do not know RENAME_NOREPLACE.
 _NO_NOREPLACE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 _COPY_CHUNK = 1 << 20
@@ -137,9 +136,7 @@ class Directory:
         target = self if to is None else to
         if target._noreplace:
             # renameat2, which Python does not have.
-            source_name = old.encode(ENCODING, ERRORS)
-            target_name = new.encode(ENCODING, ERRORS)
-            if not libc().renameat2(self.fd, source_name, target.fd, target_name, NOREPLACE):
+            if not libc().renameat2(self.fd, old, target.fd, new, NOREPLACE):
                 return
             code = ctypes.get_errno()
             if code not in _NO_NOREPLACE:
@@ -181,12 +178,9 @@ class Directory:
     def scan(self) -> "AbstractContextManager[Iterator[os.DirEntry[str]]]":
         """Yield the entries, which know their inode numbers; what this returns is to be closed."""
         # A descriptor of its own: one shared with another listing would share its position.
-        fd = os.open(".", _DIRECTORY, dir_fd=self.fd)
-        try:
+        # It has a copy.
+        with open_fd(os.open(".", _DIRECTORY, dir_fd=self.fd)) as fd:
             return os.scandir(fd)
-        finally:
-            # It has a copy.
-            os.close(fd)
 
     def present(self, name: str) -> bool:
         """Ask by an open whether a name is there: a bare stat may be answered from a cache."""
@@ -218,13 +212,13 @@ class Directory:
         """Return a descriptor for reading; blocks on nothing and follows nothing."""
         return os.open(name, _READ, dir_fd=self.fd)
 
-    def open_new(self, name: str, mode: int = 0o666) -> int:
+    def open_new(self, name: str) -> int:
         """Return a descriptor of a file that was not there; the umask says who may read it. The
         name is one that nobody else uses."""
         try:
-            return os.open(name, _NEW, mode, dir_fd=self.fd)
+            return os.open(name, _NEW, 0o666, dir_fd=self.fd)
         except FileExistsError:
-            return _open_anew(self, name, mode)
+            return _open_anew(self, name)
 
     def mark(self, name: str) -> None:
         """Make an empty file whose being there says something, whoever has made it."""
@@ -241,12 +235,10 @@ class Directory:
             if error.errno in (errno.ELOOP, errno.ENXIO) and not self.is_regular(name):
                 raise NotRegular(os.path.join(self.path, name)) from None
             raise
-        try:
+        with open_fd(fd):
             if (size := regular_size(fd)) is None:
                 raise NotRegular(os.path.join(self.path, name))
             return read_up_to(fd, min(size, limit))
-        finally:
-            os.close(fd)
 
     def read_regular(self, name: str) -> bytes | None:
         """Read all of a file, however long; None when it is not a regular one."""
@@ -287,25 +279,21 @@ class Directory:
         A crash leaves a hidden `.aside-…` file, which `check` names and removes.
         """
         aside = f".aside-{os.getpid()}-{next(_aside)}-{os.urandom(4).hex()}"
-        fd = self.open_new(aside)
-        try:
-            try:
+        with contextlib.ExitStack() as undo:
+            with open_fd(self.open_new(aside)) as fd:
+                undo.callback(self.remove, aside)
                 write_all(fd, data)
                 if durable:
                     os.fsync(fd)
-            finally:
-                os.close(fd)
             try:
                 (self.rename_new if first else self.rename_over)(aside, name)
+            except IsADirectoryError:
+                raise NotRegular(os.path.join(self.path, name)) from None
             except FileNotFoundError:
                 # Or a network file system lost the reply: nobody else moves what we wrote aside.
                 if self.present(aside) or self.moved():
                     raise
-        except BaseException as error:
-            self.remove(aside)
-            if isinstance(error, IsADirectoryError):
-                raise NotRegular(os.path.join(self.path, name)) from None
-            raise
+            undo.pop_all()
         if durable:
             self.sync()
 
@@ -364,6 +352,8 @@ def move(
     try:
         if replace:
             source.rename_over(name, final, to)
+            # Of two names of one file, a rename leaves both.
+            source.remove(name)
             return final
         for wanted in names.names_to_try(final, token) if token else (final,):
             try:
@@ -397,14 +387,14 @@ def _sync_together(directory: Directory, wanted: Iterable[str]) -> Iterator[str]
             os.fsync(fd)
 
 
-def _open_anew(directory: Directory, name: str, mode: int = 0o666) -> int:
+def _open_anew(directory: Directory, name: str) -> int:
     """Open a file that a network file system may have made and lost the reply, so that the kernel
     asked once more: then it is there, and empty."""
     if directory.status(name).st_size:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     os.unlink(name, dir_fd=directory.fd)
     try:
-        return os.open(name, _NEW, mode, dir_fd=directory.fd)
+        return os.open(name, _NEW, 0o666, dir_fd=directory.fd)
     except FileExistsError as error:
         raise trouble(error, f"creating {name!r} anew") from None
 
@@ -418,10 +408,8 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
     fd = os.open(base, _DIRECTORY)
     if not ours:
         return fd
-    try:
+    with open_fd(fd):
         return _descend(fd, base, ours, create)
-    finally:
-        os.close(fd)
 
 
 def _descend(base: int, path: str, parts: Iterable[str], create: bool) -> int:
@@ -464,9 +452,15 @@ def make_directory(path: str) -> None:
         return
     parent = os.path.dirname(path)
     make_directory(parent)
-    fd = os.open(parent, _DIRECTORY)
-    try:
+    with open_fd(os.open(parent, _DIRECTORY)) as fd:
         _make(fd, os.path.basename(path))
+
+
+@contextlib.contextmanager
+def open_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor at the end."""
+    try:
+        yield fd
     finally:
         os.close(fd)
 
@@ -503,12 +497,21 @@ def copy_all(source: int, target: int) -> None:
         write_all(target, data)
 
 
+class _Name:
+    """A name as a C function gets it."""
+
+    # As os.rename has them: in an old locale, names are not UTF-8.
+    from_param = operator.methodcaller(
+        "encode", sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+    )
+
+
 @cache
 def libc() -> Any:
     library = ctypes.CDLL(None, use_errno=True)
-    number, text = ctypes.c_int, ctypes.c_char_p
+    number, text = ctypes.c_int, _Name
     # Older C libraries do not have it, whatever their kernel can do: then look, and rename.
     if hasattr(library, "renameat2"):
-        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)
+        library.renameat2.argtypes = (number, text, number, text, ctypes.c_uint)  # type: ignore[assignment]
     library.sync_file_range.argtypes = (number, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return library

@@ -18,7 +18,7 @@ import msgspec
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular, trouble
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 
 _FILE = "landmark"
 _NOTED = "landmarks.json"

@@ -7,6 +7,7 @@ for: a driver that never has to should not wait for it.
 """
 
 import os
+import signal
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -24,6 +25,14 @@ KILL_WAIT = 10.0
 _LOOK_AGAIN = 0.005
 # psutil's word for a process that has ended and was not collected.
 ZOMBIE = "zombie"
+
+
+def signal_name(number: int) -> str:
+    """Return what people call a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def kill_marked(marks: Collection[str]) -> int:

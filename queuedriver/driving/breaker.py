@@ -108,7 +108,6 @@ class Breaker:
         self._sure_at: float | None = None
         self._before: dict[str, int] = {}
         for queue in queues:
-            queue.worked = self.worked
             queue.charged = self.charged
 
     @property
@@ -244,7 +243,7 @@ class Breaker:
         for queue in self._queues:
             queue.stopped = False
             # What was listed before is out of date.
-            queue.restart()
+            queue.waiting.restart()
         self._look_soon()
 
     # Trials
@@ -265,7 +264,7 @@ class Breaker:
             items = names.walk(queue.directory)
             waiting = (name for name, item in items if item and item.waits(time.time()))
             name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")
-            if name and (claims := queue.claim([name])):
+            if name and (claims := list(queue.claim([name]))):
                 return claims
         return []
 

@@ -24,13 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
 
+from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
-from queuedriver.driving.group import Group, Process
+from queuedriver.driving.group import Group
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
@@ -42,9 +43,6 @@ from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
 from queuedriver.processors.call import CallProcessor
-
-# How a turn ends that went as usual.
-_ONE_DONE: tuple[Ending, ...] = (DONE,)
 
 Path = str | os.PathLike[str]
 
@@ -96,7 +94,6 @@ class Driver:
         # Where a watchdog sees what it does.
         self._board = board
         self._tally = Tally(board)
-        self._limits: Limits | None = None
         self._loop: Turns | None = None
         self._clock = clock
 
@@ -104,66 +101,58 @@ class Driver:
         """Drive until told to leave. QueueError when it cannot even start."""
         # Of an earlier run nothing is left.
         self.id, self._loop, self.unnoted = "", None, ()
-        with contextlib.ExitStack() as at_end:
-            dump = at_end.enter_context(self._stacks())
-            options = self.options
-            limits = Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
-            at_end.callback(limits.close)
-            at_end.callback(limits.restore)
-            while True:
-                end = self._live(limits, dump)
-                if end.word != REPLACED:
-                    break
+        options = self.options
+        with (
+            self._stacks() as dump,
+            contextlib.closing(
+                Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
+            ) as limits,
+        ):
+            while (end := self._live(limits, dump)).word == REPLACED:
+                # Another life follows. It has an N of its own, so nobody takes what was committed
+                # to the one directory for published in the other.
+                pass
             if self._board is not None:
                 self._board.left(end.word, end.why, end.exit_code)
-            return left(end, self._tally, self.options)
+        return left(end, self._tally, options)
 
     def _live(self, limits: Limits, dump: FileIO | None) -> Quit:
-        """Open, register and drive, until there is a reason to leave; return it. A life ends also
-        when an output was replaced: the next one has an N of its own, so nobody takes what was
-        committed to the one directory for published in the other."""
+        """Open, register and drive, until there is a reason to leave, or an output was replaced;
+        return it."""
         beats: list[Heartbeat] = []
-        with opened(
-            self._inputs,
-            self._outputs,
-            self.id or self._wanted_id,
-            self.options,
-            lambda found: beats.append(self._register(found, limits, dump)),
-            follows=self._loop is not None,
-        ) as found:
-            self.id, self._limits = found.mint.driver, limits
-            mints.add(found.mint)
-            options, tally = self.options, self._tally
-            loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
-            return self._drive(found, loop, beats[0], limits)
 
-    def _register(self, found: Opened, limits: Limits, dump: FileIO | None) -> Heartbeat:
-        return register(found, self.options, self.processor.name, self._report, limits, dump)
+        def register_us(found: Opened) -> None:
+            name = self.processor.name
+            beats.append(register(found, self.options, name, self._report, limits, dump))
 
-    def _drive(self, found: Opened, loop: "Turns", beats: Heartbeat, limits: Limits) -> Quit:
+        options, tally, is_first = self.options, self._tally, self._loop is None
         end = Quit(CRASHED, "it ended by an error", 70)
-        # Signals, and the time-outs made of them, are the main thread's alone.
-        if self._loop is None and threading.current_thread() is threading.main_thread():
-            limits.install()
-        try:
-            self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
-            if self._loop is None:
-                self._tally.start()
-            self._loop = loop
-            if self._board is not None:
-                self._board.ready(time.monotonic())
-            end = loop.run()
-            finish(found, end)
-        except QueueError as error:
-            end = Quit("failed", str(error), error.exit_code)
-            raise
-        finally:
-            self.processor.stop()
-            loop.count()
-            loop.waker.close()
-            self.unnoted += say_goodbye(found, beats, end)
-            if self._board is not None and end.word in (CRASHED, "failed"):
-                self._board.left(end.word, end.why, end.exit_code)
+        driver = self.id or self._wanted_id
+        queues = self._inputs, self._outputs, driver, options
+        with opened(*queues, register_us, follows=not is_first) as found:
+            self.id = found.mint.driver
+            mints.add(found.mint)
+            loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
+            # Signals, and the time-outs made of them, are the main thread's alone.
+            if is_first and threading.current_thread() is threading.main_thread():
+                limits.install()
+            try:
+                self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
+                if is_first:
+                    tally.start()
+                self._loop = loop
+                if self._board is not None:
+                    self._board.ready(time.monotonic())
+                end = loop.run()
+                finish(found, end)
+            except QueueError as error:
+                end = Quit("failed", str(error), error.exit_code)
+                raise
+            finally:
+                self.processor.stop()
+                loop.count()
+                loop.waker.close()
+                self.unnoted += say_goodbye(found, beats[0], end)
         return end
 
     @contextlib.contextmanager
@@ -185,11 +174,11 @@ class Driver:
 
     def progress(self) -> Progress:
         """Return what it does right now; to be asked from another thread."""
-        limits = self._limits
-        leaving = limits.why if limits is not None and limits.leaving_at is not None else ""
         state, why, counters = self._report()
-        at_hand = len(self._loop.at_hand) if self._loop is not None else 0
-        return Progress(state, why, at_hand, leaving, counters)
+        if (loop := self._loop) is None:
+            return Progress(state, why, 0, "", counters)
+        leaving = loop.limits.why if loop.limits.leaving_at is not None else ""
+        return Progress(state, why, len(loop.at_hand), leaving, counters)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
@@ -212,200 +201,181 @@ class Turns(Loop):
         clock: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(found, limits, tally, options, clock)
+        self.breaker.beats = (beats,)
         # The claims at hand.
         self.at_hand: Sequence[Claim] = ()
-        self._process: Process = processor.process
-        self._batches = processor if isinstance(processor, BatchProcessor) else None
+        durable = options.batch == 1 and any(queue.durable for queue in self.queues)
+        # Finished documents of a durable queue that wait for one sync.
+        self.group = Group(self._hand_over_group, self.clock)
+        self._process = self.group.around(processor.process) if durable else processor.process
+        self._batches: BatchProcessor | None = None
+        if options.batch > 1 and isinstance(processor, BatchProcessor):
+            self._batches = processor
         self._beats = beats
-        self.breaker.beats = (beats,)
-        self._alone = options.batch == 1
+        self._outputs = [target.directory for target in found.targets]
         # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
         # group of documents that wait.
-        durable = any(queue.durable for queue in self.queues)
-        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
-        self._outputs = [target.directory for target in found.targets]
-        # The path of an output in whose place another directory is by now.
-        self._replaced = ""
+        limit = options.timeout or options.max_documents or self.limited
+        self._watched = bool(limit or tally.board or durable)
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
-        # Finished documents of a durable queue that wait for one sync; None: there are no syncs.
-        self.group: Group | None = None
-        if self._alone and durable:
-            self.group = Group(self._hand_over_group, self._look_soon, self.clock)
-            self._process = self.group.around(processor.process)
+        if durable:
             for queue in self.queues:
                 queue.at_hand = self.group.claims.keys()
 
     def run(self) -> Quit:
-        """Look, claim and turn, or pause, until there is a reason to leave."""
-        if self.group is None:
-            return self._run()
-        self.group.start()
-        try:
-            return self._run()
-        finally:
-            try:
-                self.group.flush()
-            except OSError as error:
-                self.group.give_back(error)
-            finally:
-                self.group.close()
-
-    def _run(self) -> Quit:
-        clock, limits, queues, most = self.clock, self.limits, self.queues, self.options.batch
-        while True:
-            try:
-                if clock() >= self.look_at or (limits.leaving_at is not None and self.go):
-                    self.look()
-                if self.go and (not self.limited or (most := self._room())):
-                    for queue in queues:
-                        claims = queue.claim(queue.waiting, most) if queue.waiting else None
-                        if (claims and most == 1) or (claims := self._more(queue, claims, most)):
-                            break
-                    if claims:
-                        self.turn(claims)
-                        continue
-                if (end := self.rest()) is not None:
-                    return end
-            except OSError as error:
-                self.at_hand = ()
-                if self.group is not None:
+        """Look, claim and work, or pause, until there is a reason to leave."""
+        with self.group:
+            while True:
+                try:
+                    leaving = self.limits.leaving_at is not None
+                    if self.clock() >= self.look_at or (leaving and self.go):
+                        self.look()
+                    if not (self.go and self._work()) and (end := self.rest()) is not None:
+                        return end
+                except OSError as error:
+                    self.at_hand = ()
                     self.group.give_back(error)
-                self.on_trouble(error)
-
-    def look(self) -> None:
-        """Look at what need not be looked at before each document."""
-        if self.group is not None:
-            self.group.raise_error()
-        self._see_outputs()
-        super().look()
+                    self.on_trouble(error)
 
     def mend(self) -> None:
         """Open everything anew, to see whether all is well again; unless an output was replaced,
         which only another life can follow."""
-        self._see_outputs()
-        if not self._replaced:
+        if not self._replaced():
             super().mend()
 
-    def _see_outputs(self) -> None:
-        self._replaced = next((one.path for one in self._outputs if one.replaced()), "")
+    def _replaced(self) -> str:
+        """Return the path of an output in whose place another directory is by now."""
+        return next((one.path for one in self._outputs if one.replaced()), "")
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
         word, why = super().wish()
-        if not word and self._replaced:
-            return REPLACED, f"another directory is at {self._replaced} by now"
+        if not word and (path := self._replaced()):
+            return REPLACED, f"another directory is at {path} by now"
         return word, why
 
     def rest(self) -> Quit | None:
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""
-        if self.group is not None:
-            self.group.flush()
-        if self.may_try() and (not self.limited or self._room()):
+        self.group.flush()
+        if self.may_try() and self._room():
             if claims := self.breaker.claim(self.clock()):
                 self.turn(claims)
             return None
         return super().rest()
 
-    # Claim
+    # Work
+
+    def _work(self) -> bool:
+        """Work off what waits in the first queue that has anything. Return whether one has."""
+        most = self._room()
+        now = self.clock()
+        for queue in self.queues if most else ():
+            waiting = queue.waiting
+            if self.options.batch > 1:
+                if claims := queue.claim_some(most, now):
+                    self.turn(claims)
+                    return True
+            elif waiting.names or waiting.list_more(now):
+                self.work_off(queue, waiting.names, usual=waiting.usual)
+                return True
+        return False
 
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
         return int(max(0, min(self.options.batch, self.pressure.room(self.published))))
 
-    def _more(self, queue: InputQueue, claims: list[Claim] | None, most: int) -> list[Claim] | None:
-        """List what waits, and claim it, until there are as many claims as there may be."""
-        claims = claims or []
-        now, alone = self.clock(), len(self.queues) == 1
-        while True:
-            if not queue.waiting and not queue.list_more(now, alone=alone):
-                return claims
-            if len(claims) >= most or not queue.may_join(claims):
-                return claims
-            claims += queue.claim(queue.waiting, most - len(claims))
-
-    # Act
-
-    def turn(self, claims: list[Claim]) -> None:
-        """Process claimed documents, and end each: handed over, charged, postponed or given back.
+    def work_off(self, queue: InputQueue, waiting: list[str], *, usual: bool = False) -> None:
+        """Claim these names one by one, process each document and end it: handed over, charged,
+        postponed or given back; until it is time to look, or something was not as usual.
 
         An OSError says that the file system is not well; nothing has been charged for it.
         """
-        first = claims[0]
-        queue = first.of
+        clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
+        # Whether each has to be shown, or another queue asked, before the next is claimed.
+        apart = self._watched or self.resting or len(self.queues) > 1
+        look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
+        failed: Ending | None = None
+        for claim in queue.claim(waiting, usual=usual):
+            self.at_hand = (claim,)
+            if apart:
+                self._begin(self.at_hand)
+            began = clock()
+            try:
+                process(claim, claim.outputs, limits)
+            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+                failed = self._ending(error)
+            ended = clock()
+            if ended >= look_at:
+                self._fence(self.at_hand)
+                apart = True
+            if failed is None and claim.seen and claim.outputs.blind and hand_over(claim):
+                note((ended + clocks, claim, ended - began))
+                if apart or limits.leaving_at is not None:
+                    break
+            else:
+                if failed is None and queue.durable:
+                    self.group.add(claim, ended - began)
+                else:
+                    self._end(queue, self.at_hand, (failed or DONE,), ended - began)
+                break
+        self._rested()
+
+    def turn(self, claims: Sequence[Claim]) -> None:
+        """Process claimed documents together, and end each."""
         self.at_hand = claims
+        self._begin(claims)
+        began = self.clock()
+        endings = self._process_some(claims)
+        ended = self.clock()
+        self._fence(claims)
+        self._end(claims[0].of, claims, endings, ended - began)
+        self._rested()
+
+    def _begin(self, claims: Sequence[Claim]) -> None:
+        """Show that documents are taken up."""
         if self.resting:
             self.begin_work()
         if self._watched:
-            self.tally.began(first.docid, len(claims))
+            self.tally.began(claims[0].docid, len(claims))
             self.limits.begin()
-            if self.group is not None:
-                self.group.before(first)
-        began = self.clock()
-        endings: Sequence[Ending] = _ONE_DONE
-        if self._alone:
-            try:
-                self._process(first, first.outputs, self.limits)
-                if not first.seen:
-                    first.check()
-            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-                endings = (self._ending(error),)
-        else:
-            endings = self._process_batch(claims)
-        ended = self.clock()
-        if ended >= self.look_at:
-            self._fence(claims)
-        if endings is _ONE_DONE and first.outputs.blind and hand_over(first):
-            at, worked = ended + self.clocks, ended - began
-            queue.handed_over.append(
-                (at, "published", first.docid, first.token, worked, first.published)
-            )
-        elif self.group is not None and endings is _ONE_DONE:
-            self.group.add(first, ended - began)
-        else:
-            self._end(queue, claims, endings, ended - began)
+            self.group.before(claims[0])
+
+    def _rested(self) -> None:
+        """Show that nothing is at hand."""
+        self.at_hand = ()
         if self._watched:
             self.count()
             if self.tally.documents >= self.recycling.documents:
-                self.look_at = 0.0
+                self._look_soon()
             self.tally.ended()
-        self.at_hand = ()
 
-    def _process_batch(self, claims: list[Claim]) -> list[Ending]:
+    def _process_some(self, claims: Sequence[Claim]) -> list[Ending]:
         """Process several documents in one call; who spoils it for all is found by trying each
         alone. One by one, where the processor takes one at a time."""
-        processor = self._batches
-        if processor is None:
-            return [self._process_alone(claim) for claim in claims]
-        self.limits.begin()
-        try:
+        if self._hopeless is not None:
+            return [Released(str(self._hopeless))] * len(claims)
+        if self._batches is not None or len(claims) == 1:
+            self.limits.begin()
             batch = [(claim, claim.outputs) for claim in claims]
-            found = processor.process_batch(batch, self.limits)
-            return [
-                _unread(claim) if error is None else self._ending(error)
-                for claim, error in zip(claims, found, strict=True)
-            ]
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            ending = self._ending(error)
-            for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
-            if len(claims) == 1 or for_all:
-                return [ending for _ in claims]
+            try:
+                errors: list[BaseException | None] = [None]
+                if self._batches is not None:
+                    errors = self._batches.process_batch(batch, self.limits)
+                else:
+                    self._process(*batch[0], self.limits)
+                ended = zip(batch, errors, strict=True)
+                return [DONE if error is None else self._ending(error) for _, error in ended]
+            except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
+                ending = self._ending(error)
+                for_all = isinstance(ending, Released) or isinstance(error, FileSystemTrouble)
+                if len(claims) == 1 or for_all:
+                    return [ending] * len(claims)
         endings: list[Ending] = []
         for claim in claims:
             claim.outputs.discard()
-            endings += self._process_batch([claim])
+            endings += self._process_some([claim])
         return endings
-
-    def _process_alone(self, claim: Claim) -> Ending:
-        """Process one document of several, unless what speaks against it has come meanwhile."""
-        if self._hopeless is not None:
-            return Released(str(self._hopeless))
-        self.limits.begin()
-        try:
-            self._process(claim, claim.outputs, self.limits)
-        except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            return self._ending(error)
-        return _unread(claim)
 
     def _ending(self, error: BaseException) -> Ending:
         """Return what a processor's exception means for its document."""
@@ -421,7 +391,7 @@ class Turns(Loop):
             self._beats.fresh()
         except OSError as error:
             for claim in claims:
-                claim.of.abandon(claim, error)
+                abandon(claim, error)
             raise
 
     def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -454,13 +424,3 @@ os.register_at_fork(after_in_child=_draw_anew)
 
 def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:
     return (given,) if isinstance(given, str | os.PathLike) else tuple(given)
-
-
-def _unread(claim: Claim) -> Ending:
-    """Return "done", unless nobody has looked at the document, and it is none."""
-    try:
-        if not claim.seen:
-            claim.check()
-    except (Exception, Interrupted) as error:  # noqa: BLE001 - what it cannot be is told as any
-        return from_exception(error)
-    return DONE

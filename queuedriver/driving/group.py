@@ -17,7 +17,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Self
 
+from queuedriver.claims.charging import abandon
 from queuedriver.claims.document import Document
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.outputs import Outputs
@@ -39,29 +42,39 @@ class Group:
     def __init__(
         self,
         hand_over: Callable[[Sequence[Claim], float], None],
-        on_error: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         # By their N, for whoever asks which claims are at hand; the first one has waited longest.
         self.claims: dict[str, Claim] = {}
         self._hand_over = hand_over
-        # Called by the thread when a hand-over has failed: the loop is to look.
-        self._on_error = on_error
         self._clock = clock
         self._seconds = 0.0
         self._first_at = 0.0
         # What the latest documents took, and what handing over one alone took; in seconds.
         self._latest: deque[float] = deque(maxlen=_SHORT)
         self._sync = 0.0
-        self._error: OSError | None = None
         self._closing = False
         self._lock = threading.Lock()
         self._begun = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Begin to hold the lock; before the first document."""
         self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hand over what waits, end the thread, and let go of the lock."""
+        try:
+            self.flush()
+        except OSError as error:
+            self.give_back(error)
+        finally:
+            self._closing = True
+            self._begun.set()
+            self._lock.release()
+            if self._thread is not None:
+                self._thread.join()
 
     def around(self, process: Process) -> Process:
         """Return the call of a processor as one during which the thread may hand over."""
@@ -79,7 +92,11 @@ class Group:
         """Hand over what waits where the next document is of another queue, or may end us."""
         if self.claims:
             first = next(iter(self.claims.values()))
-            if claim.of is not first.of or claim.attempt or claim.docid in claim.of.troubled:
+            if (
+                claim.of is not first.of
+                or claim.attempt
+                or claim.docid in claim.of.waiting.troubled
+            ):
                 self.flush()
 
     def add(self, claim: Claim, seconds: float) -> None:
@@ -116,21 +133,7 @@ class Group:
         self.claims.clear()
         self._seconds = 0.0
         for claim in claims:
-            claim.of.abandon(claim, error)
-
-    def raise_error(self) -> None:
-        """Raise what went wrong in the thread."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def close(self) -> None:
-        """End the thread, and let go of the lock."""
-        self._closing = True
-        self._begun.set()
-        self._lock.release()
-        if self._thread is not None:
-            self._thread.join()
+            abandon(claim, error)
 
     # The thread
 
@@ -149,13 +152,7 @@ class Group:
             self._begun.clear()
             while self.claims and not self._closing:
                 time.sleep(max(self._first_at + LONGEST - self._clock(), LONGEST / 10))
-                with self._lock:
+                # What it cannot do is given back; the loop will hear that of its next document.
+                with self._lock, suppress(OSError):
                     if self.claims and self._clock() >= self._first_at + LONGEST:
-                        self._flush_here()
-
-    def _flush_here(self) -> None:
-        try:
-            self.flush()
-        except OSError as error:
-            self._error = error
-            self._on_error()
+                        self.flush()

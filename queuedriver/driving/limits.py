@@ -78,11 +78,13 @@ class Limits(Signals):
             if not self._before:
                 return
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if self._hard_until:
-                faulthandler.cancel_dump_traceback_later()
-                self._hard_until = 0.0
+            self.idle()
             _installed.discard(self)
             super().restore()
+
+    def close(self) -> None:
+        self.restore()
+        super().close()
 
     def leave(self, word: str, why: str) -> None:
         """Ask to leave as the first signal does, by other means (a QUIT file); from any thread."""

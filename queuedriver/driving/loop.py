@@ -11,12 +11,14 @@ from collections.abc import Callable
 from io import FileIO
 from typing import NamedTuple
 
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST
+from queuedriver.claims.picking import Pass
 from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
-from queuedriver.driving.closing import Controls, close_if_fed, read_controls
+from queuedriver.driving.closing import close_if_fed, read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
@@ -74,19 +76,23 @@ class Loop:
             options,
             found.targets,
             found.observer,
-            lambda: max(one.picker.sharers for one in self.queues),
+            lambda: max(one.waiting.picker.sharers for one in self.queues),
         )
         paths = [queue.path for queue in self.queues]
         self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
-        self._controls = [Controls()] * len(self.queues)
+        for queue in self.queues:
+            queue.worked = self._worked
+        # The control files that are in all inputs, or in any.
+        self._done = self.paused = False
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
-        self._leaving, self._leaving_why = "", ""
-        self.trouble, self._troubles = "", 0
+        # The last word on leaving, and why, other than a signal's; None while there is none.
+        self._leaving: tuple[str, str] | None = None
+        self.trouble, self.troubles = "", 0
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
         self._watching = False
@@ -106,16 +112,17 @@ class Loop:
         self.look_at = now + LOOK_EVERY
         self.clocks = time.time() - now
         if not self.trouble:
-            self._controls = [read_controls(queue.directory) for queue in self.queues]
+            controls = [read_controls(queue.directory) for queue in self.queues]
+            self._done = all(one.done for one in controls)
+            self.paused = any(one.paused for one in controls)
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
-            self._leaving_why = self.recycling.due(now, self.tally.documents)
-            self._leaving = "recycled" if self._leaving_why else ""
-            if any(controls.quit for controls in self._controls):
-                self._leaving, self._leaving_why = "quit", QUIT_FILE
-            if now >= self._recover_at:
-                self._recover(now)
+            due = self.recycling.due(now, self.tally.documents)
+            self._leaving = ("recycled", due) if due else None
+            if any(one.quit for one in controls):
+                self._leaving = "quit", QUIT_FILE
+            self._recover(now)
             self.breaker.look(now)
             self.look_at = now + LOOK_EVERY
         self.go = self._may_work() and not self.breaker.stops
@@ -128,84 +135,79 @@ class Loop:
 
     def counters(self) -> Counters:
         """Return the counters with what was handed over a moment ago; from any thread."""
-        pending = [queue.pending() for queue in self.queues]
-        seconds = sum(work for work, _ in pending)
-        return self.tally.counters(seconds, sum(documents for _, documents in pending))
+        took = [seconds for queue in self.queues for _, _, seconds in queue.handed_over[:]]
+        return self.tally.counters(sum(took), len(took))
 
     def count(self) -> None:
         """Note and count the usual documents that were handed over since this was called last."""
         for queue in self.queues:
             queue.note_handed_over()
-            seconds, documents = queue.uncounted
-            if documents:
-                queue.uncounted = 0.0, 0
-                self.tally.worked(seconds, documents)
         self.tally.lost_races = sum(queue.lost_races for queue in self.queues)
 
-    @property
-    def paused(self) -> bool:
-        return any(controls.paused for controls in self._controls)
+    def _worked(self, seconds: float, documents: int) -> None:
+        self.tally.worked(seconds, documents)
+        self.breaker.worked()
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
         if self.limits.leaving_at is not None:
             return self.limits.word, self.limits.why
-        return self._leaving, self._leaving_why
+        return self._leaving or ("", "")
 
-    def _recover(self, now: float) -> None:
+    def _recover(self, now: float, *, idle: bool = False) -> None:
+        """Look after dead drivers now and then; while idle more often, and by the last pass."""
+        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE if idle else 0.0):
+            return
         self._recover_at = now + _RECOVER_BUSY
-        listed = now >= self._list_at
+        listed = not idle and now >= self._list_at
         if listed:
             self._list_at = now + _RECOVER_LISTED
         for queue in self.queues:
-            if listed or queue.recoverer.newly_dead():
-                queue.recoverer.recover()
+            counts, recoverer = queue.waiting.picker.counts, queue.recoverer
+            if idle and counts.claims:
+                recoverer.recover(counts.claims)
+            elif idle and not counts.unfinished:
+                recoverer.forget_ended()
+            elif listed or (not idle and recoverer.newly_dead()):
+                recoverer.recover()
 
     def seen(self) -> Seen:
         """Return the facts of which `plan` makes a pause, or an end."""
-        leaving, why = self.wish()
-        listings = [queue.picker.counts for queue in self.queues]
-        unfinished = [listing for listing in listings if listing.unfinished]
-        now = self.clock()
-        trip = self.breaker.trip
+        leaving, leaving_why = self.wish()
+        now, trip, trial_at = self.clock(), self.breaker.trip, self.breaker.trial_at
+        passed = sum((queue.waiting.picker.counts for queue in self.queues), Pass())
         waits = ((self.limited and self.go) or trip is not None) and self.waits(now)
         full = self.pressure.full(self.published) if waits and not trip else ""
-        trial_at = self.breaker.trial_at
+        stuck = {name for queue in self.queues for name in queue.recoverer.stuck}
         return Seen(
             candidate=waits,
-            unfinished=sum(listing.unfinished for listing in unfinished),
-            only_later=bool(unfinished) and all(listing.only_later for listing in unfinished),
-            next_due=min((one.next_due for one in listings if one.next_due), default=0),
-            empty_for=min(queue.empty_for(now) for queue in self.queues),
-            done=all(controls.done for controls in self._controls),
+            unfinished=passed.unfinished,
+            only_later=passed.only_later,
+            next_due=passed.next_due,
+            empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
+            done=self._done,
             paused=self.paused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
             trial_in=trial_at - now,
             holding=self.breaker.holds,
             leaving=leaving,
-            leaving_why=why,
+            leaving_why=leaving_why,
             full=full,
             no_consumer_for=self.pressure.no_consumer_for() if full else 0.0,
             trouble=self.trouble,
-            troubles=self._troubles,
+            troubles=self.troubles,
             drain=self.options.drain,
             idle_turns=self._idle_turns,
             hinted=self.waker.hinted,
-            left=any(listing.left for listing in listings),
-            withheld=sum(listing.refused for listing in listings),
-            stuck=sum(
-                name in queue.recoverer.stuck
-                for queue in self.queues
-                if queue.recoverer.stuck
-                for name, _ in queue.picker.counts.claims
-            ),
-            later=sum(listing.later for listing in listings),
+            left=passed.left > 0,
+            withheld=passed.refused,
+            stuck=len({name for name, _ in passed.claims} & stuck),
+            later=passed.later,
             now=time.time(),
         )
 
     def waits(self, now: float) -> bool:
-        alone = len(self.queues) == 1
-        return any(queue.waiting or queue.list_more(now, alone=alone) for queue in self.queues)
+        return any(queue.waiting.names or queue.waiting.list_more(now) for queue in self.queues)
 
     # Pause
 
@@ -230,7 +232,7 @@ class Loop:
         """Watch nothing any more: a driver's own renames would come back to it as hints."""
         self.resting = False
         self._watch_no_more()
-        self._idle_turns = self._troubles = 0
+        self._idle_turns = self.troubles = 0
         self.state, self.why = "busy", ""
 
     def pause(self, decision: Wait) -> None:
@@ -246,6 +248,7 @@ class Loop:
         if rested and not (blocked or self._watching or self.trouble):
             self._watching = True
             self.waker.arm()
+            self._wake()
             return
         woken = self.wait(decision.seconds)
         self.tally.paused(blocked)
@@ -260,9 +263,12 @@ class Loop:
         if self.trouble:
             self.mend()
             return
+        self._wake()
+        self._recover(self.clock(), idle=True)
+
+    def _wake(self) -> None:
         for queue in self.queues:
-            queue.wake()
-        self._recover_seen()
+            queue.waiting.wake()
 
     def before_sleep(self) -> None:
         """Do what is not to wait for the end of a sleep, however short it will be."""
@@ -287,26 +293,13 @@ class Loop:
         self.state, self.why = state, why
         self.tally.show(state, why)
 
-    def _recover_seen(self) -> None:
-        """While idle there is time to see whose claims those are that the last pass saw."""
-        now = self.clock()
-        if now < self._recover_at - (_RECOVER_BUSY - _RECOVER_IDLE):
-            return
-        self._recover_at = now + _RECOVER_BUSY
-        for queue in self.queues:
-            listing = queue.picker.counts
-            if listing.claims:
-                queue.recoverer.recover(listing.claims)
-            elif not listing.unfinished:
-                queue.recoverer.forget_ended()
-
     # Trouble with the file system
 
     def on_trouble(self, error: OSError) -> None:
         """Pause for what may pass; raise what will not."""
         self.go = False
         for queue in self.queues:
-            queue.restart()
+            queue.waiting.restart()
             if isinstance(error, FileNotFoundError) and queue.directory.moved():
                 raise NotFound(f"the queue {queue.path} is gone") from error
         if isinstance(error, PermissionError):
@@ -322,13 +315,13 @@ class Loop:
 
     def mend(self) -> None:
         """Open everything anew, and write a little everywhere, to see whether all is well again."""
-        self._troubles += 1
+        self.troubles += 1
         try:
             for queue in self.queues:
                 queue.reopen()
                 queue.check_well()
             for queue in self.queues:
-                queue.give_back_later()
+                give_back_later(queue.later)
             for queue in self.queues:
                 queue.recoverer.sweep_own()
         except OSError as error:

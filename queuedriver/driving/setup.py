@@ -24,6 +24,7 @@ from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, ho
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
+from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -182,8 +183,14 @@ def _open(
     queue.recoverer = Recoverer(queue, found.observer)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
-    queue.pass_over(options.order, queue.recoverer.drivers)
-    queue.await_writing = options.await_writing
+    queue.waiting = Waiting(
+        queue.directory,
+        queue.attempts,
+        mint.driver,
+        options.order,
+        queue.recoverer.drivers,
+        await_writing=options.await_writing,
+    )
     return queue
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.format.decoding import decode_by
+from queuedriver.format.records import decode_by
 from queuedriver.format.records import encode as encode_record
 from queuedriver.format.units import format_duration, format_instant, visible
 

@@ -1,11 +1,11 @@
-"""JSON files: attempts at a document, its report, the plan of a claim, a driver's registration."""
+"""JSON that anybody may have written: attempts at a document, its report, the plan of a claim, a
+driver's registration; read and written. Pure."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from queuedriver.errors import is_trouble
-from queuedriver.format.decoding import decode
 
 if TYPE_CHECKING:
     from queuedriver.disk.filesystem import Directory
@@ -18,6 +18,7 @@ MAX_RECORD = 64 << 20
 LEASE = 180.0
 
 _Kind = TypeVar("_Kind")
+_decoders: "dict[type[Any], msgspec.json.Decoder[Any]]" = {}
 
 
 def read_record(
@@ -187,3 +188,27 @@ def encodable(value: Any) -> Any:
         case list() | tuple():
             return [encodable(part) for part in value]
     return value
+
+
+def decode(data: bytes, kind: type[_Kind]) -> _Kind:
+    """Return what the bytes say; raise msgspec.DecodeError when that is nothing of this kind."""
+    decoder: msgspec.json.Decoder[_Kind] | None = _decoders.get(kind)
+    if decoder is None:
+        # To make one takes longer than to use it.
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decode_by(decoder, data)
+
+
+def decode_by(decoder: "msgspec.json.Decoder[_Kind]", data: bytes) -> _Kind:
+    """Decode with a decoder that is kept, where it is done often.
+
+    msgspec has three ways to refuse: an error of its own, and Python's for bytes that are no text
+    and for what is nested without end. Whoever reads a file that others may have written means all
+    of them.
+    """
+    try:
+        return decoder.decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"it is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None

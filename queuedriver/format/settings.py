@@ -12,7 +12,7 @@ import msgspec
 
 from queuedriver.errors import BadDocid, CannotUse, ConfigError, NotRegular
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 
 if TYPE_CHECKING:
     from queuedriver.disk.filesystem import Directory

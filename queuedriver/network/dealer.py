@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import DONE, Doubted, Ending, Failed, Released, from_exception
@@ -379,7 +380,7 @@ class Dealer:
         for desk in self._desks.values():
             desk.requests.reopen()
             desk.line.restart()
-            desk.queue.give_back_later()
+            give_back_later(desk.queue.later)
 
     def leave(self, now: float) -> None:
         """Tell the workers, once."""

@@ -16,7 +16,7 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.network.fuq_foreman import Foreman
 from queuedriver.network.tcp import Listener
 from queuedriver.operating.queue import Queue

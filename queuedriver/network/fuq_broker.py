@@ -262,7 +262,7 @@ class FuqLoop(Loop):
         if not self.waits(self.clock()) or self.pressure.full(self.published):
             return False
         queue = self.queues[0]
-        claims = queue.claim(queue.waiting)
+        claims = queue.claim_some(1, self.clock())
         for claim in claims:
             self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
             self._foreman.work(claim)

@@ -17,7 +17,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument, NotFound, NotRegular, ProcessorFailed, Unreachable
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.network import fuq_board, fuq_jobs
 from queuedriver.network.fuq_board import Presence, Seen, Wish
 from queuedriver.network.fuq_jobfile import MAX_JOB_FILE, JobFile

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from queuedriver.claims.charging import abandon, give_back_later
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
@@ -158,7 +159,7 @@ class Foreman:
         self.directory.reopen()
         for one in self._open.values():
             one.queue.reopen()
-            one.queue.give_back_later()
+            give_back_later(one.queue.later)
             one.scan()
             one.in_hand = sum(dealt.of is one for dealt in self._dealt.values())
 
@@ -236,7 +237,7 @@ class Foreman:
             dirs.remove(self.directory, record.job)
             return
         message = f"taken up as job {record.job}, with {record.file.num_tasks} tasks"
-        self._queue.note("taken-up", record.docid, token=claim.token, message=message)
+        self._queue.note("taken-up", claim, message=message)
         self._enter(record.job, fresh=True)
 
     def _give_up_taking(self, error: OSError) -> None:
@@ -244,7 +245,7 @@ class Foreman:
         self._drop_unfolding()
         if claim is not None:
             self._held.discard(claim.token)
-            self._queue.abandon(claim, error)
+            abandon(claim, error)
 
     def _drop_unfolding(self) -> None:
         if self._unfolding is not None:
@@ -320,7 +321,7 @@ class Foreman:
         if found is None:
             return []
         task, name = found
-        claims = one.queue.claim([name])
+        claims = list(one.queue.claim([name]))
         if not claims:
             # Another broker's, or cancelled by hand.
             return []

@@ -28,7 +28,7 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
-from queuedriver.format.decoding import decode
+from queuedriver.format.records import decode
 from queuedriver.network.fuq_jobfile import JobFile, task_docid
 from queuedriver.network.fuq_outcomes import Outcome, Outcomes
 

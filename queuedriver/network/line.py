@@ -82,6 +82,7 @@ class Line:
     def wake(self) -> None:
         """There may be something new."""
         self._rest_until = 0.0
+        self._queue.waiting.wake()
 
     def restart(self) -> None:
         """After trouble: what was seen may be no more."""
@@ -102,9 +103,9 @@ class Line:
         waiting = self._queue.waiting
         # However many suspects there are, what is behind them is listed when some have gone.
         while len(self._listed) < _AHEAD and len(self._waiting_suspects) < _AHEAD:
-            if not waiting and not self._queue.list_more(now, alone=True):
+            if not waiting.names and not waiting.list_more(now):
                 break
-            name = waiting.pop()
+            name = waiting.names.pop()
             if name in seen:
                 # The queue has been gone through; of what waits here already it never ends.
                 break
@@ -114,7 +115,7 @@ class Line:
                 if not self.is_suspect(name):
                     self._listed.add(name)
                 self._add(name)
-        if not (self._listed or self._queue.picker.counts.left):
+        if not (self._listed or waiting.picker.counts.left):
             self._rest_until = now + _REST
 
     def next(self) -> str | None:

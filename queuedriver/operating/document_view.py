@@ -8,7 +8,6 @@ are passed on as they are.
 
 import os
 import stat
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
@@ -84,14 +83,6 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()
 
     @property
-    def queue(self) -> str:
-        return self.around.queue
-
-    @property
-    def at(self) -> float:
-        return self.around.at
-
-    @property
     def unknown(self) -> bool:
         """Return whether nobody has ever heard of it."""
         known = self.places or self.foreign or self.attempts or self.journal.events or self.found
@@ -109,7 +100,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Return whether it may be tried now."""
-        return bool(self.places) and self.place.waits(self.at)
+        return bool(self.places) and self.place.waits(self.around.at)
 
     @property
     def token(self) -> names.Token | None:
@@ -128,7 +119,7 @@ class DocumentView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def others(self) -> int:
         """Return how many others may be tried now."""
-        own = sum(one.waits(self.at) for one in self.places)
+        own = sum(one.waits(self.around.at) for one in self.places)
         return max(self.around.counts.waiting - own, 0)
 
 
@@ -139,17 +130,14 @@ def docid_of(text: str) -> str:
     return item.docid if item is not None else name
 
 
-def gather(
-    queue: Queue, docid: str, observer: Observer | None = None, now: float | None = None
-) -> DocumentView:
+def gather(queue: Queue, docid: str, observer: Observer | None = None) -> DocumentView:
     """Look everywhere for a document."""
-    now = time.time() if now is None else now
-    around = overview(queue, observer, now)
+    around = overview(queue, observer)
     settings = around.settings or Settings()
     output = next(iter(settings.outputs), "")
     found = [_place(queue, name, item, output=output) for name, item in queue.find(docid)]
     if names.objection(docid) is None:
-        found += [_discarded_place(queue, *one) for one in queue.discarded_of(docid)]
+        found += [_discarded_place(queue, *one) for one in queue.reports(docid)]
     places = [one for one in found if one.size is not None]
     places.sort(key=lambda place: _RANK.index(place.state))
     return DocumentView(
@@ -264,7 +252,9 @@ def _held_up(seen: DocumentView) -> str:
     if seen.around.quit:
         return "there is a QUIT file, so drivers leave; queuedriver resume takes it away"
     if seen.around.paused:
-        return f"the queue is paused: nothing is claimed before queuedriver resume {seen.queue}"
+        return (
+            f"the queue is paused: nothing is claimed before queuedriver resume {seen.around.queue}"
+        )
     if seen.around.tripped:
         return f"the stage has {seen.around.tripped}"
     if not living:
@@ -288,7 +278,7 @@ def _held_up(seen: DocumentView) -> str:
 
 
 def _no_driver(seen: DocumentView) -> str:
-    return f"no driver is alive; start one with queuedriver run {seen.queue}"
+    return f"no driver is alive; start one with queuedriver run {seen.around.queue}"
 
 
 def _because(seen: DocumentView) -> str:
@@ -307,24 +297,31 @@ def _in_brackets(said: Failure | Event) -> str:
 
 
 def _later(seen: DocumentView) -> str:
-    due = seen.place.due
-    if due <= seen.at:
-        return f"it was due at {format_instant(due)}: {_held_up(seen)}"
-    return f"not before {format_instant(due)}, in {format_duration(due - seen.at)}{_because(seen)}"
+    due = format_instant(seen.place.due)
+    left = seen.place.due - seen.around.at
+    if left <= 0:
+        return f"it was due at {due}: {_held_up(seen)}"
+    return f"not before {due}, in {format_duration(left)}{_because(seen)}"
 
 
 def _working(seen: DocumentView) -> str:
     holder = seen.holder
     if not holder.alive:
-        words = f"claimed{_when(seen)} by {_gone(seen)}"
+        at = seen.token.claimed_at if seen.token else 0.0
+        words = f"claimed at {format_instant(at)}" if at else "claimed"
+        words += f" by {_gone(seen)}"
         if holder.verdict == "unknown":
-            untouched = format_duration(seen.at - seen.place.modified_at)
+            untouched = format_duration(seen.around.at - seen.place.modified_at)
             return (
                 f"{words}; its file was last touched {untouched} ago, and it will be taken back "
                 f"when a driver has seen it untouched for {format_duration(LEASE)}"
             )
+        if not seen.around.living:
+            return f"{words}; nobody is alive to take it back: {_recover(seen)}"
         counted = "as a failed attempt" if holder.verdict == "dead" else "uncounted"
-        return f"{words}; {_recovered(seen, counted)}"
+        others = " or another driver" if len(seen.around.living) > 1 else ""
+        who = seen.around.living[0].id + others
+        return f"{words}; it will be recovered by {who} {_SOON}, {counted}"
     words = f"being processed by {_on(holder)}{_since(seen)}"
     if holder.silent:
         words += (
@@ -351,14 +348,9 @@ def _writing(seen: DocumentView) -> str:
     return f"it is still being written{by}{_since(seen)}, and waits when that is committed"
 
 
-def _when(seen: DocumentView) -> str:
-    at = seen.token.claimed_at if seen.token else 0.0
-    return f" at {format_instant(at)}" if at else ""
-
-
 def _since(seen: DocumentView) -> str:
     at = seen.token.claimed_at if seen.token else 0.0
-    ago = format_duration(max(seen.at - at, 0.0))
+    ago = format_duration(max(seen.around.at - at, 0.0))
     return f" since {format_instant(at)} ({ago})" if at else ""
 
 
@@ -380,22 +372,16 @@ def _gone(seen: DocumentView) -> str:
     return f"{_on(holder)}, {words[holder.verdict]}"
 
 
-def _recovered(seen: DocumentView, counted: str) -> str:
-    living = seen.around.living
-    if not living:
-        return f"nobody is alive to take it back: {_recover(seen)}"
-    who = living[0].id + (" or another driver" if len(living) > 1 else "")
-    return f"it will be recovered by {who} {_SOON}, {counted}"
-
-
 def _recover(seen: DocumentView) -> str:
-    return f"start a driver, or run queuedriver recover {seen.queue}"
+    return f"start a driver, or run queuedriver recover {seen.around.queue}"
 
 
 def _discarded(seen: DocumentView) -> str:
     report = seen.report
     if report is None:
-        sentence = f"discarded, but its report is missing; queuedriver check --repair {seen.queue}"
+        sentence = (
+            f"discarded, but its report is missing; queuedriver check --repair {seen.around.queue}"
+        )
     else:
         times = format_count(len(report.attempts), "attempt")
         why = _in_brackets(report.failure)
@@ -461,33 +447,22 @@ _SENTENCES: dict[str, Callable[[DocumentView], str]] = {
 def history(seen: DocumentView) -> list[Event]:
     """Return the journal's events, and what is known from elsewhere where it lost some."""
     events = list(seen.journal.events)
-    noted = {one.token for one in events if one.event in _ENDS}
-    report = seen.report
-    records = {one.token: one for one in (*seen.attempts, *(report.attempts if report else ()))}
-    for record in records.values():
-        if record.token not in noted:
-            last = report is not None and record == report.attempts[-1]
-            events.append(_event_of(record, discarded=last))
-    noted_claims = {one.token for one in events if one.event == "claimed"}
+    ended = {one.token for one in events if one.event in _ENDS}
+    reported = seen.report.attempts if seen.report is not None else ()
+    for record in {one.token: one for one in (*seen.attempts, *reported)}.values():
+        if record.token not in ended:
+            events.append(_event_of(record, discarded=record in reported[-1:]))
+    claimed = {one.token for one in events if one.event == "claimed"}
     hosts = {one.token: one.host for one in events if one.token}
     for place in seen.places:
-        if place.token and place.state != "writing":
-            holder = seen.around.holder(names.parse_token(place.token))
-            hosts.setdefault(place.token, holder.host)
+        if place.claim is not None and place.state != "writing":
+            hosts.setdefault(place.token, seen.around.holder(place.claim).host)
     for token, host in hosts.items():
         split = names.parse_token(token)
         # What its N tells; another program's bare number tells nothing.
-        if split.serial and token not in noted_claims:
-            events.append(
-                Event(
-                    at=split.claimed_at,
-                    event="claimed",
-                    docid=seen.docid,
-                    token=token,
-                    host=host,
-                    driver=split.driver,
-                )
-            )
+        if split.serial and token not in claimed:
+            claim = split.claimed_at, "claimed", seen.docid, token
+            events.append(Event(*claim, host=host, driver=split.driver))
     return sorted(events, key=lambda event: event.at)
 
 

@@ -8,9 +8,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import BinaryIO, NamedTuple
 
-from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.filesystem import Directory, open_fd
 from queuedriver.disk.journal import FILE, INSIDE
 from queuedriver.format.event import MAX_LINE, Event, decode
 
@@ -99,7 +100,7 @@ def _files(path: str, since: float, unreadable: list[str]) -> Iterator[tuple[str
         unreadable.append(path)
         return
     seen: set[tuple[int, int]] = set()
-    try:
+    with closing(directory):
         # A file that is rotated after the listing has another name then: list until nothing is new.
         for _ in range(_PASSES):
             fresh = False
@@ -117,7 +118,7 @@ def _files(path: str, since: float, unreadable: list[str]) -> Iterator[tuple[str
                     if path not in unreadable:
                         unreadable.append(path)
                     continue
-                try:
+                with open_fd(fd):
                     status = os.fstat(fd)
                     identity = (status.st_dev, status.st_ino)
                     if not stat.S_ISREG(status.st_mode) or identity in seen:
@@ -130,9 +131,5 @@ def _files(path: str, since: float, unreadable: list[str]) -> Iterator[tuple[str
                         unreadable.append(path)
                     with open(fd, "rb", closefd=False) as file:
                         yield path, file
-                finally:
-                    os.close(fd)
             if not fresh:
                 return
-    finally:
-        directory.close()

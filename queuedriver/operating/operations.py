@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
+from queuedriver.claims.charging import charge
 from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
@@ -174,8 +175,8 @@ def discard(
             if item.state not in ("ready", "failed", "later"):
                 came[item.docid] = _not_waiting(name, item)
                 continue
-            claims = one.claim([name])
-            if not claims or one.charge(claims[0], failure, time.time()) == "revoked":
+            claims = list(one.claim([name]))
+            if not claims or charge(claims[0], failure, time.time()) == "revoked":
                 why = f"{item.docid!r} was claimed just now"
                 came[item.docid] = Result(item.docid, "refused", why)
             else:
@@ -203,19 +204,14 @@ class Recovered(NamedTuple):
     unjudged: list[Unjudged]
 
 
-def recover(
-    queue: Queue,
-    journal: Journal,
-    lease: float | None = None,
-    observer: Observer | None = None,
-) -> Recovered:
+def recover(queue: Queue, journal: Journal, observer: Observer | None = None) -> Recovered:
     """Finish or take back what dead drivers left, as far as it is certain now.
 
-    `lease` says how long silence may be life, instead of what the drivers say; an `observer` may
+    An `observer` may know how long silence may be life, instead of what the drivers say, and may
     have watched them for some time.
     """
     before = len(journal.pending)
-    with queue_of(queue.directory, journal, observer or Observer(lease=lease)) as one:
+    with queue_of(queue.directory, journal, observer or Observer()) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
 

@@ -162,20 +162,16 @@ class Queue:
                 return None
             return find_report(discarded, attempts, docid)
 
-    def reports(self) -> Iterator[Discarded]:
-        """Yield the discarded documents, with why they are."""
+    def reports(self, docid: str = "") -> Iterator[Discarded]:
+        """Yield the discarded documents, with why they are: all, or those of a docid, the newest
+        first."""
         with self._reports() as (discarded, attempts):
             if discarded is not None:
-                for docid in self.each_discarded():
-                    yield Discarded(docid, find_report(discarded, attempts, docid))
-
-    def discarded_of(self, docid: str) -> list[Discarded]:
-        """Return the discarded documents of one docid, the newest first: there may be several."""
-        with self._reports() as (discarded, attempts):
-            if discarded is None:
-                return []
-            places = places_of(discarded, attempts, [docid]).get(docid, [])
-            return [Discarded(one, find_report(discarded, attempts, one)) for one in places]
+                places: Iterable[str] = self.each_discarded()
+                if docid:
+                    places = places_of(discarded, attempts, [docid]).get(docid, [])
+                for place in places:
+                    yield Discarded(place, find_report(discarded, attempts, place))
 
     @contextlib.contextmanager
     def _reports(self) -> Iterator[tuple[Directory | None, Directory | None]]:

@@ -1,15 +1,12 @@
 """Processors of every kind, as a driver sees them."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
-
-# A server's model may take minutes to load from a slow share; in seconds.
-START_TIMEOUT = 600.0
 
 
 @runtime_checkable
@@ -38,7 +35,7 @@ class BatchProcessor(Processor, Protocol):
         """Process several documents; return for each None when done, or what went wrong."""
 
 
-def make(kind: str, work: str | Sequence[str], start_timeout: float = START_TIMEOUT) -> Processor:
+def make(kind: str, work: str | Sequence[str], **settings: Any) -> Processor:
     """Return the processor that a kind and its words name. Only its module is imported."""
     if kind == "call" and isinstance(work, str):
         from queuedriver.processors.call import load
@@ -51,5 +48,5 @@ def make(kind: str, work: str | Sequence[str], start_timeout: float = START_TIME
     if kind == "server":
         from queuedriver.processors.server import ServerProcessor
 
-        return ServerProcessor(work, start_timeout=start_timeout)
+        return ServerProcessor(work, **settings)
     raise ConfigError(f"no kind of processor is called {kind!r}; there are call, command, server")

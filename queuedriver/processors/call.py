@@ -79,6 +79,9 @@ def load(reference: str, said: str = "--call") -> CallProcessor:
 
 def _import(reference: str) -> Any:
     module, _, attributes = reference.partition(":")
+    if module.endswith(".py") or os.sep in module:
+        name = os.path.basename(module).removesuffix(".py")
+        raise ConfigError(f"{module!r} is a file; name its module, as in {name}:{attributes}")
     directory = os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)

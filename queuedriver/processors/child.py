@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Self
 
-from queuedriver.disk.processes import KILL_WAIT, ZOMBIE, statuses_of_group
+from queuedriver.disk.processes import KILL_WAIT, ZOMBIE, signal_name, statuses_of_group
 from queuedriver.driving.limits import Limits
 
 # How much of the end of stderr goes into a report, in bytes: more than a person reads, and no more
@@ -108,12 +108,7 @@ class Ended(NamedTuple):
 
     @property
     def signal(self) -> str | None:
-        if self.code is None or self.code >= 0:
-            return None
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
+        return None if self.code is None or self.code >= 0 else signal_name(-self.code)
 
     @property
     def exit_code(self) -> int | None:

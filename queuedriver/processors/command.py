@@ -9,7 +9,8 @@ No shell runs it. In its arguments these are replaced, once, by the document's o
 `{output}` may say more: `{output.pdf}` is a path that ends in .pdf, for programs that go by it;
 `{output:NAME}` goes to the output queue of that name; `{output:NAME?}` need not be written. Several
 of them are several outputs. Other braces stay as they are, but a single word in them is taken for a
-slip: write `{{word}}` for the text {word}.
+slip: write `{{word}}` for the text {word}. So is one of the words above in a brace that is not
+closed.
 
 A docid may start with "-". Paths are absolute, so `{input}` and `{output}` are never taken for
 options; `{docid}` as an argument of its own is: write `--id={docid}`, or put it after `--`.
@@ -43,6 +44,8 @@ _WORDS = {"input", "docid", "attempt"}
 # A word in two braces, or in one; what may follow it is for `output` only.
 _WORD = r"\w+(?:[.:][^{}]*)?\??"
 _SLOT = re.compile(r"\{\{(" + _WORD + r")\}\}|\{(" + _WORD + r")\}")
+# The beginning of one that has no end.
+_UNCLOSED = re.compile(r"\{(?:input|output|docid|attempt)\b[^{}]*$")
 _OUTPUT = re.compile(
     r"output(?:\.(?P<ext>[A-Za-z0-9]{1,12}))?(?::(?P<queue>[^/?]+))?(?P<optional>\?)?"
 )
@@ -125,7 +128,7 @@ class CommandProcessor(Program):
         for slot, path in zip(template.outputs, paths, strict=True):
             place = f"{{{slot.word}}}"
             missing = "" if slot.optional else f"ended well, but did not write {place}"
-            if not self.has_written(path, place, missing, stderr, ended):
+            if not self.has_written(outputs, path, place, missing, stderr, ended):
                 outputs.forget(path)
 
     def _judge(self, reason: str | None, ended: Ended, tail: Tail) -> None:
@@ -148,6 +151,8 @@ class CommandProcessor(Program):
 
 def _parse(argument: str) -> list[str]:
     """Return text, word, text, word, … text."""
+    if found := _UNCLOSED.search(argument):
+        raise ConfigError(f"{found[0]} has no closing brace, in {argument!r} of the command")
     text, *rest = _SLOT.split(argument)
     parts = [text]
     for literal, word, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):

@@ -11,9 +11,9 @@ import os
 import shlex
 import shutil
 import signal
-import stat
 from collections.abc import Sequence
 
+from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure
@@ -74,13 +74,20 @@ class Program:
             cause, words = "hung", stderr.after("does not end, not even by SIGKILL")
         return failed(cause, f"{self.arguments[0]} {words}", stderr.text(), ended)
 
-    def has_written(self, path: str, place: str, missing: str, stderr: Tail, ended: Ended) -> bool:
+    def has_written(
+        self, outputs: Outputs, path: str, place: str, missing: str, stderr: Tail, ended: Ended
+    ) -> bool:
         """Return whether it left a file at the path that it was given; raise for anything else
         there, called `place`. Nothing there is wrong only where it is said what is `missing`."""
-        wrong = objection_to_output(path, place, missing)
+        wrong = f"left something that is not a regular file at {place}"
+        try:
+            if outputs.is_file(path):
+                return True
+        except FileNotFoundError:
+            wrong = missing
         if wrong:
             raise self.failed("bad-answer", stderr.after(wrong), stderr, ended)
-        return wrong is None
+        return False
 
 
 def failed(
@@ -99,18 +106,6 @@ def failed(
             peak_memory=ended.peak_memory,
         )
     )
-
-
-def objection_to_output(path: str, place: str, missing: str) -> str | None:
-    """Return what is wrong with what a program left at the path it was given; None when it is a
-    file. There the message says `place`, and where there is nothing, `missing`."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return missing
-    except OSError as error:
-        raise trouble(error, f"looking at {path}") if is_trouble(error) else error from None
-    return None if stat.S_ISREG(mode) else f"left something that is not a regular file at {place}"
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:

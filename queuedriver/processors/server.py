@@ -33,10 +33,12 @@ from queuedriver.claims.outputs import Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
 from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
-from queuedriver.processors.base import START_TIMEOUT
 from queuedriver.processors.child import GRACE, Ended, Tail
 from queuedriver.processors.program import Program, failed
 from queuedriver.processors.serving import RunningServer
+
+# A model may take minutes to load from a slow share; in seconds.
+START_TIMEOUT = 600.0
 
 
 class ServerProcessor(Program):
@@ -129,13 +131,13 @@ class ServerProcessor(Program):
         others = [one for one in named if path is None or os.path.abspath(one.path) != path]
         if path is not None:
             if answer.outputs is None or len(others) < len(named):
-                self._look_at(path, named)
+                self._look_at(outputs, path, named)
             else:
                 outputs.forget(path)
         for one in others:
             outputs.take(Output(Path(one.path), one.docid, one.queue, one.ext), limits)
 
-    def _look_at(self, path: str, named: Sequence[AnsweredOutput]) -> None:
+    def _look_at(self, outputs: Outputs, path: str, named: Sequence[AnsweredOutput]) -> None:
         """Raise unless there is an output at the path that we gave."""
         if any(one.docid or one.queue or one.ext for one in named if one.path == path):
             words = (
@@ -143,4 +145,4 @@ class ServerProcessor(Program):
             )
             raise self.failed("bad-answer", words, Tail(), Ended())
         missing = "said ok, but did not write the output"
-        self.has_written(path, "the output's path", missing, Tail(), Ended())
+        self.has_written(outputs, path, "the output's path", missing, Tail(), Ended())

@@ -297,6 +297,8 @@ def test_an_id_that_is_held_makes_it_end_with_69(place: Path) -> None:
         (["in", "--to", "in", "--command", "cat"], 78, "one directory"),
         (["in", "--no-output", "--archive", "in", "--command", "cat"], 78, "one directory"),
         (["in", "--call", "silent:shout"], 78, "importing 'silent' failed: ModuleNotFoundError"),
+        (["in", "--call", "./loud.py:shout"], 78, "a file; name its module, as in loud:shout"),
+        (["in", "--call", "loud.py:shout"], 78, "a file; name its module, as in loud:shout"),
         (["in", "--call", "loud:whisper"], 78, "'loud' has no 'whisper'"),
         (["in", "--call", "loud:number"], 78, "not callable"),
         (["in", "--call", "nothing"], 78, "nor a plug-in"),

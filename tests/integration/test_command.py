@@ -467,6 +467,8 @@ def test_no_descriptor_and_no_zombie_stays(desk: Desk) -> None:
         ("sort {input} > {output}", "only a shell understands"),
         (["cp", "{input}", "{ouput}"], r"has \{ouput\}, which is not known; known are \{input\}"),
         (["cp", "{input}", "{output.tar.gz}"], "not known"),
+        (["cp", "{input}", "{output"], r"\{output has no closing brace"),
+        (["cp", "--from={input", "{output}"], r"\{input has no closing brace"),
         (["cp", "{input}", "{output:a/b}"], "not known"),
         (["echo", "a\0b"], "NUL"),
         (["{input}"], "cannot depend on the document"),
@@ -491,6 +493,7 @@ def test_command_that_cannot_be_meant_is_refused(command: str | list[str], words
         ["python3", "-c", "import sys", "{docid}"],
         ["bash", "script.sh", "-c", "{input}"],
         ["grep", "-e", "{docid}", "{input}"],
+        ["awk", "{input = 1; print}", "{input}"],
         ["sh", "-c", "exit {attempt}"],
     ],
 )

@@ -122,9 +122,7 @@ class Caller:
         self.os.rename(old, new, src_dir_fd=self.fds[place], dst_dir_fd=self.fds[there])
 
     def _rename_new(self, place: int, old: str, there: int, new: str) -> int:
-        failed = self.libc.renameat2(
-            self.fds[place], old.encode(), self.fds[there], new.encode(), RENAME_NOREPLACE
-        )
+        failed = self.libc.renameat2(self.fds[place], old, self.fds[there], new, RENAME_NOREPLACE)
         return self._errno() if failed else 0
 
     def _link(self, place: int, old: str, there: int, new: str) -> None:

@@ -25,7 +25,6 @@ PURE = {
     "queuedriver.claims.outcomes",
     "queuedriver.format.units",
     "queuedriver.format.event",
-    "queuedriver.format.decoding",
     "queuedriver.format.records",
     "queuedriver.options",
     "queuedriver.processors.answers",

@@ -23,6 +23,7 @@ from queuedriver.options import Options
 from queuedriver.processors.command import CommandProcessor
 from tests.cli import pipelines
 from tests.drivers import Site
+from tests.processors import judge_all, shout
 from tests.unit.format.test_records import a_report
 from watchdogd.cli import run as watchdogd
 from watchdogd.report import StageReport
@@ -87,6 +88,44 @@ def test_items_that_may_not_be_claimed_keep_nobody_from_the_others(site: Site) -
     assert sorted(os.listdir(queue))[-2:] == ["b-theirs.failed", "discarded"]
     # Each is noted once, however many passes there were.
     assert [one.event for one in site.events("a-theirs")] == ["refused"]
+
+
+@as_root
+@pytest.mark.parametrize("batch", [1, 8])
+def test_output_in_whose_way_anothers_file_is_stays_and_the_others_are_published(
+    site: Site, batch: int
+) -> None:
+    """Each is done and counted; of the one that cannot be published the journal says why, and it is
+    left to whoever may."""
+    make_sticky(site)
+    out = site.queue("out")
+    out.chmod(0o1777)
+    (out / "b.ready").write_bytes(b"root's")
+    site.submit("a", "b", "c")
+    for path in site.queue().glob("*.ready"):
+        os.chown(path, _NOBODY, _NOBODY)
+    given = {"batch": batch, "existing": "replace", "prepare": become_nobody}
+    ended = site.drive(judge_all if batch > 1 else shout, **given)
+    assert site.files("out")["b.ready"] == b"root's"
+    assert site.files("out").keys() >= {"a.ready", "c.ready"}
+    assert site.states() == {"b": "written"}
+    assert (ended.counters.documents, ended.counters.failed) == (3, 0)
+    assert ended.exit_code == 75
+    assert [one.event for one in site.events("b")][-1] == "stuck"
+    (out / "b.ready").unlink()
+    site.drive(existing="replace")
+    assert site.files("out")["b.ready"] != b"root's"
+    assert site.states() == {}
+
+
+def test_output_in_whose_way_a_directory_is_stays_and_the_others_are_published(site: Site) -> None:
+    (site.queue("out") / "b.ready").mkdir()
+    site.submit("a", "b", "c")
+    ended = site.drive(existing="replace")
+    assert site.files("out").keys() >= {"a.ready", "c.ready"}
+    assert site.states() == {"b": "written"}
+    assert (ended.counters.documents, ended.counters.failed) == (3, 0)
+    assert ended.exit_code == 75
 
 
 @as_root

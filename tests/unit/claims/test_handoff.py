@@ -11,6 +11,7 @@ import pytest
 
 from queuedriver.claims import handoff
 from queuedriver.claims.attempts import attempts_of
+from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import Claim, finish_written, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outputs import Answer, Output
@@ -19,7 +20,7 @@ from queuedriver.disk.mounts import is_local
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import FileSystemTrouble, OutputMissing
 from queuedriver.format import names
-from queuedriver.format.records import Failure, Plan
+from queuedriver.format.records import Attempt, Failure, Plan
 from queuedriver.format.settings import Settings
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def test_a_claim_takes_the_item_and_keeps_its_attempt(
 def test_of_two_who_claim_an_item_one_gets_it(bench: "Bench") -> None:
     queue = bench.open()
     bench.put("in/doc.ready")
-    assert [len(queue.claim(["doc.ready"])) for _ in range(2)] == [1, 0]
+    assert [len(list(queue.claim(["doc.ready"]))) for _ in range(2)] == [1, 0]
     assert queue.lost_races == 1
 
 
@@ -350,7 +351,7 @@ def test_a_bare_number_is_no_serial_and_names_are_found_all_the_same(bench: "Ben
     for _ in range(3):
         bench.put("in/doc.7.working")
         claim = queue.claim_of(names.Item("doc", names.WORKING, token="7"), "doc.7.working")
-        assert queue.give_back(claim, "leaving") == "released"
+        assert give_back(claim, "leaving") == "released"
     assert len(bench.ls()) == 3
     assert all(names.parse(name) is not None for name in bench.ls())
 
@@ -360,6 +361,20 @@ def test_a_newer_output_replaces_an_older_where_that_was_chosen(bench: "Bench") 
     bench.put("out/doc.ready", b"old")
     claim = bench.claim(queue)
     assert complete(claim)[1] == ("doc.ready",)
+    assert bench.ls("out") == ["doc.ready"]
+    assert bench.read("out/doc.ready") == b"result"
+
+
+def test_an_output_that_is_a_link_to_the_one_it_replaces_leaves_nothing_unfinished(
+    bench: "Bench",
+) -> None:
+    """A rename of one name of a file to another of its names does nothing, and says it did."""
+    queue = bench.open(settings=Settings(existing="replace"))
+    old = bench.put("out/doc.ready", b"result")
+    claim = bench.claim(queue)
+    os.link(old, claim.outputs.reserve())
+    handoff.complete(queue, [claim])
+    assert claim.published == ("doc.ready",)
     assert bench.ls("out") == ["doc.ready"]
     assert bench.read("out/doc.ready") == b"result"
 
@@ -493,7 +508,7 @@ def test_what_failed_before_is_forgotten_when_it_is_done(bench: "Bench") -> None
     queue = bench.open()
     for answer in (b"result", None, [Output(b"1", docid="x")]):
         claim = bench.claim(queue)
-        queue.charge(claim, BAD, NOW)
+        charge(claim, BAD, NOW)
         assert len(attempts(bench)) == 1
         claim = bench.claim(queue, attempt=1)
         complete(claim, answer)
@@ -538,8 +553,7 @@ def test_an_archive_that_was_removed_is_trouble_and_not_a_lost_race(
         complete(claim, answer)
     assert bench.ls() == [claim.name]
     bench.directory("done")
-    for directory in queue.directories:
-        directory.reopen()
+    queue.reopen()
     if claim.committed:
         finish_written(queue, item_of(claim), claim.name)
     else:
@@ -579,7 +593,7 @@ def test_a_failure_counts_and_is_recorded(bench: "Bench", durable: bool) -> None
     for attempt, name in enumerate(["doc.failed", "doc.failed2", "doc.failed3"]):
         claim = bench.claim(queue, attempt=attempt)
         failure = Failure(cause="exception", message=f"bad {attempt}")
-        assert queue.charge(claim, failure, NOW) == "failed"
+        assert charge(claim, failure, NOW) == "failed"
         assert bench.ls() == [name]
         assert messages(queue) == [f"bad {number}" for number in range(attempt + 1)]
 
@@ -591,7 +605,7 @@ def test_who_fails_a_claim_second_changes_nothing_of_what_the_first_noted(
     claim = bench.claim(queue)
     again = queue.claim_of(item_of(claim), claim.name)
     for one, message, fate in ((claim, "first", "failed"), (again, "second", "revoked")):
-        assert queue.charge(one, Failure(cause="exception", message=message), NOW) == fate
+        assert charge(one, Failure(cause="exception", message=message), NOW) == fate
     assert messages(queue) == ["first"]
     assert bench.ls() == ["doc.failed"]
 
@@ -606,13 +620,13 @@ def test_a_name_that_is_taken_keeps_both_and_what_is_remembered_follows_its_docu
         bench.put(f"in/{taken}", b"another")
     match step:
         case "release":
-            queue.give_back(claim, "leaving")
+            give_back(claim, "leaving")
         case "postpone":
-            queue.give_back(claim, "busy", 255)
+            give_back(claim, "busy", 255)
         case "fail":
-            queue.charge(claim, BAD, NOW)
+            charge(claim, BAD, NOW)
         case _:
-            queue.strike(claim, BAD, NOW)
+            charge(claim, BAD, NOW, doubted=True)
     docid = f"doc~{serial(claim)}"
     (name,) = set(bench.ls()) - {"doc.ready", "doc.failed", "doc.ff.later"}
     item = names.parse(name)
@@ -631,7 +645,7 @@ def test_a_name_that_is_taken_keeps_both_and_what_is_remembered_follows_its_docu
 def test_a_discarded_document_is_untouched_and_has_its_report_beside_it(bench: "Bench") -> None:
     queue = bench.open()
     claim = bench.claim(queue, attempt=1)
-    assert queue.charge(claim, NEVER, NOW) == "discarded"
+    assert charge(claim, NEVER, NOW) == "discarded"
     assert bench.ls() == attempts(bench) == []
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
     assert bench.read("in/discarded/doc") == b"content of doc"
@@ -645,7 +659,7 @@ def test_a_claim_that_was_taken_back_is_not_discarded(bench: "Bench") -> None:
     claim = bench.claim(queue)
     again = queue.claim_of(item_of(claim), claim.name)
     handoff.give_back(queue, claim, 0)
-    assert queue.charge(again, NEVER, NOW) == "revoked"
+    assert charge(again, NEVER, NOW) == "revoked"
     assert bench.ls() == ["doc.ready"]
     assert os.listdir(bench.root / "in/discarded") == []
 
@@ -663,7 +677,7 @@ def test_a_discard_whose_reply_was_lost_counts(bench: "Bench") -> None:
     queue = bench.open()
     claim = bench.claim(queue)
     queue.directory.__class__ = Deafened
-    assert queue.charge(claim, NEVER, NOW) == "discarded"
+    assert charge(claim, NEVER, NOW) == "discarded"
     assert sorted(os.listdir(bench.root / "in/discarded")) == ["doc", "doc.report.json"]
 
 
@@ -685,7 +699,17 @@ def test_a_report_is_kept_for_a_document_that_is_discarded_and_not_seen_yet(
     """The reply to the rename is lost, the name is remembered as missing, the listing is old."""
     queue = bench.open()
     claim = bench.claim(queue)
-    attempt = queue._attempt(claim, NEVER, NOW, None, counted=True)
+    attempt = Attempt(
+        docid="doc",
+        token=claim.token,
+        attempt=0,
+        driver="d",
+        host="alpha",
+        claimed_at=NOW - 1,
+        ended_at=NOW,
+        counted=True,
+        failure=NEVER,
+    )
     queue.attempts.note("doc", queue.inode(claim), attempt, discarded_from="in")
     queue.directory.rename_new(claim.name, "doc", queue.discarded)
     queue.attempts.discarded = unseen = Unseen.open(bench.root / "in/discarded")
@@ -702,7 +726,7 @@ def test_a_removed_directory_of_the_discarded_is_no_lost_race(bench: "Bench") ->
     claim = bench.claim(queue)
     os.rmdir(bench.root / "in/discarded")
     with pytest.raises(FileSystemTrouble, match="discarded"):
-        queue.charge(claim, NEVER, NOW)
+        charge(claim, NEVER, NOW)
     assert bench.ls() == [claim.name]
 
 
@@ -721,7 +745,7 @@ def test_where_the_file_system_cannot_refuse_to_replace_nothing_is_replaced_eith
     assert complete(claim)[1] == (f"doc~{serial(claim)}.ready",)
     bench.put("in/discarded/doc", b"earlier")
     claim = bench.claim(queue)
-    queue.charge(claim, NEVER, NOW)
+    charge(claim, NEVER, NOW)
     assert bench.queue().discarded() == ["doc", f"doc~{serial(claim)}"]
     claim = bench.claim(queue)
     bench.put("in/doc.ready", b"again")
@@ -741,10 +765,10 @@ def test_nothing_is_done_to_names_that_are_others(bench: "Bench", tmp_path: Path
         if step == 0:
             complete(claim)
         elif step == 1:
-            queue.charge(claim, NEVER, NOW)
+            charge(claim, NEVER, NOW)
         elif step == 2:
-            queue.charge(claim, BAD, NOW)
+            charge(claim, BAD, NOW)
         else:
-            queue.give_back(claim, "leaving")
+            give_back(claim, "leaving")
     for name in others:
         assert bench.read(f"in/{name}") == bench.read(f"out/{name}") == name.encode()

@@ -3,10 +3,13 @@
 import errno
 import os
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuedriver.claims import input_queue
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.outcomes import DONE, Ending, Failed, Postponed, Released, from_exception
 from queuedriver.disk.filesystem import Directory, Room
@@ -15,6 +18,7 @@ from queuedriver.errors import FileSystemTrouble, PermanentError, TryLater
 from queuedriver.format import names
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
+from tests.faults import Renames
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -29,15 +33,15 @@ class Ailing(Directory):
     number = errno.EIO
 
     def rename(self, old: str, new: str) -> None:
-        self._fail(new, old)
+        self._fail(old, new)
         super().rename(old, new)
 
     def rename_new(self, old: str, new: str, to: Directory | None = None) -> None:
-        self._fail(new, old)
+        self._fail(old, new)
         super().rename_new(old, new, to)
 
-    def _fail(self, name: str, old: str) -> None:
-        if self.only == old or (self.fails and name.endswith(self.fails)):
+    def _fail(self, old: str, new: str) -> None:
+        if self.only == old or (self.fails and new.endswith(self.fails)):
             raise OSError(self.number, os.strerror(self.number))
 
 
@@ -70,8 +74,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(bench: "Bench") -> Iterator[Pair]:
+def pair(bench: "Bench", monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     pair = Pair(bench)
+    monkeypatch.setattr(input_queue, "os", Renames(pair.inside.rename))
     yield pair
     pair.close()
 
@@ -86,7 +91,7 @@ def test_claims_at_hand_end_in_any_order(pair: Pair) -> None:
 
 
 def test_lost_race_is_no_claim(pair: Pair) -> None:
-    assert pair.queue.claim(["doc.ready"]) == []
+    assert list(pair.queue.claim(["doc.ready"])) == []
     assert pair.queue.lost_races == 1
 
 
@@ -94,17 +99,17 @@ def test_names_are_claimed_the_last_first_and_what_was_tried_is_off_the_list(pai
     for docid in ("a", "b", "c"):
         pair.bench.put(f"in/{docid}.ready")
     waiting = ["a.ready", "b.ready", "gone.ready", "scan.pdf", "c.ready"]
-    assert [claim.docid for claim in pair.queue.claim(waiting, 2)] == ["c", "b"]
+    assert [claim.docid for claim in islice(pair.queue.claim(waiting), 2)] == ["c", "b"]
     assert waiting == ["a.ready"]
 
 
 @pytest.mark.parametrize("troubled", ["b.failed", "b.ready"])
 def test_a_document_that_failed_or_was_troubled_is_claimed_alone(pair: Pair, troubled: str) -> None:
-    pair.queue.troubled = {"b"}
+    pair.queue.waiting.troubled = {"b"}
     for name in ("a.ready", troubled, "c.ready"):
         pair.bench.put(f"in/{name}")
-    waiting = ["a.ready", troubled, "c.ready"]
-    claims = [pair.queue.claim(waiting, 8) for _ in range(3)]
+    pair.queue.waiting.names += ["a.ready", troubled, "c.ready"]
+    claims = [pair.queue.claim_some(8, 0.0) for _ in range(3)]
     assert [[claim.docid for claim in together] for together in claims] == [["c"], ["b"], ["a"]]
     assert not claims[1][0].outputs.plain
 
@@ -113,7 +118,7 @@ def test_claim_that_fails_is_raised(pair: Pair) -> None:
     pair.bench.put("in/doc.ready")
     pair.inside.fails = ".working"
     with pytest.raises(OSError, match="error"):
-        pair.queue.claim(["doc.ready"])
+        list(pair.queue.claim(["doc.ready"]))
 
 
 @pytest.mark.parametrize(
@@ -173,10 +178,10 @@ def test_claims_that_cannot_be_given_back_are_when_all_is_well_again(pair: Pair)
             pair.end(claim, Released("leaving"))
     assert pair.states() == {"a": "working", "b": "working"}
     with pytest.raises(OSError, match="error"):
-        pair.queue.give_back_later()
+        give_back_later(pair.queue.later)
     pair.inside.fails = ""
-    pair.queue.give_back_later()
-    pair.queue.give_back_later()
+    give_back_later(pair.queue.later)
+    give_back_later(pair.queue.later)
     assert pair.states() == {"a": "ready", "b": "ready"}
 
 
@@ -196,7 +201,7 @@ def test_an_item_that_cannot_be_moved_is_left_and_the_others_are_claimed(pair: P
         pair.bench.put(f"in/{docid}.ready")
     pair.inside.only, pair.inside.number = "b.ready", errno.EBUSY
     waiting = ["a.ready", "b.ready"]
-    assert [claim.docid for claim in pair.queue.claim(waiting, 2)] == ["a"]
+    assert [claim.docid for claim in pair.queue.claim(waiting)] == ["a"]
     assert pair.bench.ls()[-1] == "b.ready"
     (event,) = pair.queue.journal.pending
     assert (event.event, event.docid) == ("refused", "b")

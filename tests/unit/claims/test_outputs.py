@@ -16,7 +16,6 @@ from queuedriver.claims.outputs import Answer, Output, Outputs, Written
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, ProcessorFailed
 from queuedriver.format import names
-from queuedriver.processors.program import objection_to_output
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -92,12 +91,20 @@ def test_many_answers_go_where_each_says(bench: "Bench", outputs: Outputs, limit
     assert bench.read(f"side/doc.{TOKEN}.writing") == b"other"
 
 
+@pytest.mark.parametrize("answer", [Output(b"x", docid="doc"), Output(b"x", queue="out")])
+def test_who_says_of_an_output_what_goes_without_saying_needs_no_plan(
+    outputs: Outputs, limits: Limits, answer: Answer
+) -> None:
+    outputs.take(answer, limits)
+    assert outputs.usual
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        Output(b"x", docid="doc"),
+        Output(b"x", docid="another"),
         Output(b"x", ext="xml"),
-        Output(b"x", queue="out"),
+        Output(b"x", queue="side"),
         [b"x", Output(b"y", docid="z")],
     ],
 )
@@ -262,14 +269,14 @@ def test_a_look_at_a_document_that_the_file_system_does_not_answer_is_not_charge
 
 
 def test_a_look_at_a_programs_output_that_the_file_system_does_not_answer_is_not_charged(
-    bench: "Bench", monkeypatch: pytest.MonkeyPatch
+    outputs: Outputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = bench.root / "made"
-    path.write_bytes(b"data")
-    _fails(monkeypatch, "lstat", errno.EIO, after=False)
-    with pytest.raises(FileSystemTrouble, match="made"):
-        objection_to_output(str(path), "there", "missing")
-    assert objection_to_output(str(path), "there", "missing") is None
+    path = outputs.reserve()
+    Path(path).write_bytes(b"data")
+    _fails(monkeypatch, "stat", errno.EIO, after=False)
+    with pytest.raises(FileSystemTrouble, match="looking at"):
+        outputs.is_file(path)
+    assert outputs.is_file(path)
 
 
 def test_a_path_is_moved(bench: "Bench", outputs: Outputs, limits: Limits) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.claims.charging import UNCOUNTED_STRIKES, charge, due_at, give_back
 from queuedriver.claims.handoff import Claim, Fate
-from queuedriver.claims.input_queue import UNCOUNTED_STRIKES, _due
 from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.journal import Journal
 from queuedriver.format import names
@@ -77,10 +77,10 @@ def test_a_document_is_tried_as_often_as_was_said_and_then_discarded(
     for attempt in range(retries):
         claims.append(claim := desk.claim(attempt))
         failure = Failure(cause="exit", message=f"bad {attempt}", exit_code=attempt)
-        assert desk.queue.charge(claim, failure, NOW) == "failed"
+        assert charge(claim, failure, NOW) == "failed"
         assert bench.ls() == [names.waiting_name("doc", attempt + 1)]
     claims.append(claim := desk.claim(retries))
-    assert desk.queue.charge(claim, BAD, NOW) == "discarded"
+    assert charge(claim, BAD, NOW) == "discarded"
     assert bench.ls() == bench.ls("in/.queuedriver/attempts") == []
     assert bench.read("in/discarded/doc") == b"content of doc"
     report = desk.report()
@@ -100,7 +100,7 @@ def test_a_report_is_json_that_a_person_can_read(bench: "Bench") -> None:
     failure = Failure(
         cause="exit", message="ended with exit code 3", exit_code=3, stderr_tail="é\n"
     )
-    desk.queue.charge(claim, failure, NOW)
+    charge(claim, failure, NOW)
     text = bench.read("in/discarded/doc.report.json").decode()
     assert text.startswith('{\n  "')
     report = json.loads(text)
@@ -115,24 +115,24 @@ def test_a_permanent_failure_is_the_last(bench: "Bench", attempt: int) -> None:
     desk = Desk(bench, Settings(retries=3))
     claim = desk.claim(attempt)
     failure = Failure(cause="permanent", message="encrypted", permanent=True)
-    assert desk.queue.charge(claim, failure, NOW) == "discarded"
+    assert charge(claim, failure, NOW) == "discarded"
     assert desk.report().failure == failure
 
 
 def test_fewer_retries_than_a_document_has_had_are_none(bench: "Bench") -> None:
     desk = Desk(bench, Settings(retries=1))
     claim = desk.claim(5)
-    assert desk.queue.charge(claim, BAD, NOW) == "discarded"
+    assert charge(claim, BAD, NOW) == "discarded"
 
 
 def test_no_document_is_given_an_attempt_that_its_name_cannot_tell(bench: "Bench") -> None:
     # Settings are a file that others may have written.
     desk = Desk(bench, Settings(retries=10**6))
     claim = desk.claim(98)
-    assert desk.queue.charge(claim, BAD, NOW) == "failed"
+    assert charge(claim, BAD, NOW) == "failed"
     assert bench.ls() == ["doc.failed99"]
     claim = desk.claim(99)
-    assert desk.queue.charge(claim, BAD, NOW) == "discarded"
+    assert charge(claim, BAD, NOW) == "discarded"
 
 
 def test_a_document_that_was_recovered_half_way_has_each_attempt_once_in_its_report(
@@ -142,7 +142,7 @@ def test_a_document_that_was_recovered_half_way_has_each_attempt_once_in_its_rep
     claim = desk.claim()
     # Whoever recovered it first noted the attempt, and died before its rename.
     desk.note(claim, counted=True, last=True)
-    assert desk.queue.charge(claim, BAD, NOW) == "discarded"
+    assert charge(claim, BAD, NOW) == "discarded"
     assert [one.token for one in desk.report().attempts] == [claim.token]
     assert desk.report().failure == LOST
 
@@ -154,8 +154,7 @@ def test_of_two_who_judge_a_claim_otherwise_the_first_decides(
     desk = Desk(bench, Settings(retries=1))
     claim = desk.claim()
     desk.note(claim, counted=counted)
-    other = desk.queue.strike if counted else desk.queue.charge
-    assert other(claim, BAD, NOW) == fate
+    assert charge(claim, BAD, NOW, doubted=counted) == fate
     assert len(bench.ls("in/.queuedriver/attempts")) == 1
 
 
@@ -165,7 +164,7 @@ def test_of_two_who_judge_a_claim_otherwise_the_first_decides(
 def test_the_next_try_waits_for_its_delay_and_not_less(bench: "Bench") -> None:
     desk = Desk(bench, Settings(retries=1, retry_delay=0.5))
     claim = desk.claim()
-    assert desk.queue.charge(claim, BAD, NOW + 0.4) == "failed"
+    assert charge(claim, BAD, NOW + 0.4) == "failed"
     assert bench.ls() == [f"doc.failed.{int(NOW) + 1:x}.later"]
 
 
@@ -173,7 +172,7 @@ def test_the_next_try_waits_for_its_delay_and_not_less(bench: "Bench") -> None:
 def test_nothing_is_due_before_its_time_nor_later_than_a_year_and_a_day(
     now: float, after: float
 ) -> None:
-    due = _due(now, after)
+    due = due_at(now, after)
     assert due >= now
     assert due >= now + min(after, MAX_LATER)
     assert due <= math.ceil(now + MAX_LATER)
@@ -184,7 +183,7 @@ def test_nothing_is_due_before_its_time_nor_later_than_a_year_and_a_day(
 def test_a_postponed_document_is_not_charged(bench: "Bench", attempt: int) -> None:
     desk = Desk(bench, Settings(retries=0))
     claim = desk.claim(attempt)
-    assert desk.queue.give_back(claim, "printer busy", _due(NOW, 30.0)) == "later"
+    assert give_back(claim, "printer busy", due_at(NOW, 30.0)) == "later"
     assert bench.ls() == [names.later_name("doc", attempt, int(NOW) + 30)]
     assert bench.ls("in/.queuedriver/attempts") == []
 
@@ -196,7 +195,7 @@ def test_a_release_is_not_charged_and_not_remembered(bench: "Bench") -> None:
     desk = Desk(bench, Settings(retries=0))
     for _ in range(UNCOUNTED_STRIKES + 2):
         claim = desk.claim()
-        assert desk.queue.give_back(claim, "the driver was asked to leave") == "released"
+        assert give_back(claim, "the driver was asked to leave") == "released"
         assert bench.ls() == ["doc.ready"]
     assert bench.ls("in/.queuedriver/attempts") == []
 
@@ -207,7 +206,7 @@ def test_the_third_time_that_nobody_is_at_fault_the_document_is_charged(bench: "
     attempt = 0
     while bench.ls() or not fates:
         claim = desk.claim(attempt)
-        fates.append(desk.queue.strike(claim, LOST, NOW))
+        fates.append(charge(claim, LOST, NOW, doubted=True))
         attempt = 1 if bench.ls() == ["doc.failed"] else attempt
     assert fates[:3] == ["released", "released", "failed"]
     # It ends, too.
@@ -227,16 +226,16 @@ def test_one_strike_is_noted_once_however_many_recover_it(bench: "Bench") -> Non
             if died_before_its_rename:
                 desk.note(claim, counted=False)
             else:
-                fate = desk.queue.strike(claim, LOST, NOW)
+                fate = charge(claim, LOST, NOW, doubted=True)
         assert fate == "released"
-        assert desk.queue.strike(claim, LOST, NOW) == "revoked"
+        assert charge(claim, LOST, NOW, doubted=True) == "revoked"
 
 
 def test_strikes_of_another_document_do_not_count(bench: "Bench") -> None:
     desk = Desk(bench, Settings(retries=1))
     for docid in ("a", "a.b", "b"):
         claim = bench.claim(desk.queue, docid)
-        assert desk.queue.strike(claim, LOST, NOW) == "released"
+        assert charge(claim, LOST, NOW, doubted=True) == "released"
 
 
 # Taken back
@@ -249,13 +248,13 @@ def test_what_somebody_else_took_back_is_left_as_it_is(bench: "Bench", step: str
     os.rename(bench.root / "in" / claim.name, bench.root / "in/doc.ready")
     match step:
         case "take_back":
-            fate = desk.queue.strike(claim, LOST, NOW)
+            fate = charge(claim, LOST, NOW, doubted=True)
         case "release":
-            fate = desk.queue.give_back(claim, "leaving")
+            fate = give_back(claim, "leaving")
         case "postpone":
-            fate = desk.queue.give_back(claim, "later", _due(NOW, 1.0))
+            fate = give_back(claim, "later", due_at(NOW, 1.0))
         case _:
-            fate = desk.queue.charge(claim, BAD, NOW)
+            fate = charge(claim, BAD, NOW)
     assert fate == "revoked"
     assert bench.ls() == ["doc.ready"]
     assert os.listdir(bench.root / "in/discarded") == []
@@ -268,12 +267,12 @@ def test_each_fate_is_noted_with_what_it_was_about(bench: "Bench") -> None:
     desk = Desk(bench, Settings(retries=1))
     first, second = desk.claim(), desk.claim()
     bench.put("in/doc.failed", b"another")
-    desk.queue.charge(first, BAD, NOW)
-    desk.queue.give_back(second, "leaving")
+    charge(first, BAD, NOW)
+    give_back(second, "leaving")
     third = desk.claim(1)
-    desk.queue.charge(third, BAD, NOW)
+    charge(third, BAD, NOW)
     # Taken back by now: whoever was faster has noted it.
-    desk.queue.give_back(second, "leaving")
+    give_back(second, "leaving")
     desk.journal.close()
     events = read_history(str(bench.root / "journal"), "doc").events
     assert [(one.event, one.token, one.attempt) for one in events] == [

@@ -79,8 +79,7 @@ class Yard:
         (self.root / "in" / f"{docid}.ready").write_bytes(fuq_jobfile.encode(job))
 
     def take_up(self) -> None:
-        assert self.queue.list_more(time.monotonic(), alone=True)
-        (claim,) = self.queue.claim(self.queue.waiting)
+        (claim,) = self.queue.claim_some(1, time.monotonic())
         self.foreman.work(claim)
 
     def step(self) -> list[tuple[bytes, str, int]]:
@@ -330,10 +329,10 @@ def test_task_that_was_dealt_before_a_file_system_failed_is_sent_all_the_same(
     claims = itertools.count(1)
     claim = InputQueue.claim
 
-    def shaky(self: InputQueue, waiting: list[str], most: int = 1) -> list[Claim]:
+    def shaky(self: InputQueue, waiting: list[str]) -> Iterator[Claim]:
         if next(claims) == 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return claim(self, waiting, most)
+        return claim(self, waiting)
 
     monkeypatch.setattr(InputQueue, "claim", shaky)
     yard = Yard(tmp_path)

@@ -1,16 +1,19 @@
 """Finished documents of a durable queue wait for company, but not for long."""
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.driving.group import LONGEST, MOST, Group
 from queuedriver.driving.limits import Limits
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.conftest import Bench
 
 # What a hand-over takes here, in seconds: far more than the documents, which take nothing.
 SYNC = 0.002
@@ -22,11 +25,11 @@ class Desk:
     def __init__(self) -> None:
         self.handed_over: list[list[str]] = []
         self.error: OSError | None = None
-        self.looked = threading.Event()
-        self.queue = SimpleNamespace(troubled=set(), abandon=self._abandon)
-        self.abandoned: list[str] = []
-        self.group = Group(self._hand_over, self.looked.set, time.monotonic)
-        self.group.start()
+        self.queue = SimpleNamespace(waiting=SimpleNamespace(troubled=set()))
+        # Of its clock, which only what is said to take time moves on.
+        self.now = 0.0
+        self.group = Group(self.hand_over, lambda: self.now)
+        self.group.__enter__()
 
     def claim(self, docid: str, attempt: int = 0) -> Claim:
         claim = SimpleNamespace(docid=docid, token=f"1-{docid}", attempt=attempt, of=self.queue)
@@ -41,28 +44,28 @@ class Desk:
         self.add(*(f"first{number}" for number in range(7)))
         self.handed_over.clear()
 
-    def process(self, seconds: float) -> None:
-        """Be in the processor for a while."""
-        nothing = cast(Any, None)
-        self.group.around(lambda document, outputs, limits: time.sleep(seconds))(
-            nothing, nothing, cast(Limits, None)
-        )
+    def process(self) -> None:
+        """Be in the processor for as long as something waits."""
+        self.now += LONGEST
 
-    def _hand_over(self, claims: Sequence[Claim], seconds: float) -> None:
+        def process(*_: object) -> None:
+            until(lambda: not self.group.claims, "none waits")
+
+        nothing = cast(Any, None)
+        self.group.around(process)(nothing, nothing, cast(Limits, None))
+
+    def hand_over(self, claims: Sequence[Claim], seconds: float) -> None:
         if self.error is not None:
             raise self.error
-        time.sleep(SYNC)
+        self.now += SYNC
         self.handed_over.append([claim.docid for claim in claims])
-
-    def _abandon(self, claim: Claim, error: OSError) -> None:
-        self.abandoned.append(claim.docid)
 
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
     desk = Desk()
     yield desk
-    desk.group.close()
+    desk.group.__exit__()
 
 
 def test_until_documents_are_known_to_be_short_each_is_handed_over_at_once(desk: Desk) -> None:
@@ -99,7 +102,7 @@ def test_a_long_document_is_handed_over_at_once_and_what_waited_with_it(desk: De
 def test_what_waits_is_handed_over_while_the_next_document_takes_long(desk: Desk) -> None:
     desk.settle()
     desk.add("a", "b")
-    desk.process(seconds=40 * LONGEST)
+    desk.process()
     assert desk.handed_over == [["a", "b"]]
     assert not desk.group.claims
 
@@ -107,6 +110,7 @@ def test_what_waits_is_handed_over_while_the_next_document_takes_long(desk: Desk
 def test_while_the_loop_is_at_its_queues_nobody_else_hands_over(desk: Desk) -> None:
     desk.settle()
     desk.add("a")
+    desk.now += LONGEST
     time.sleep(10 * LONGEST)
     assert desk.handed_over == []
     assert list(desk.group.claims) == ["1-a"]
@@ -120,7 +124,7 @@ def test_before_a_document_that_may_end_the_driver_the_others_are_safe(
     desk.add("a")
     following = desk.claim("next", attempt=int(why == "failed"))
     if why == "troubled":
-        desk.queue.troubled.add("next")
+        desk.queue.waiting.troubled.add("next")
     if why == "another queue":
         following.of = cast(Any, SimpleNamespace(troubled=set()))
     desk.group.before(following)
@@ -134,21 +138,29 @@ def test_an_ordinary_document_does_not_end_the_wait(desk: Desk) -> None:
     assert desk.handed_over == []
 
 
-def test_what_went_wrong_in_the_thread_is_raised_in_the_loop(desk: Desk) -> None:
+def test_what_goes_wrong_in_the_thread_does_not_keep_the_next_ones(desk: Desk) -> None:
+    """Who hands over has given it back; the loop hears of the trouble by its next document."""
     desk.settle()
     desk.add("a")
     desk.error = OSError("the disk is gone")
-    desk.process(seconds=40 * LONGEST)
-    assert desk.looked.is_set()
+    desk.process()
+    assert not desk.group.claims
     with pytest.raises(OSError, match="the disk is gone"):
-        desk.group.raise_error()
-    desk.group.raise_error()
+        desk.add(*"bcdefghi", seconds=1.0)
+    desk.error = None
+    desk.add("z", seconds=1.0)
+    assert desk.handed_over == [["z"]]
 
 
-def test_what_waits_is_given_back_when_the_file_system_is_not_well(desk: Desk) -> None:
+def test_what_waits_is_given_back_when_the_file_system_is_not_well(
+    bench: "Bench", desk: Desk
+) -> None:
+    queue = bench.open()
     desk.settle()
-    desk.add("a", "b")
+    for docid in ("a", "b"):
+        desk.group.add(bench.claim(queue, docid), 0.0)
+    assert len(desk.group.claims) == 2
     desk.group.give_back(OSError("stale"))
-    assert desk.abandoned == ["a", "b"]
-    desk.group.flush()
+    assert not desk.group.claims
     assert desk.handed_over == []
+    assert bench.ls() == ["a.ready", "b.ready"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from queuedriver.claims.attempts import attempts_of
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.document import Document
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Observer
@@ -26,7 +27,9 @@ from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
+from queuedriver.processors.base import Processor
 from queuedriver.processors.call import CallProcessor
+from queuedriver.processors.command import CommandProcessor
 from tests.faults import by_steps
 from tests.openings import registrations
 
@@ -65,17 +68,21 @@ class Bank:
         beats = Heartbeat(registration, [queue.drivers], lambda: ("busy", "", Counters()))
         self.limits = Limits()
         self.tally = Tally()
+        self.batch = batch
         options = Options(batch=batch, poll=True)
         processor = CallProcessor(function)
         self.turns = Turns(found, processor, beats, self.limits, self.tally, options)
 
     def work(self, docid: str = "doc") -> None:
-        self.turns.turn(self.queue.claim([f"{docid}.ready"]))
+        if self.batch > 1:
+            self.turns.turn(list(self.queue.claim([f"{docid}.ready"])))
+        else:
+            self.turns.work_off(self.queue, [f"{docid}.ready"])
 
     def mend(self) -> None:
         """All is well again."""
         self.directory.lies = self.directory.fails = ()
-        self.queue.give_back_later()
+        give_back_later(self.queue.later)
         self.queue.recoverer.recover()
 
     def close(self) -> None:
@@ -101,7 +108,7 @@ def bank_for(
     return bank
 
 
-def drain(bench: "Bench", function: Callable[..., Any], **options: Any) -> Left:
+def drain(bench: "Bench", function: Processor | Callable[..., Any], **options: Any) -> Left:
     """A driver over all there is."""
     bench.directory("out")
     asked = Options(drain=True, poll=True, **options)
@@ -197,6 +204,22 @@ def test_an_output_directory_that_was_exchanged_charges_no_document(bench: "Benc
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize("first", ["write", "move"])
+def test_an_optional_output_is_not_dropped_when_its_directory_is_moved_meanwhile(
+    bench: "Bench", first: str
+) -> None:
+    """Be it that it was written before that, or thereafter, by the path that it was given."""
+    out, aside = bench.root / "out", bench.root / "aside"
+    write = 'printf result > "$1"'
+    move = f"[ -e {aside} ] || {{ mv {out} {aside}; mkdir {out}; }}"
+    script = f"{write}; {move}" if first == "write" else f"{move}; {write}"
+    bench.put("in/doc.ready")
+    left = drain(bench, CommandProcessor(["sh", "-c", script, "sh", "{output?}"]))
+    assert (left.word, left.counters.failed) == ("drained", 0)
+    assert bench.ls() == []
+    assert bench.read(f"{'aside' if first == 'write' else 'out'}/doc.ready") == b"result"
+
+
 @pytest.mark.parametrize("removed", ["in/discarded", "in/.queuedriver/attempts"])
 def test_a_directory_of_the_queue_that_was_removed_by_hand_is_made_again(
     bench: "Bench", removed: str
@@ -249,7 +272,7 @@ def test_a_program_that_cannot_start_costs_its_documents_nothing(
     bank = bank_for(bench, banks, function, batch)
     bench.put("in/another.ready")
     with pytest.raises(ConfigError):
-        bank.turns.turn(bank.queue.claim(["another.ready", "doc.ready"], batch))
+        bank.turns.turn(list(bank.queue.claim(["another.ready", "doc.ready"])))
     assert bench.ls() == ["another.ready", "doc.ready"]
     assert bank.tally.failed == 0
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import signal_name
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from watchdogd.kernel import become_subreaper
-from watchdogd.process import Exit, Process, reap_strangers, signal_name, spawn, spawn_for_helper
+from watchdogd.process import Exit, Process, reap_strangers, spawn, spawn_for_helper
 
 PYTHON = sys.executable
 
