@@ -281,7 +281,8 @@ class Turns(Loop):
 
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
-        return int(max(0, min(self.options.batch, self.pressure.room(self.published))))
+        most = self.options.batch
+        return int(max(0, min(most, self.pressure.room(self.published)))) if self.limited else most
 
     def work_off(self, queue: InputQueue, waiting: list[str], *, usual: bool = False) -> None:
         """Claim these names one by one, process each document and end it: handed over, charged,
