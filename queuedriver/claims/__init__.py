@@ -1,16 +1,16 @@
 """Claims: what to try next, who has what, and how each attempt ends.
 
-input_queue   one open queue: names that wait → claims → their ends
-waiting       the names that are to be tried next, listed a few at a time
-picking       in which order, and which of them are left to other drivers
-document      what a processor sees of a claim
-outputs       what a claim writes before it commits
-handoff       the names on disk that a claim goes through; commit, publish, finish
-outcomes      how an attempt ends: done, failed, later or released; pure
-charging      what an attempt that is not done costs, and whether the disk is to blame
-attempts      what is remembered of attempts, and the report that it becomes
-liveness      who a claim is of, and whether it lives
-heartbeat     how a driver shows that it lives
-recovery      what becomes of the claims of the dead
-leftovers     what else crashes leave, and when it goes
+input_queue.py   one open input queue: claims, and how each ends. Read this first
+waiting.py       the names that are to be tried next, listed a few at a time
+picking.py       in which order they are tried, and who takes which
+handoff.py       the names on disk that a claim goes through, with one commit point
+document.py      what a processor sees of a claimed item
+outputs.py       what a claim writes before it commits
+outcomes.py      how an attempt ends: done, failed, later or released; pure
+charging.py      what an attempt costs that is not done
+attempts.py      what is remembered of attempts, and the report that it becomes
+liveness.py      which drivers a queue has, and which of them are alive
+heartbeat.py     how a driver shows that it lives
+recovery.py      what dead drivers had in hand is finished or taken back
+leftovers.py     what nobody would ever look at again: one table
 """

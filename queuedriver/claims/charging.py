@@ -116,9 +116,7 @@ def charge(
         failure=failure,
     )
     said_from = queue.name if last else ""
-    noted = queue.attempts.note(
-        claim.docid, inode, attempt, durable=queue.durable, discarded_from=said_from
-    )
+    noted = queue.attempts.note(inode, attempt, durable=queue.durable, discarded_from=said_from)
     said = noted.attempt(claim.token) or attempt
     message, seconds = said.failure.message, said.ended_at - said.claimed_at
     if noted.record.discarded_at:
@@ -178,8 +176,9 @@ def blame(claim: Claim, failure: Failure, error: OSError | None = None) -> None:
         free, read_only = target.directory.room()
         scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
         full = free < _FULL
-        if not full and free < scarce and says_full(failure, error):
+        if free < scarce and says_full(failure, error):
             full = True
+        if full:
             queue.wanted_room = min(scarce, free + _FULL)
         if read_only or full:
             state = "read-only" if read_only else "full"

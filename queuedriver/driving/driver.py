@@ -212,7 +212,9 @@ class Turns(Loop):
         if options.batch > 1 and isinstance(processor, BatchProcessor):
             self._batches = processor
         self._beats = beats
-        self._outputs = [target.directory for target in found.targets]
+        # The outputs, and what each was when it was opened: after trouble another may be.
+        outputs = [target.directory for target in found.targets]
+        self._outputs = [(one, one.status()) for one in outputs]
         # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
         # group of documents that wait.
         self._watched = any((options.timeout, options.max_documents, tally.board, durable))
@@ -244,7 +246,7 @@ class Turns(Loop):
 
     def _replaced(self) -> str:
         """Return the path of an output in whose place another directory is by now."""
-        return next((one.path for one in self._outputs if one.replaced()), "")
+        return next((one.path for one, was in self._outputs if one.replaced(was)), "")
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""

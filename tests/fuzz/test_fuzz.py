@@ -23,6 +23,7 @@ from tests.fuzz.files import FILES, clean_up, yard
 from tests.fuzz.memory import MEMORY
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
+from tests.waiting import until
 from watchdogd.preload import Load
 from watchdogd.template import Failed, Template
 
@@ -196,12 +197,7 @@ def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: b
     load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid())
     template = Template(load, command=(sys.executable, "-c", _LOADER, said[:40_000].hex()))
     template.start()
-    until = time.monotonic() + 60
-    events: list[object] = []
-    while not events and time.monotonic() < until:
-        events = list(template.receive())
-        time.sleep(0.01)
-    (failed,) = events
+    (failed,) = until(lambda: list(template.receive()), "it says something")
     assert isinstance(failed, Failed)
     assert "parse" in failed.why
     template.stop()

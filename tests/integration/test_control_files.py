@@ -14,6 +14,7 @@ import pytest
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from tests.waiting import until
 from watchdogd import control
 from watchdogd.events import EventLog
 from watchdogd.lookout import Lookout
@@ -75,10 +76,7 @@ class Site:
         log.note("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
         self.lookout.start(time.monotonic())
         self.lookout.send(Errands(publish=msgspec.Raw(b'{"host":"rose"}'), look=True))
-        ends_at = time.monotonic() + PATIENCE
-        while not any(one.snapshot for one in self.lookout.receive(time.monotonic())):
-            assert time.monotonic() < ends_at
-            time.sleep(0.01)
+        until(lambda: any(one.snapshot for one in self.lookout.receive(time.monotonic())), "a look")
         (self.root / "values/discarded").mkdir()
         for name in ("16.pdf", "16.pdf.report.json"):
             (self.root / "values/discarded" / name).touch()

@@ -20,14 +20,12 @@ from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.disks import Disk
-from tests.waiting import until_ended
+from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
 from watchdogd.lookout import ARGV, SILENCE, Lookout
 from watchdogd.process import spawn_for_helper
 from watchdogd.snapshot import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 
-# Seconds: far more than anything here takes, on a machine that does other things too.
-PATIENCE = 60.0
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
 LOOK = Errands(look=True)
@@ -112,6 +110,17 @@ class Watch:
         # The look that was under way tells of the past too.
         self.until(lambda _: True, "a snapshot")
         return self.until(lambda _: True, "a snapshot")
+
+    def hear(self, count: int, holds: Callable[[Message], bool]) -> list[Message]:
+        """Return all that is said from now on until this held for so many messages."""
+        heard: list[Message] = []
+
+        def enough() -> bool:
+            heard.extend(self.listen())
+            return sum(map(holds, heard)) >= count
+
+        until(enough, f"{count} messages of a kind")
+        return heard
 
     def listen(self) -> list[Message]:
         return self.lookout.receive(time.monotonic())
@@ -317,13 +326,8 @@ def test_eyes_rest_amid_trouble(watch: Watch) -> None:
     watch.root.rename(watch.place / "elsewhere")
     watch.until(lambda one: bool(one.trouble), "seen")
     before = cpu_ms(watch.lookout.pid)
-    looks = 0
-    ends_at = time.monotonic() + PATIENCE
     # As many as it takes for the chores to be due.
-    while looks < 4:
-        assert time.monotonic() < ends_at
-        looks += sum(one.snapshot is not None for one in watch.listen())
-        time.sleep(0.02)
+    watch.hear(4, lambda one: one.snapshot is not None)
     assert cpu_ms(watch.lookout.pid) - before < 200
 
 
@@ -397,13 +401,8 @@ Directory.names = slow
 
 
 def hear_alive(watch: Watch, count: int) -> None:
-    ends_at = time.monotonic() + PATIENCE
-    while count > 0:
-        assert time.monotonic() < ends_at
-        heard = watch.listen()
-        assert not any(one.snapshot for one in heard)
-        count -= sum(one.alive for one in heard)
-        time.sleep(0.02)
+    heard = watch.hear(count, lambda one: one.alive)
+    assert not any(one.snapshot for one in heard)
 
 
 def test_eyes_say_that_they_live_amid_a_look_that_takes_long(watch: Watch) -> None:
@@ -448,20 +447,8 @@ def test_eyes_that_stand_still_are_lost_and_others_see(watch: Watch) -> None:
     watch.start().until(well, "seen by others")
 
 
-def state_of(pid: int) -> str:
-    """As the kernel calls it; Z also of a process of which nothing is left."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "Z"
-
-
 def await_state(pid: int, state: str) -> None:
-    ends_at = time.monotonic() + PATIENCE
-    while state_of(pid) != state:
-        assert time.monotonic() < ends_at, f"process {pid} is {state_of(pid)}, not {state}"
-        time.sleep(0.005)
+    until(lambda: state_of(pid) == state, f"process {pid} is {state}")
 
 
 # The end
@@ -533,10 +520,7 @@ def test_look_at_idle_queues_costs_little(watch: Watch) -> None:
     before, looks = cpu_ms(watch.lookout.pid), 100
     for _ in range(looks):
         watch.lookout.send(LOOK)
-    seen = 0
-    while seen < looks:
-        seen += sum(one.snapshot is not None for one in watch.listen())
-        time.sleep(0.01)
+    watch.hear(looks, lambda one: one.snapshot is not None)
     # One look a second, and the copies of the logs with each.
     assert (cpu_ms(watch.lookout.pid) - before) / looks < 5.0
     with open(f"/proc/{watch.lookout.pid}/statm") as file:

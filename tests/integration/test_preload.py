@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import pytest
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
-from tests.integration.preloaded import COMMAND, PATIENCE, Watch, load_of
+from tests.integration.preloaded import COMMAND, Watch, load_of
+from tests.waiting import until
 from watchdogd import kernel
 from watchdogd.hand import Order
 from watchdogd.process import Exit, Process, reap_strangers
@@ -334,10 +334,7 @@ def test_template_that_loads_does_not_survive_its_watchdog(stage: Stage) -> None
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not all(gone(pid) for pid in pids):
-        assert time.monotonic() < until, f"{[pid for pid in pids if not gone(pid)]} live on"
-        time.sleep(0.005)
+    until(lambda: all(gone(pid) for pid in pids), f"the end of {pids}")
 
 
 def kill_what_is_left(pids: list[int]) -> None:
@@ -548,14 +545,12 @@ def test_requests_are_refused_when_the_template_is_killed_meanwhile(
 
 def wait_until_childless(directory: Path) -> None:
     """No process is left that works there: each template, and so each fork, had moved there."""
-    until = time.monotonic() + PATIENCE
-    while left := [
-        pid
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-        if at(pid) == str(directory)
-    ]:
-        assert time.monotonic() < until, f"{left} live on"
-        time.sleep(0.005)
+
+    def left() -> list[int]:
+        pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+        return [pid for pid in pids if at(pid) == str(directory)]
+
+    until(lambda: not left(), f"nobody works in {directory}")
 
 
 def at(pid: int) -> str:

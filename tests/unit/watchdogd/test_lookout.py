@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
-from tests.waiting import until_ended
+from tests.waiting import until, until_ended
 from watchdogd.lookout import (
     MOST_LEFT,
     PATIENCE_AT_START,
@@ -314,10 +314,7 @@ def test_eyes_that_do_not_read_cannot_stop_the_watchdog_and_no_line_is_torn(
     assert eyes.notes == ["the eyes do not read what they are told; it was dropped"] * (40 - sent)
     # Now they read: what was cut goes on where it was cut.
     (tmp_path / "fifo").write_text("go")
-    until = time.monotonic() + PATIENCE
-    while not lookout.send(LOOK):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: lookout.send(LOOK), "there is room")
     pid = lookout.pid
     # Their input ends; they are not killed, so that they can say what they have read.
     os.close(lookout._out)

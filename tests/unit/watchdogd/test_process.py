@@ -18,6 +18,7 @@ from queuedriver.claims.liveness import process_ticks
 from queuedriver.disk.processes import signal_name
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
+from tests.waiting import until
 from watchdogd.kernel import become_subreaper
 from watchdogd.process import Exit, Process, reap_strangers, spawn, spawn_for_helper
 
@@ -44,12 +45,8 @@ def ended(process: Process) -> Exit:
     return found
 
 
-def until(path: Path) -> str:
-    ends_at = time.monotonic() + PATIENCE
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
-    return path.read_text()
+def until_written(path: Path) -> str:
+    return until(lambda: path.exists() and path.read_text(), f"{path} is written") or ""
 
 
 def run(started: list[Process], code: str, **more: object) -> Process:
@@ -117,7 +114,7 @@ def test_process_leads_a_group_and_ends_with_it(started: list[Process], tmp_path
         "time.sleep(3600)\n"
     )
     process = run(started, code)
-    child = os.pidfd_open(int(until(tmp_path / "child")))
+    child = os.pidfd_open(int(until_written(tmp_path / "child")))
     assert os.getpgid(process.pid) == process.pid
     process.signal_group(signal.SIGKILL)
     assert ended(process) == Exit(signal=signal.SIGKILL)
@@ -166,7 +163,7 @@ def test_adopted_process_tells_that_it_ended_but_not_how(
         f"while not os.path.exists({str(tmp_path / 'child')!r}): time.sleep(0.01)\n"
     )
     ended(run(started, code))
-    pid = int(until(tmp_path / "child"))
+    pid = int(until_written(tmp_path / "child"))
     ticks = process_ticks(pid) or 0
     # Another that has its pid by now.
     assert Process.adopt(pid, ticks + 1) is None

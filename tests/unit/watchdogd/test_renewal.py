@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.pipeline import Pipeline, read
+from tests.waiting import until
 from watchdogd.renewal import Outcome, Renewal
 
 PATIENCE = 60.0
@@ -21,10 +22,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def outcome(renewal: Renewal, current: Pipeline) -> Outcome:
-    ends_at = time.monotonic() + PATIENCE
-    while (found := renewal.outcome(current, time.monotonic())) is None:
-        assert time.monotonic() < ends_at
-        time.sleep(0.01)
+    found = until(lambda: renewal.outcome(current, time.monotonic()), "its outcome")
+    assert found is not None
     return found
 
 
