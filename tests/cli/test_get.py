@@ -104,11 +104,7 @@ def test_a_document_that_may_not_be_read_is_discarded_not_retried(tmp_path: Path
     [
         ("none", "dest", 66, "no queue"),
         ("file", "dest", 73, "not a queue"),
-<<<<<<< HEAD
         ("out", "file", 73, "is not a directory, so not an output"),
-=======
-        ("out", "file", 73, "not a directory, so not an output"),
->>>>>>> driving
         ("out", "out", 78, "one directory"),
     ],
 )
