@@ -304,13 +304,15 @@ class Turns(Loop):
             began = clock()
             try:
                 process(claim, claim.outputs, limits)
+                if not claim.seen:
+                    claim.check()
             except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
                 failed = self._ending(error)
             ended = clock()
             if ended >= look_at:
                 self._fence(self.at_hand)
                 apart = True
-            if failed is None and claim.seen and claim.outputs.blind and hand_over(claim):
+            if failed is None and claim.outputs.blind and hand_over(claim):
                 note((ended + clocks, claim, ended - began))
                 if apart or limits.leaving_at is not None:
                     break
