@@ -91,22 +91,14 @@ class Look:
             self.known = queue.drivers(observer)
         self.living = any(one.alive for one in self.known.values())
         self.missing: list[str] = []
+        # The N of what was moved aside in the outputs.
+        self.orphaned: set[str] = set()
         self.outputs = list(self._outputs())
         # Claims by their N; outputs that are being written here; what is wrong with single items.
         self.claims: dict[str, Item] = {}
         self.writing: list[File] = []
         self.found: list[Found] = []
         self._walk(judge)
-
-    def set_aside(self) -> set[str]:
-        """Return the N of what was moved to the orphans of the outputs."""
-        found: list[str] = []
-        for path in self.settings.outputs:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                above = Directory.open(resolve(self.queue.path, path))
-                with contextlib.closing(above):
-                    found += orphans_of(above)
-        return {item.token for name in found if (item := names.parse(name))}
 
     def owner(self, token: str) -> Owner:
         """Return who made a claim."""
@@ -185,6 +177,8 @@ class Look:
                 self.missing.append(path)
                 continue
             with contextlib.closing(directory):
+                orphans = map(names.parse, orphans_of(directory))
+                self.orphaned |= {item.token for item in orphans if item is not None}
                 for name in directory.names() if path != self.settings.archive else ():
                     if self._is_scrap(directory, name, f"{path}/{name}"):
                         continue

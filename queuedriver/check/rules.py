@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.check.files import SETTLED, Finding, Found, Look, orphans_of
 from queuedriver.claims import leftovers
-from queuedriver.claims.attempts import ATTEMPTS, attempts_of, interrupted
+from queuedriver.claims.attempts import ATTEMPTS, attempts_in, attempts_of, interrupted
 from queuedriver.claims.charging import charge
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
@@ -31,7 +31,7 @@ from queuedriver.format.records import Failure, Plan, Registration, Report, enco
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import kind_of
-from queuedriver.operating.operations import attempts_in, journal_of
+from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import held_fast
 
@@ -85,13 +85,17 @@ class Repairs:
                 yield directory, name
 
     @contextlib.contextmanager
-    def opened(self, observer: Observer) -> Iterator[InputQueue]:
+    def opened(self, observer: Observer, *, outputs: bool = True) -> Iterator[InputQueue]:
+        """Open the queue as its drivers do; with its outputs, if they are all there."""
         queue = self.queue
         settings = queue.settings() or Settings()
-        for path in filter(None, (*settings.outputs, settings.archive)):
+        for path in filter(None, (*settings.outputs, settings.archive)) if outputs else ():
             # Made anew, it would look as if the outputs had been taken away already.
             Directory.open(resolve(queue.path, path)).close()
-        with journal_of(queue) as journal, queue_of(queue.directory, journal, observer) as one:
+        with (
+            journal_of(queue) as journal,
+            queue_of(queue.directory, journal, observer, outputs=outputs) as one,
+        ):
             one.recoverer = Recoverer(one, observer, self.clock)
             yield one
 
@@ -99,10 +103,7 @@ class Repairs:
         """Discard an item with a report, claimed as a driver would if it is not yet."""
         item = names.parse(name)
         if item is not None:
-            with (
-                journal_of(self.queue) as journal,
-                queue_of(self.queue.directory, journal, Observer(), outputs=False) as one,
-            ):
+            with self.opened(Observer(), outputs=False) as one:
                 for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
                     charge(claim, failure, self.clock())
 
@@ -265,7 +266,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
 )
 def _claims(look: Look) -> Iterator[Found]:
     plans = {file.name.removesuffix(".json"): file.path for file in look.files[CLAIMS]}
-    written = {one.item.token for one in look.outputs} | look.set_aside()
+    written = {one.item.token for one in look.outputs} | look.orphaned
     for token, claim in look.claims.items():
         owner, path = look.owner(token), claim.path
         committed = claim.item.state == names.WRITTEN
@@ -312,7 +313,7 @@ def _is_recovering(look: Look, owner: Owner) -> bool:
 
 
 def _settle(repairs: Repairs, _path: str) -> None:
-    with attempts_in(repairs.queue) as attempts:
+    with attempts_in(repairs.queue.directory) as attempts:
         attempts.settle()
 
 
@@ -324,7 +325,7 @@ def _replace_report(repairs: Repairs, path: str) -> None:
 def _write_report(repairs: Repairs, path: str) -> None:
     """Write a report that says that there was none, with what is remembered of the attempts."""
     docid = os.path.basename(path)
-    with attempts_in(repairs.queue) as attempts:
+    with attempts_in(repairs.queue.directory) as attempts:
         found = attempts_of(attempts.directory, docid)
         message = "its report was missing; a check wrote this one"
         report = Report(
@@ -420,20 +421,20 @@ def _items(look: Look) -> Iterator[Found]:
 # What should have gone
 
 
-_ACTS: dict[leftovers.Act, Mend] = {leftovers.remove: _remove, leftovers.to_orphans: _to_orphans}
 _ROWS = [row for row in leftovers.OF_DRIVEN if row.kind != "scrap"]
+_MENDS = {row.kind: _remove if row.act == "remove" else _to_orphans for row in _ROWS}
 
 
-@finds({"scrap": _remove, **{row.kind: _ACTS[row.act] for row in _ROWS}})
+@finds({"scrap": _remove, **_MENDS})
 def _leftovers(look: Look) -> Iterator[Found]:
     """Find what drivers sweep in time, and have not: none has been here for so long."""
     for file in look.scraps:
-        if file.age > leftovers.SCRAP_KEPT:
+        if file.age > leftovers.DAY:
             age = format_duration(file.age)
             yield "scrap", file.path, f"a file that somebody began to write {age} ago", "removes it"
     found: set[str] = set()
     for row in _ROWS:
-        repair = "removes it" if row.act is leftovers.remove else _ORPHANED
+        repair = "removes it" if row.act == "remove" else _ORPHANED
         part = os.path.basename(row.where)
         with look.opened(part) as where:
             for file in look.files[part] if part else look.writing:

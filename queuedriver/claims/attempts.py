@@ -4,7 +4,8 @@
     discarded/<docid>.report.json           the last of these, when the document was discarded
 
 The inode is the document's: a later one may have its docid, and must not inherit its strikes. So
-what is remembered of a document is found by exact names, however many others have failed.
+what is remembered of a document is found by exact names, however many others have failed. Where the
+file system changes inode numbers it is 1, and the docid alone tells.
 
 Each file is made once and never replaced, and has all attempts before it: of several who recover
 one claim the first decides what becomes of it, and the others follow. What is decided is written
@@ -20,15 +21,16 @@ A crash in between leaves a document in `discarded/` whose report is still in `a
 document's inode. `settle` puts it where it belongs; whoever only looks reads it where it is.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory, move
+from queuedriver.disk.mounts import filesystem_type, keeps_inodes
 from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.format.records import (
@@ -49,6 +51,8 @@ _FILE = re.compile(
 
 
 _RETRIED = 0
+# Instead of an inode, where numbers change: no file has this one.
+_ANY = 1
 
 
 class File(NamedTuple):
@@ -100,67 +104,55 @@ class Attempts:
         return self._newest(docid, inode).record.attempts
 
     def note(
-        self,
-        docid: str,
-        inode: int,
-        attempt: Attempt,
-        *,
-        durable: bool = False,
-        discarded_from: str = "",
+        self, inode: int, attempt: Attempt, *, durable: bool = False, discarded_from: str = ""
     ) -> Noted:
         """Write down an attempt, and with the name of its queue that the document is discarded for
         it. Return what stands: somebody else may have had the first word on it."""
         taken = 0
         while True:
-            noted = self._newest(docid, inode)
+            noted = self._newest(attempt.docid, inode)
             if noted.attempt(attempt.token) is not None:
                 if noted.record.discarded_at:
                     # Whoever wrote it may have died before its name was safe.
                     self.directory.sync()
                 return noted
-            file = File(docid, inode, max(noted.file.number, taken) + 1)
+            file = noted.file._replace(number=max(noted.file.number, taken) + 1)
             attempts = (*noted.record.attempts, attempt)
-            record = Record(docid, attempts, attempt.ended_at if discarded_from else 0.0)
-            data = encode_report(
-                Report(
-                    docid=docid,
-                    queue=discarded_from,
-                    discarded_at=attempt.ended_at,
-                    driver=attempt.driver,
-                    host=attempt.host,
-                    failure=attempt.failure,
-                    attempts=attempts,
-                )
-                if discarded_from
-                else record
+            record = Record(attempt.docid, attempts, attempt.ended_at if discarded_from else 0.0)
+            report = Report(
+                docid=attempt.docid,
+                queue=discarded_from,
+                discarded_at=attempt.ended_at,
+                driver=attempt.driver,
+                host=attempt.host,
+                failure=attempt.failure,
+                attempts=attempts,
             )
+            data = encode_report(report if discarded_from else record)
             try:
                 self.directory.write_first(str(file), data, durable or bool(discarded_from))
             except FileExistsError:
                 # Noted by another just now; or it was there, and a network file system hides it.
                 taken = file.number
                 continue
-            self._docids |= {docid}
+            self._docids |= {attempt.docid}
             return Noted(file, record)
 
     def move(self, docid: str, inode: int, new_docid: str) -> None:
-        """The document goes on under another docid, as its own was taken."""
-        for number in itertools.count(1):
-            try:
-                self.directory.rename(
-                    str(File(docid, inode, number)), str(File(new_docid, inode, number))
-                )
-            except FileNotFoundError:
-                return
+        """Let a document go on under another docid, as its own was taken."""
+        for old in self._files_of(docid, inode)[1:]:
+            with suppress(FileNotFoundError):
+                self.directory.rename(str(old), str(old._replace(docid=new_docid)))
 
     def forget(self, docid: str, inode: int) -> None:
         """Remove what is remembered of a document that ended."""
-        number = 1
-        while self.directory.present(str(File(docid, inode, number))):
-            number += 1
         # The first one last: without it the others would not be found.
-        for gone in range(number - 1, _RETRIED - 1, -1):
-            self.remove(File(docid, inode, gone))
+        for file in reversed(self._files_of(docid, inode)):
+            self.remove(file)
+
+    def _files_of(self, docid: str, inode: int) -> list[File]:
+        newest = self._newest(docid, inode).file
+        return [newest._replace(number=number) for number in range(_RETRIED, newest.number + 1)]
 
     def docids(self) -> frozenset[str]:
         """Return the docids of which anything is remembered; listed when something has changed."""
@@ -170,15 +162,6 @@ class Attempts:
             self._listed_at = changed_at
         return self._docids
 
-    def forget_docids(self, docids: Collection[str]) -> None:
-        """Remove what is remembered of all documents with these docids, but for reports that may
-        still be wanted: not to see a document in `discarded/` proves nothing."""
-        for file in [one for one in _files(self.directory) if one.docid in docids]:
-            record = read_record(self.directory, str(file), Record, MAX_RECORD)
-            ends = record.attempts if record is not None and record.discarded_at else ()
-            if not ends or self._is_reported(file, ends[-1].token):
-                self.remove(file)
-
     # Discard
 
     def discard(self, queue: Directory, name: str, token: str, file: File) -> str | None:
@@ -187,36 +170,38 @@ class Attempts:
         Return its name there; None when it was not this process that discarded it.
         """
         place = move(queue, name, self.discarded, file.docid, token)
-        if place is None:
-            # Taken back, discarded by somebody else, or the reply to our own rename was lost.
-            return self._settle_one(file, token)
-        # Before its report: this must not be there without the document.
-        self.discarded.sync()
-        queue.sync()
-        self._show(file, place)
+        if place is not None:
+            # Before its report: this must not be there without the document.
+            self.discarded.sync()
+            queue.sync()
+            self._show(file, place)
+            return place
+        # Taken back, discarded by somebody else, or the reply to our own rename was lost.
+        place = self.settle().get(file)
+        if place is None and self.is_reported(file, token):
+            # What we wrote down came too late.
+            self.forget(file.docid, file.inode)
         return place
 
-    def settle(self) -> None:
-        """Give each document whose discarding was interrupted its report."""
+    def settle(self) -> dict[File, str]:
+        """Give each document whose discarding was interrupted its report; return to which file this
+        was left to do, and where its document is."""
+        shown: dict[File, str] = {}
         for discarded, file in list(interrupted(self.directory, self.discarded)):
             # Whoever moved the document may have died before that was safe.
             self.discarded.sync()
-            self._show(file, discarded.place)
+            if self._show(file, discarded.place):
+                shown[file] = discarded.place
+        return shown
 
-    def _settle_one(self, file: File, token: str) -> str | None:
-        """Give a document its report that this process did not move; return its name in
-        `discarded/` if it is there, and it was this process that did so."""
-        for place in _places(file.docid, token):
-            with suppress(FileNotFoundError):
-                if self.discarded.status(place).st_ino != file.inode:
-                    continue
-                if self._is_reported(file, token):
-                    # What we wrote down came too late.
-                    self.forget(file.docid, file.inode)
-                elif _report(self.directory, file, self.discarded, place) is not None:
-                    self.discarded.sync()
-                    return place if self._show(file, place) else None
-        return None
+    def is_reported(self, file: File, token: str) -> bool:
+        """Tell whether the attempt under this N is in a report beside its document."""
+        places = [file.docid]
+        if names.is_token(token):
+            # One that was read may be forged, to lead elsewhere.
+            places.append(names.second_docid(file.docid, token))
+        reports = (read_report(self.discarded, place) for place in places)
+        return any(one.token == token for found in reports if found for one in found.attempts)
 
     def _show(self, file: File, place: str) -> bool:
         """Give a report its name; tell whether that was left to do."""
@@ -237,7 +222,7 @@ class Attempts:
         Return its report, which is out of the way of its next, to be removed when both directories
         are safe. A crash leaves what one amid a discard does.
         """
-        file = File(place, self.discarded.status(place).st_ino, _RETRIED)
+        file = File(place, self._known_by(self.discarded.status(place).st_ino), _RETRIED)
         with suppress(FileNotFoundError):
             # Over one of an earlier retry that was interrupted, and is of no use any more.
             self.discarded.rename_over(place + names.REPORT, str(file), self.directory)
@@ -251,33 +236,43 @@ class Attempts:
 
     # Files
 
+    @cached_property
+    def inodes_last(self) -> bool:
+        """Tell whether a document keeps its inode number here, as far as can be known."""
+        return keeps_inodes(filesystem_type(self.directory.path))
+
+    def _known_by(self, inode: int) -> int:
+        return inode if self.inodes_last else _ANY
+
     def _newest(self, docid: str, inode: int) -> Noted:
         """Find what stands of a document's attempts; number 0 where nothing does."""
-        record = Record(docid)
-        for number in itertools.count(1):
-            file = File(docid, inode, number)
+        newest = Noted(File(docid, self._known_by(inode), 0), Record(docid))
+        while True:
+            file = newest.file._replace(number=newest.file.number + 1)
             try:
                 record = decode(self.directory.read(str(file), MAX_RECORD), Record)
             except FileNotFoundError:
-                return Noted(file._replace(number=number - 1), record)
+                return newest
             except (NotRegular, IsADirectoryError, PermissionError, msgspec.DecodeError):
                 # Damaged, or another's: what comes after it was written without it.
-                continue
-        raise AssertionError("there is no last number")
-
-    def _is_reported(self, file: File, token: str) -> bool:
-        """Tell whether the attempt under this N is in a report beside its document."""
-        for place in _places(file.docid, token):
-            report = read_report(self.discarded, place)
-            if report is not None and any(one.token == token for one in report.attempts):
-                return True
-        return False
+                record = newest.record
+            newest = Noted(file, record)
 
     def remove(self, file: File) -> None:
         """Remove one file that nobody wants any more."""
         # Another user's, in a sticky directory, or none of ours.
         with suppress(IsADirectoryError, PermissionError):
             self.directory.remove(str(file))
+
+
+@contextmanager
+def attempts_in(queue: Directory) -> Iterator[Attempts]:
+    """Open what is remembered of a queue's documents, and its discarded ones."""
+    with (
+        closing(queue.subdirectory(f"{names.PRIVATE}/{ATTEMPTS}", create=True)) as directory,
+        closing(queue.subdirectory(names.DISCARDED, create=True)) as discarded,
+    ):
+        yield Attempts(directory, discarded)
 
 
 # Look: nothing is changed by it
@@ -299,9 +294,10 @@ def interrupted(attempts: Directory, discarded: Directory) -> Iterator[tuple[Dis
         if place.endswith(names.REPORT) or place + names.REPORT in listed:
             continue
         with suppress(FileNotFoundError):
-            file_of = newest.get((names.first_docid(place), discarded.status(place).st_ino))
+            docid, inode = names.first_docid(place), discarded.status(place).st_ino
+            file_of = newest.get((docid, inode)) or newest.get((docid, _ANY))
             if file_of is not None:
-                report = _report(attempts, file_of, discarded, place)
+                report = read_record(attempts, str(file_of), Report, MAX_RECORD)
                 if report is not None:
                     yield Discarded(place, report), file_of
 
@@ -318,10 +314,10 @@ def attempts_of(attempts: Directory, docid: str) -> tuple[Attempt, ...]:
 def find_report(discarded: Directory, attempts: Directory | None, place: str) -> Report | None:
     """Return the report of a discarded document, wherever it is."""
     report = read_report(discarded, place)
-    if report is None and attempts is not None and not discarded.present(place + names.REPORT):
-        found = (one.report for one, _ in interrupted(attempts, discarded) if one.place == place)
-        report = next(found, None)
-    return report
+    if report is not None or attempts is None:
+        return report
+    found = (one.report for one, _ in interrupted(attempts, discarded) if one.place == place)
+    return next(found, None)
 
 
 def places_of(
@@ -350,13 +346,6 @@ def read_report(discarded: Directory, place: str) -> Report | None:
     return read_record(discarded, place + names.REPORT, Report, MAX_RECORD)
 
 
-def _report(attempts: Directory, file: File, discarded: Directory, place: str) -> Report | None:
-    """Read the report that a file is to become, while its document has no other."""
-    if discarded.present(place + names.REPORT):
-        return None
-    return read_record(attempts, str(file), Report, MAX_RECORD)
-
-
 def parse(name: str) -> File | None:
     """Take the name of a file in `attempts/` apart; None when it is none of ours."""
     found = _FILE.fullmatch(name)
@@ -367,10 +356,3 @@ def _files(attempts: Directory) -> Iterator[File]:
     for name in attempts.names():
         if (file := parse(name)) is not None:
             yield file
-
-
-def _places(docid: str, token: str) -> tuple[str, ...]:
-    """Return the names under which the document of a claim may have been discarded."""
-    # An N that was read may be forged, to lead elsewhere.
-    second = (names.second_docid(docid, token),) if names.is_token(token) else ()
-    return *second, docid

@@ -98,7 +98,10 @@ def charge(
     if not inode:
         # Somebody was faster, and has noted it.
         return _ended(claim, "revoked", None)
-    counted = not doubted or _strikes(claim, inode) >= UNCOUNTED_STRIKES
+    # Whoever recovered this claim and died may have noted it.
+    before = queue.attempts.of(claim.docid, inode) if doubted else ()
+    strikes = 1 + sum(not one.counted and one.token != claim.token for one in before)
+    counted = not doubted or strikes >= UNCOUNTED_STRIKES
     most = min(queue.settings.retries, names.MAX_RETRIES)
     last = counted and (failure.permanent or claim.attempt >= most)
     attempt = Attempt(
@@ -113,9 +116,7 @@ def charge(
         failure=failure,
     )
     said_from = queue.name if last else ""
-    noted = queue.attempts.note(
-        claim.docid, inode, attempt, durable=queue.durable, discarded_from=said_from
-    )
+    noted = queue.attempts.note(inode, attempt, durable=queue.durable, discarded_from=said_from)
     said = noted.attempt(claim.token) or attempt
     message, seconds = said.failure.message, said.ended_at - said.claimed_at
     if noted.record.discarded_at:
@@ -175,8 +176,9 @@ def blame(claim: Claim, failure: Failure, error: OSError | None = None) -> None:
         free, read_only = target.directory.room()
         scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
         full = free < _FULL
-        if not full and free < scarce and says_full(failure, error):
+        if free < scarce and says_full(failure, error):
             full = True
+        if full:
             queue.wanted_room = min(scarce, free + _FULL)
         if read_only or full:
             state = "read-only" if read_only else "full"
@@ -187,13 +189,6 @@ def blame(claim: Claim, failure: Failure, error: OSError | None = None) -> None:
                 pass
         for target in queue.targets:
             target.directory.check_writable(A_LITTLE)
-
-
-def _strikes(claim: Claim, inode: int) -> int:
-    """Return how often a document was taken back uncharged, this time included."""
-    # Whoever recovered this claim and died may have noted it.
-    before = claim.of.attempts.of(claim.docid, inode)
-    return 1 + sum(not one.counted and one.token != claim.token for one in before)
 
 
 def _let_go(claim: Claim, reason: str) -> None:

@@ -32,7 +32,7 @@ class Document(msgspec.Struct, gc=False, eq=False):
 
     @property
     def path(self) -> str:
-        """Where its file is while it is being processed, for programs that want a name."""
+        """Return where its file is while it is being processed, for programs that want a name."""
         with self._told():
             regular = self.directory.is_regular(self.name)
         if not regular:
@@ -54,7 +54,7 @@ class Document(msgspec.Struct, gc=False, eq=False):
         return 0
 
     def descriptor(self) -> int:
-        """An open descriptor, for whoever passes it on; the caller closes it."""
+        """Return an open descriptor, for whoever passes it on; the caller closes it."""
         with self._told():
             fd = self.directory.open_read(self.name)
         if regular_size(fd) is None:
@@ -64,11 +64,11 @@ class Document(msgspec.Struct, gc=False, eq=False):
         return fd
 
     def open(self) -> BinaryIO:
-        """Its contents as a stream, for documents larger than memory."""
+        """Open its contents as a stream, for documents larger than memory."""
         return os.fdopen(self.descriptor(), "rb")
 
     def read(self) -> bytes:
-        """Its contents."""
+        """Return its contents."""
         try:
             data = self.directory.read_regular(self.name)
         except OSError:

@@ -60,12 +60,12 @@ class Claim(Document, gc=False, eq=False):
 
     @property
     def committed(self) -> bool:
-        """Whether its outputs will be published, whatever happens to us now."""
+        """Return whether its outputs will be published, whatever happens to us now."""
         return self.name.endswith(".written")
 
     @property
     def written_name(self) -> str:
-        """Its name once it is committed."""
+        """Return its name once it is committed."""
         return names.written_name(self.docid, self.attempt, self.token)
 
 

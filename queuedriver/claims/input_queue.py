@@ -43,6 +43,18 @@ _MOST_NOTED = 1000
 class InputQueue:
     """An input queue that is open: its directories, its claims and what becomes of them."""
 
+    # The stage has stopped itself: what fails now is given back, unless it is to blame itself.
+    stopped = False
+    # The N of claims that others than the driver's loop have at hand, as a broker's workers.
+    at_hand: Collection[str] = ()
+    # Bytes of room that there must be before work goes on.
+    wanted_room = 0
+    lost_races = 0
+    # Outputs that have become visible.
+    published = 0
+    # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
+    recoverer: "Recoverer"
+
     def __init__(
         self,
         directory: Directory,
@@ -84,33 +96,21 @@ class InputQueue:
         self.opened_as = tuple(target.identity for target in targets)
         # Outputs that were gone when we were to publish them, by the names they had.
         self.missing: set[str] = set()
-        # The stage has stopped itself: what fails now is given back, unless it is to blame itself.
-        self.stopped = False
         # Who decides that is told of each document that is charged, and that documents were done:
         # of those that were handed over as usual, the seconds of work, and how many they are.
         self.charged: Callable[[InputQueue, Failure], object] = _unheard
         self.worked: Callable[[float, int], object] = _unheard
-        # Whether claims may end by the blind hand-over, for all that is known of the queue.
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
         self.waiting = Waiting(directory, self.attempts, mint.driver)
-        # The N of claims that others than the driver's loop have at hand, as a broker's workers.
-        self.at_hand: Collection[str] = ()
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
-        # How much room there must be before work goes on: bytes.
-        self.wanted_room = 0
         # Usual claims that were handed over and are yet to be noted: when, and how long they took.
         self.handed_over: list[tuple[float, Claim, float]] = []
-        # Who recovers what dead drivers left here; set by whoever opens this, as it needs both.
-        self.recoverer: Recoverer
-        self.lost_races = 0
-        # How many outputs have become visible.
-        self.published = 0
-        self._refused: set[str] = set()
         self._identity = _identity(directory)
 
     def _is_plain(self) -> bool:
+        """Tell whether claims may end by the blind hand-over, for all that is known."""
         return (
             bool(self.targets)
             and not self.durable
@@ -207,12 +207,7 @@ class InputQueue:
             else:
                 docid, attempt = item.docid, item.attempt
                 plain = self.plain and not self._is_lonely(item)
-            # As `Mint.next` does it: later than the one before, whatever the clock says.
-            serial = time.time_ns() // 1000
-            if serial <= mint.last:
-                serial = mint.last + 1
-            mint.last = serial
-            token = mint.form(serial)
+            token = mint.next(time.time_ns() // 1000)
             stem = f"{docid}.{token}"
             working = names.working_name(docid, attempt, token) if attempt else stem + ".working"
             try:
@@ -262,14 +257,15 @@ class InputQueue:
         user's in a sticky directory, or a mount point. Raises where the queue is to blame."""
         if error.errno not in OF_THE_ITEM:
             raise error
-        if name not in self._refused:
+        left_alone = self.waiting.left_alone
+        if name not in left_alone:
             self.check_writable()
-            if len(self._refused) < _MOST_NOTED:
-                self._refused.add(name)
+            if len(left_alone) < _MOST_NOTED:
                 message = f"it cannot be moved ({error.strerror}); it is left where it is"
                 self.journal.note("refused", docid, message=message)
+                left_alone[name] = 0.0
         if until:
-            self.waiting.left_alone[name] = until
+            left_alone[name] = until
 
     # End
 

@@ -5,10 +5,11 @@
                  are written
                  aside
     plan         claims/         7 days    its N has a claim                 removed
+    attempt      attempts/       -         its document is in the queue, or  removed
+                                           it is a report
     report       attempts/       7 days    its document is in the queue, or  removed
                                            waits for it in discarded/
     incoming     incoming/       1 day     somebody writes to it             to orphans/
-      of the dead                1 hour    its process is there              to orphans/
     output       the queue       1 day     its N has a claim upstream        to orphans/
       late                       10 min    the same, or nobody upstream      to orphans/
                                            knows its driver
@@ -16,9 +17,9 @@
     journal      journal/        90 days; or 7, the oldest first, while all  removed
                                  of them take more than 1 GiB
 
-A start, a driver now and then, and `check` take rows of it. How old a file is, the clock of its own
-file system says: no two clocks are compared. Whatever is wrong with one row keeps nobody from the
-others, or from driving.
+A start, a driver now and then, and `check` take rows of it; whoever recovers, the one of attempts.
+How old a file is, the clock of its own file system says: no two clocks are compared. Whatever is
+wrong with one row keeps nobody from the others, or from driving.
 """
 
 import itertools
@@ -28,16 +29,17 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from queuedriver.claims.attempts import ATTEMPTS, Attempts, interrupted, parse
+from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.liveness import DRIVERS, host_id, process_ticks
+from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
 from queuedriver.format import names
 from queuedriver.format.names import INCOMING, JOURNAL
+from queuedriver.format.records import MAX_RECORD, Record, read_record
 
 # Seconds.
 MINUTE = 60.0
@@ -49,7 +51,6 @@ WEEK = 7 * DAY
 # What `Directory.write_aside` and `Directory.probe` leave when they are killed, which takes them
 # milliseconds: one of yesterday is nobody's any more.
 SCRAPS = (".aside-", ".probe-")
-SCRAP_KEPT = DAY
 # Longer than any driver writes on after its claim has ended, but for one that was stopped.
 LATE = 10 * MINUTE
 JOURNAL_KEPT = 90 * DAY
@@ -61,14 +62,13 @@ SWEEP_EVERY = 15 * MINUTE
 # A start should not take longer because a million documents wait: what is beyond so many names,
 # later looks find when some have gone.
 _NAMES = 10_000
-# How `Queue.submit` names what is not in the queue yet.
-SUBMISSION = re.compile(r"(?P<host>[A-Za-z0-9_]+)-(?P<pid>[0-9]+)-[0-9]+-[0-9a-f]{8}")
-# Where something is written aside, in every queue, and in those that are driven.
-_PRIVATE_SCRAPS = ("", names.PRIVATE)
-_DRIVEN_SCRAPS = (
-    names.DISCARDED,
-    *(f"{names.PRIVATE}/{x}" for x in (DRIVERS, CLAIMS, FEEDS, ATTEMPTS)),
-)
+
+
+def _inside(name: str) -> str:
+    return f"{names.PRIVATE}/{name}"
+
+
+_ORPHANS = _inside(ORPHANS)
 
 
 class Swept:
@@ -83,7 +83,7 @@ class Swept:
     @cached_property
     def claims(self) -> set[str]:
         """The N of every claim in the queue of whoever sweeps."""
-        return {item.token for item in _items_twice(self._driven) if item.claimed}
+        return claims_in(self._driven)
 
     @cached_property
     def docids(self) -> set[str]:
@@ -100,8 +100,9 @@ class Swept:
                 return None
             try:
                 with closing(Directory.open(path)) as feed:
-                    claims |= {item.token for item in _items_twice(feed) if item.claimed}
-                    drivers |= _registered(feed)
+                    claims |= claims_in(feed)
+                    with suppress(FileNotFoundError), opened(feed, _inside(DRIVERS)) as known:
+                        drivers |= {name.removesuffix(".json") for name in known.names()}
             except OSError:
                 return None
         return claims, drivers
@@ -112,43 +113,25 @@ def _items_twice(directory: Directory) -> Iterator[names.Item]:
         yield from (item for _, item in names.walk(directory) if item is not None)
 
 
-def _registered(queue: Directory) -> set[str]:
-    with suppress(FileNotFoundError):
-        drivers = queue.subdirectory(os.path.join(names.PRIVATE, DRIVERS))
-        try:
-            return {name.removesuffix(".json") for name in drivers.names()}
-        finally:
-            drivers.close()
-    return set()
+def claims_in(queue: Directory) -> set[str]:
+    """Return the N of every claim in a queue, by two listings."""
+    return {item.token for item in _items_twice(queue) if item.claimed}
 
 
-Excuse = Callable[[Swept, Directory, str], bool]
-Act = Callable[[Swept, Directory, str], None]
-
-
-class Leftover(NamedTuple):
-    """A row of the table."""
-
-    kind: str
-    # What `check` says of one.
-    what: str
-    # Which directory of a queue; "" is the queue itself.
-    where: str
-    # After how many seconds nobody wants it any more.
-    kept: float
-    # Whether a file is one, by its name.
-    is_one: Callable[[str], bool]
-    # Whether it is wanted all the same.
-    excuse: Excuse
-    act: Act
-    # Its age is since it came here, not since it was written.
-    by_arrival: bool = False
+@contextmanager
+def opened(queue: Directory, where: str, create: bool = False) -> Iterator[Directory]:
+    """Open a directory of the queue. Raise OSError where nobody has made it yet."""
+    if not where:
+        yield queue
+        return
+    with closing(queue.subdirectory(where, create)) as directory:
+        yield directory
 
 
 # Excuses
 
 
-def _none(_swept: Swept, _where: Directory, _name: str) -> bool:
+def _never(_swept: Swept, _where: Directory, _name: str) -> bool:
     return False
 
 
@@ -156,21 +139,24 @@ def _plan_is_wanted(swept: Swept, _where: Directory, name: str) -> bool:
     return name.removesuffix(".json") in swept.claims
 
 
+def _attempt_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
+    file = parse(name)
+    if file is None or file.docid in swept.docids:
+        return True
+    record = read_record(where, name, Record, MAX_RECORD)
+    if record is None or not record.discarded_at or not record.attempts:
+        return False
+    # Not to see a document in `discarded/` proves nothing.
+    with opened(swept.queue, names.DISCARDED) as discarded:
+        return not Attempts(where, discarded).is_reported(file, record.attempts[-1].token)
+
+
 def _report_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
     file = parse(name)
     if file is None or file.docid in swept.docids:
         return True
-    discarded = swept.queue.subdirectory(names.DISCARDED)
-    try:
+    with opened(swept.queue, names.DISCARDED) as discarded:
         return any(one == file for _, one in interrupted(where, discarded))
-    finally:
-        discarded.close()
-
-
-def _submitter_lives(_swept: Swept, _where: Directory, name: str) -> bool:
-    found = SUBMISSION.fullmatch(name)
-    dead = found and found["host"] == host_id() and process_ticks(int(found["pid"])) is None
-    return not dead
 
 
 def _has_claim_upstream(swept: Swept, _where: Directory, name: str) -> bool:
@@ -185,170 +171,100 @@ def _has_claim_or_is_a_strangers(swept: Swept, where: Directory, name: str) -> b
     return names.parse_token(item.token).driver not in swept.upstream[1]
 
 
-# Acts
-
-
-def remove(_swept: Swept, where: Directory, name: str) -> None:
-    where.remove(name)
-
-
-def to_orphans(swept: Swept, where: Directory, name: str) -> None:
-    """Under its own name: whoever publishes it after all looks for that."""
-    orphans = swept.queue.subdirectory(os.path.join(names.PRIVATE, ORPHANS), create=True)
-    try:
-        with suppress(FileNotFoundError, FileExistsError):
-            where.rename_new(name, name, orphans)
-    finally:
-        orphans.close()
-
-
 # The table
+
+
+class Leftover(NamedTuple):
+    """A row of the table."""
+
+    kind: str
+    # Which directory of a queue; "" is the queue itself.
+    where: str
+    # For how many seconds somebody may want it.
+    kept: float
+    # Whether a file is one, by its name.
+    is_one: Callable[[str], object]
+    # Whether it is wanted all the same.
+    excuse: Callable[[Swept, Directory, str], bool]
+    act: Literal["remove", "set aside"]
+    # Its age is since it came here, not since it was written.
+    by_arrival: bool = False
+
+    @property
+    def what(self) -> str:
+        """Return what `check` says of one."""
+        return _WHAT[self.kind]
 
 
 def _is_scrap(name: str) -> bool:
     return name.startswith(SCRAPS)
 
 
-def _is_plan(name: str) -> bool:
-    return name.endswith(".json") and name[0] != "."
+_is_any = re.compile(r"(?s).+").fullmatch
+_is_plan = re.compile(r"(?s)[^.].*\.json").fullmatch
+_is_output = re.compile(rf"(?s).+\.{names.WRITING}(?:\..+)?").fullmatch
 
-
-def _is_report(name: str) -> bool:
-    return parse(name) is not None
-
-
-def _is_any(name: str) -> bool:
-    return True
-
-
-def _is_output(name: str) -> bool:
-    if f".{names.WRITING}" not in name:
-        return False
-    item = names.parse(name)
-    return item is not None and item.state == names.WRITING
-
-
-def _inside(name: str) -> str:
-    return f"{names.PRIVATE}/{name}"
-
-
-_SCRAP = "a file that somebody began to write"
-_OUTPUT = "an output that is being written, and no queue that feeds this one knows of its claim"
-
+_WHAT = {
+    "scrap": "a file that somebody began to write",
+    "old-orphan": "an output that was moved aside, and nobody has asked for",
+    "leftover-plan": "a plan of outputs whose claim is gone",
+    "leftover-attempt": "what is remembered of a document that is nowhere in the queue",
+    "leftover-incoming": "a document that was never quite submitted: submit it again",
+    "late-output": "an output being written, and no queue that feeds this one knows of its claim",
+}
 # Of every queue that a driver reads from or writes to.
 OF_ANY = (
-    *(Leftover("scrap", _SCRAP, x, DAY, _is_scrap, _none, remove) for x in _PRIVATE_SCRAPS),
-    Leftover(
-        "old-orphan",
-        "an output that was moved aside, and nobody has asked for",
-        _inside(ORPHANS),
-        WEEK,
-        _is_any,
-        _has_claim_upstream,
-        remove,
-        by_arrival=True,
-    ),
+    *(Leftover("scrap", one, DAY, _is_scrap, _never, "remove") for one in ("", names.PRIVATE)),
+    Leftover("old-orphan", _ORPHANS, WEEK, _is_any, _has_claim_upstream, "remove", by_arrival=True),
 )
 # Of a queue by its own drivers.
 OF_DRIVEN = (
     *OF_ANY,
-    *(Leftover("scrap", _SCRAP, x, DAY, _is_scrap, _none, remove) for x in _DRIVEN_SCRAPS),
-    Leftover(
-        "leftover-plan",
-        "a plan of outputs whose claim is gone",
-        _inside(CLAIMS),
-        WEEK,
-        _is_plan,
-        _plan_is_wanted,
-        remove,
+    *(
+        Leftover("scrap", one, DAY, _is_scrap, _never, "remove")
+        for one in (names.DISCARDED, *map(_inside, (DRIVERS, CLAIMS, FEEDS, ATTEMPTS)))
     ),
-    Leftover(
-        "leftover-attempt",
-        "what is remembered of a document that is nowhere in the queue",
-        _inside(ATTEMPTS),
-        WEEK,
-        _is_report,
-        _report_is_wanted,
-        remove,
-    ),
-    Leftover(
-        "leftover-incoming",
-        "a document that has been about to be submitted: submit it again",
-        _inside(INCOMING),
-        DAY,
-        _is_any,
-        _none,
-        to_orphans,
-    ),
-    Leftover(
-        "leftover-incoming",
-        "a document whose submitter ended before it was in the queue: submit it again",
-        _inside(INCOMING),
-        HOUR,
-        _is_any,
-        _submitter_lives,
-        to_orphans,
-    ),
-    Leftover("late-output", _OUTPUT, "", DAY, _is_output, _has_claim_upstream, to_orphans),
-    Leftover(
-        "late-output", _OUTPUT, "", LATE, _is_output, _has_claim_or_is_a_strangers, to_orphans
-    ),
+    Leftover("leftover-plan", _inside(CLAIMS), WEEK, _is_plan, _plan_is_wanted, "remove"),
+    Leftover("leftover-attempt", _inside(ATTEMPTS), WEEK, parse, _report_is_wanted, "remove"),
+    Leftover("leftover-incoming", _inside(INCOMING), DAY, _is_any, _never, "set aside"),
+    Leftover("late-output", "", DAY, _is_output, _has_claim_upstream, "set aside"),
+    Leftover("late-output", "", LATE, _is_output, _has_claim_or_is_a_strangers, "set aside"),
 )
+ENDED = Leftover("leftover-attempt", _inside(ATTEMPTS), 0.0, parse, _attempt_is_wanted, "remove")
 
 
 def sweep(queue: Directory, others: Sequence[Directory]) -> None:
     """Sweep a queue, and what its drivers leave in the directories that they write to."""
-    with suppress(OSError):
-        _settle(queue)
+    # Reports come beside their documents before any is taken for a leftover.
+    with suppress(OSError), attempts_in(queue) as attempts:
+        attempts.settle()
     for directory, rows in ((queue, OF_DRIVEN), *((other, OF_ANY) for other in others)):
         swept = Swept(directory, queue)
-        for where, of_one in itertools.groupby(rows, lambda row: row.where):
-            with suppress(OSError):
-                _sweep_rows(swept, where, list(of_one))
-    with suppress(OSError), opened(queue, _inside(JOURNAL)) as journals:
-        sweep_journals(journals)
-
-
-def _settle(queue: Directory) -> None:
-    """Put reports beside their documents before any is taken for a leftover."""
-    with (
-        opened(queue, _inside(ATTEMPTS)) as noted,
-        opened(queue, names.DISCARDED) as discarded,
-    ):
-        Attempts(noted, discarded).settle()
-
-
-def _sweep_rows(swept: Swept, where: str, rows: Sequence[Leftover]) -> None:
-    with opened(swept.queue, where) as directory:
-        listed = list(itertools.islice(directory.names(), _NAMES))
         for row in rows:
-            for name in _old(directory, row, [name for name in listed if row.is_one(name)]):
-                # Another user's, in a sticky directory, is for that user to remove.
-                with suppress(PermissionError, IsADirectoryError, FileNotFoundError):
-                    if not row.excuse(swept, directory, name):
-                        row.act(swept, directory, name)
+            with suppress(OSError):
+                sweep_row(swept, row)
+    with suppress(OSError), opened(queue, _inside(JOURNAL)) as journals:
+        _sweep_journals(journals)
 
 
-@contextmanager
-def opened(queue: Directory, where: str) -> Iterator[Directory]:
-    """Open a directory of the queue. Raise OSError where nobody has made it yet."""
-    if not where:
-        yield queue
-        return
-    directory = queue.subdirectory(where)
-    try:
-        yield directory
-    finally:
-        directory.close()
+def sweep_row(swept: Swept, row: Leftover) -> None:
+    """Sweep the leftovers of one row."""
+    with opened(swept.queue, row.where) as where:
+        listed = list(filter(row.is_one, itertools.islice(where.names(), _NAMES)))
+        for name, age, _ in _aged(where, listed, by_arrival=row.by_arrival):
+            # Another user's, in a sticky directory, is for that user to remove.
+            with suppress(PermissionError, IsADirectoryError, FileNotFoundError, FileExistsError):
+                if age < row.kept or row.excuse(swept, where, name):
+                    pass
+                elif row.act == "remove":
+                    where.remove(name)
+                else:
+                    # Under its own name: whoever publishes it after all looks for that.
+                    with opened(swept.queue, _ORPHANS, create=True) as orphans:
+                        where.rename_new(name, name, orphans)
 
 
-def _old(directory: Directory, row: Leftover, listed: Sequence[str]) -> list[str]:
-    """Return which files have been here for longer than they are kept."""
-    aged = _aged(directory, listed, by_arrival=row.by_arrival)
-    return [name for name, age, _ in aged if age > row.kept]
-
-
-def sweep_journals(directory: Directory) -> None:
+def _sweep_journals(directory: Directory) -> None:
     """Remove what is so old that nobody will ask, and what is old where there is too much."""
     journals = [name for name in directory.names() if FILE.fullmatch(name)]
     oldest_first = sorted(_aged(directory, journals), key=lambda one: -one[1])

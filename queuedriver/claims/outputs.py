@@ -139,18 +139,18 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
 
     @property
     def wanted(self) -> bool:
-        """Whether there is an output queue at all."""
+        """Return whether there is an output queue at all."""
         return bool(self.targets)
 
     def reserve(
         self, docid: str | None = None, queue: str | None = None, ext: str | None = None
     ) -> str:
-        """The path of a further output, for the caller to create."""
+        """Return the path of a further output, for the caller to create."""
         self.elsewhere = True
         return self._path(self._note(docid, queue, ext))
 
     def open_reserved(self) -> int:
-        """A descriptor of a further output under the document's own docid."""
+        """Open a further output under the document's own docid; return its descriptor."""
         noted = self._note(None, None, None)
         self.elsewhere = True
         with self._ours():

@@ -167,8 +167,8 @@ class Picker:
         # The drivers known to live: to ask at the beginning of a pass is to cost nothing; anew when
         # races are lost.
         self._alive = alive
-        # Which part of how many is ours.
-        self._share = (0, 1)
+        # How many drivers take from this queue, as far as is known; and which part is ours.
+        self.sharers, self._part = 1, 0
         # The pass under way: what it saw, and its further blocks.
         self._pass = Pass()
         self._blocks: Generator[list[str]] | None = None
@@ -177,11 +177,6 @@ class Picker:
         self._waiting: list[str] = []
         self._stale_at = 0.0
         self._lost = 0
-
-    @property
-    def sharers(self) -> int:
-        """Return how many drivers take from this queue, as far as is known."""
-        return self._share[1]
 
     def names(self, limit: int, now: float) -> list[str]:
         """Return up to `limit` names to try next; none at the end of a pass. `now` is on the
@@ -225,7 +220,7 @@ class Picker:
 
     def _see_who_lives(self, *, anew: bool) -> None:
         drivers = sorted({self._me, *self._alive(anew)})
-        self._share = drivers.index(self._me), len(drivers)
+        self.sharers, self._part = len(drivers), drivers.index(self._me)
 
     def _next_block(self, now: float) -> list[str]:
         """Go on to the next names of the pass; return none at its end."""
@@ -237,17 +232,17 @@ class Picker:
             self._see_who_lives(anew=False)
             blocks = self._fair() if self._order == "fair" else self._sorted()
         # Trouble ends the pass, and the next one begins anew.
-        self._waiting = next(blocks, [])
+        waiting = self._waiting = next(blocks, [])
         # For how long these names are a choice: the longer it took to list and to deal them.
         took = time.monotonic() - began_at
         kept = _KEEP if self._order == "fair" else _KEEP_EXACT
         self._stale_at = now + took + max(kept, _WORTH * took)
-        if self._waiting:
+        if waiting:
             self._blocks = blocks
         else:
             self.counts = self._pass
             self.passes += 1
-        return self._waiting
+        return waiting
 
     def _read(self) -> Iterator[list["os.DirEntry[str]"]]:
         """Read the directory block by block."""
@@ -278,8 +273,7 @@ class Picker:
         helping = bool(before.left) and (before.got <= 0 or not self.passes % _PATIENCE)
         failed: list[str] = []
         for block in self._read():
-            part, of = self._share
-            mine = _deal(0, 1) if helping else _deal(part, of)
+            mine = _deal(0, 1) if helping else _deal(self._part, self.sharers)
             number = _numbering(block)
             # No call of ours for each: with many drivers most names are others'.
             waiting = [
@@ -308,8 +302,7 @@ class Picker:
         """Put names in the order in which they are taken off the end. Each driver begins at its own
         place, and each pass elsewhere: of a block that is old after one document, only the first is
         tried."""
-        part, of = self._share
-        first = int((part / of + self.passes * _GOLDEN) % 1.0 * len(waiting))
+        first = int((self._part / self.sharers + self.passes * _GOLDEN) % 1.0 * len(waiting))
         return (waiting[first:] + waiting[:first])[::-1]
 
     def _sorted(self) -> Generator[list[str]]:

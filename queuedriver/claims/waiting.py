@@ -20,7 +20,7 @@ _AT_ONCE = 0.1
 
 
 class Waiting:
-    """What waits in one queue, as far as it was listed, and whether anything does."""
+    """The names that wait in one queue, as far as it was listed, and whether there are any."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import msgspec
 from queuedriver.check import check as checking
 from queuedriver.check.files import Finding
 from queuedriver.cli.arguments import AS_JSON, QUEUE
-from queuedriver.cli.render import escape_name, paint_for, write, write_json
+from queuedriver.cli.render import escape_name, paint_for, write_json
 from queuedriver.cli.words import flag
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
@@ -41,7 +41,7 @@ def check(
             write_json({"queue": opened.path, "clean": not found, **plain})
         elif mended or found:
             for line in _lines(mended, found):
-                write(line)
+                print(line)
     return _BROKEN if found else 0
 
 

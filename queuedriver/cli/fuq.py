@@ -12,7 +12,7 @@ import msgspec
 from queuedriver.cli import say
 from queuedriver.cli.arguments import opened
 from queuedriver.cli.operate import noting
-from queuedriver.cli.render import columns_of, escape_name, table, write, write_json
+from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 
@@ -124,7 +124,7 @@ def _submit(queue: str, words: list[str], given: dict[str, Any]) -> int:
     if given["as_json"]:
         write_json({"docid": docid, **msgspec.to_builtins(job)})
     else:
-        write(docid)
+        print(docid)
     return 0
 
 
@@ -143,7 +143,7 @@ def _status(queue: str, as_json: bool) -> int:
         write_json(msgspec.to_builtins(seen))
         return 0
     for line in (*_jobs(seen), "", *_clients(seen)):
-        write(line)
+        print(line)
     return 0
 
 

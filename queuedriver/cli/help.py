@@ -53,18 +53,9 @@ def make(program: "Program", args: Sequence[str]) -> Any:
         rich_markup_mode=None,
     )
 
-    def show_version(wanted: bool) -> None:
-        if wanted:
-            from queuedriver import __version__
-
-            print(f"{program.name} {__version__}")
-            raise typer.Exit
-
     @app.callback()
     def top(
-        version: Annotated[
-            bool, typer.Option("--version", help="Print the version.", callback=show_version)
-        ] = False,
+        version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     ) -> None:
         """Take what may stand before the command."""
 

@@ -10,7 +10,7 @@ import msgspec
 from queuedriver.cli import say, showing
 from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
 from queuedriver.cli.docids import extended
-from queuedriver.cli.render import escape_name, paint_for, write, write_json, write_json_line
+from queuedriver.cli.render import escape_name, paint_for, write_json, write_json_line
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
@@ -44,8 +44,8 @@ def list_items(
         now = time.time()
         for index, place in enumerate(found):
             if not index:
-                write(paint_for(sys.stdout).head(showing.HEAD))
-            write(showing.line(place, now))
+                print(paint_for(sys.stdout).head(showing.HEAD))
+            print(showing.line(place, now))
 
 
 def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
@@ -60,13 +60,13 @@ def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> Non
             write_json(showing.as_json(seen, sentence))
             return
         for line in showing.lines(seen, sentence, paint_for(sys.stdout)):
-            write(line)
+            print(line)
 
 
 def why(queue: str = QUEUE, docid: str = DOCID) -> None:
     """Say in a sentence why a document is where it is."""
     with _document(queue, docid) as seen:
-        write(escape_name(f"{seen.docid}: {explain(seen)}"))
+        print(escape_name(f"{seen.docid}: {explain(seen)}"))
 
 
 def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> None:
@@ -78,7 +78,7 @@ def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> 
             write_json({"queue": seen.around.queue, **found})
         else:
             for event in events:
-                write(describe(event))
+                print(describe(event))
     _report_gaps(seen)
 
 

@@ -12,7 +12,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
 from queuedriver.cli.docids import by_glob, matching, meant
-from queuedriver.cli.render import escape_name, write, write_json
+from queuedriver.cli.render import escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
 from queuedriver.errors import BadArgument, NotFound
@@ -185,6 +185,7 @@ def _control(paths: Sequence[str], wanted: dict[str, bool]) -> None:
 def recover(
     queue: str = QUEUE,
     lease: float | None = option("TIME", "How long a driver elsewhere may be silent, and live."),
+    output: list[str] | None = option("DIR", "Where an output is by now; each in its order."),
     as_json: bool = AS_JSON,
 ) -> int:
     """Finish or take back what dead drivers left.
@@ -194,20 +195,28 @@ def recover(
     registered, is dead, only a driver that runs for its lease can see; --lease 0 says that they
     are all gone. A wrong guess costs the time spent on a document, never the document.
 
-    Exit code 75: there are claims of which nobody can say yet.
+    What was committed is finished only in the directories that its driver had opened. Where the
+    path of an output leads elsewhere by now, as a link that was turned, --output names that one.
+
+    Exit code 75: there are claims of which nobody can say yet, or that cannot be recovered.
     """
     with opened(queue) as found, noting(found) as journal:
-        events, unjudged = operations.recover(found, journal, Observer(lease=lease))
+        events, unjudged = operations.recover(found, journal, Observer(lease=lease), output or ())
     if as_json:
         recovered = [msgspec.to_builtins(event) for event in events]
         unknown = [one._asdict() for one in unjudged]
         write_json({"queue": found.path, "recovered": recovered, "unjudged": unknown})
     else:
         for event in events:
-            write(_line(event))
+            print(_line(event))
     for words in _unknown_drivers(unjudged):
         say(words)
-    return _LATER if unjudged else 0
+    if stuck := sum(event.event == "stuck" for event in events):
+        say(
+            f"{format_count(stuck, 'claim')} cannot be recovered; if its outputs are in another "
+            "directory by now, as where a link was turned, name that: --output DIR"
+        )
+    return _LATER if unjudged or stuck else 0
 
 
 def _unknown_drivers(unjudged: Sequence[Unjudged]) -> Iterator[str]:

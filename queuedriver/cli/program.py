@@ -8,6 +8,7 @@ imported: the others would double the time that a `put` takes.
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,9 @@ class Program(NamedTuple):
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
         _open_closed()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # What its encoding lacks is shown as an escape.
+            sys.stdout.reconfigure(errors="backslashreplace")
         code = self.run(list(sys.argv[1:] if argv is None else argv))
         try:
             sys.stdout.flush()
@@ -92,6 +96,11 @@ class Program(NamedTuple):
         return found
 
     def _call(self, args: list[str]) -> int:
+        if args[:1] == ["--version"]:
+            from queuedriver import __version__
+
+            print(f"{self.name} {__version__}")
+            return 0
         if args and args[0] in self.commands and not self.completing:
             function = self.function(args[0])
             values = words.read(words.rows_of(function), args[1:])

@@ -1,7 +1,5 @@
 """What a driver says to a terminal while it runs: how far it is, and that it was asked to leave."""
 
-import shutil
-import sys
 import threading
 import time
 from collections import deque
@@ -9,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from queuedriver.cli import say
-from queuedriver.cli.render import escape_name, rate, shorten
+from queuedriver.cli.render import escape_name, rate, redraw
 from queuedriver.driving.driver import Driver, Progress
 from queuedriver.driving.limits import QUIT_FILE
 from queuedriver.errors import QueueError
@@ -23,7 +21,6 @@ _COUNT_EVERY = 1.0
 _COUNT_SHARE = 20
 # The rate, and so the ETA, is that of the last so many counts.
 _WINDOW = 60
-_CLEAR = "\r\033[K"
 
 
 class Narrator:
@@ -46,7 +43,7 @@ class Narrator:
         self._stop.set()
         # It may be counting a million names, for which nobody waits any more.
         self._thread.join(_TURN)
-        _draw("")
+        redraw()
 
     def _run(self) -> None:
         answered = False
@@ -57,11 +54,11 @@ class Narrator:
                     what = format_count(progress.at_hand, "document")
                     which = "it" if progress.at_hand == 1 else "them"
                     again = "twice" if progress.leaving == QUIT_FILE else "again"
-                    _draw("")
+                    redraw()
                     say(f"finishing {what}; Ctrl-C {again} to release {which} now")
                 answered = True
             elif self._driver.options.drain and time.monotonic() >= self._count_at:
-                _draw(self._line(progress))
+                redraw(self._line(progress))
 
     def _line(self, progress: Progress) -> str:
         left = self._count()
@@ -96,9 +93,3 @@ class Narrator:
         """Return how many documents leave the inputs in a second, of late; 0 when none does."""
         (first_at, first), (last_at, last) = self._counts[0], self._counts[-1]
         return max(0.0, first - last) / (last_at - first_at) if last_at > first_at else 0.0
-
-
-def _draw(line: str) -> None:
-    """Let a line stand where the last one stood."""
-    shown = shorten(line, shutil.get_terminal_size().columns - 1)
-    print(_CLEAR + shown, end="", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TextIO
 
 from queuedriver.format.units import format_duration, visible
@@ -18,6 +19,7 @@ from queuedriver.format.units import format_duration, visible
 VERSION = 1
 _GAP = "  "
 _ELLIPSIS = "…"
+_CLEAR = "\r\033[K"
 
 
 def escape(text: str) -> str:
@@ -154,13 +156,12 @@ def eta(waiting: int, seconds: float | None) -> str:
     return "unknown" if seconds is None else format_duration(seconds)
 
 
-def write(line: str = "", stream: TextIO | None = None) -> None:
-    """Print one line of results. What the encoding of the stream lacks is shown as an escape."""
-    try:
-        print(line, file=stream)
-    except UnicodeEncodeError as error:
-        known = line.encode(error.encoding, "backslashreplace").decode(error.encoding)
-        print(known, file=stream)
+def redraw(line: str = "") -> None:
+    """Let a line stand on the terminal where the last one stood; without one, nothing."""
+    shown = shorten(line, shutil.get_terminal_size().columns - 1)
+    # A terminal that was closed is no reason to end.
+    with suppress(OSError, ValueError):
+        print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
 
 
 def write_json(document: dict[str, object]) -> None:

@@ -41,7 +41,7 @@ def status(queues: list[str] = QUEUES, as_json: bool = AS_JSON) -> None:
         render.write_json({"queues": [_as_json(one) for one in seen]})
         return
     for line in _lines(seen, render.columns_of(sys.stdout), render.paint_for(sys.stdout)):
-        render.write(line)
+        print(line)
 
 
 def _as_json(seen: QueueView) -> dict[str, object]:

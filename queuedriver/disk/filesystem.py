@@ -72,6 +72,8 @@ class Directory:
         others may write to. No symlink is followed there: it could lead anywhere.
         """
         path = os.path.abspath(path)
+        if create:
+            make_directory(path.rsplit("/", inside)[0] or "/")
         return cls(path, _open_directory(path, create, inside), inside=inside)
 
     @property
@@ -85,7 +87,8 @@ class Directory:
             self.fd = -1
 
     def reopen(self, create: bool = False) -> None:
-        """Open the path anew, after trouble: the descriptor may be stale while the path is well."""
+        """Open it anew after trouble, as the descriptor may be stale while the path is well again;
+        with `create`, make what is missing of what is ours inside, and nothing above it."""
         fd = _open_directory(self.path, create, self._inside)
         # In one call and under the same number: the beat thread may be about to use it.
         os.dup2(fd, self.fd, inheritable=False)
@@ -99,12 +102,12 @@ class Directory:
             return True
         return (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino)
 
-    def replaced(self) -> bool:
+    def replaced(self, ours: os.stat_result) -> bool:
         """Tell whether another directory of the same file system is at the path by which this one
-        was opened: made there, or what a link leads to by now. On another file system it is the
-        mount that came or went."""
+        was opened, when it looked so: made there, or what a link leads to by now. On another file
+        system it is the mount that came or went."""
         try:
-            ours, there = os.fstat(self.fd), os.stat(self.path)
+            there = os.stat(self.path)
         except OSError:
             return False
         same_disk = stat.S_ISDIR(there.st_mode) and there.st_dev == ours.st_dev
@@ -403,8 +406,6 @@ def _open_directory(path: str, create: bool, inside: int) -> int:
     """Return a descriptor; no symlink is followed in the last parts of the path."""
     base, *ours = path.rsplit("/", inside)
     base = base or "/"
-    if create:
-        make_directory(base)
     fd = os.open(base, _DIRECTORY)
     if not ours:
         return fd

@@ -61,6 +61,12 @@ def is_network(fstype: str) -> bool:
     return fstype not in _LOCAL.split()
 
 
+def keeps_inodes(fstype: str) -> bool:
+    """Return whether a file has the same inode number for every host, and as long as it is there:
+    FUSE and CIFS make numbers up as files are looked at, unless they are told to do otherwise."""
+    return not fstype.startswith(("fuse.", "cifs", "smb"))
+
+
 def _mounts() -> list[Mount]:
     """Return what is mounted; nothing where the system does not tell."""
     try:

@@ -8,6 +8,7 @@
     plan.py         whether to wait, and how long, or to leave; pure
     input_queue.py  one open queue: claims, and how each ends
     handoff.py      the names on disk that a claim goes through
+    charging.py     what an attempt that is not done costs
 
 Signals only record (`limits.py`). What the file system cannot do right now pauses the driver and
 charges no document. Everything that was asked of it is in `Options`.
@@ -52,14 +53,14 @@ REPLACED = "replaced"
 
 
 class Progress(NamedTuple):
-    """What a driver does right now, for whoever shows it."""
+    """The doings of a driver right now, for whoever shows them."""
 
     state: str
     why: str
-    # How many documents it has claimed, and why it is to leave; empty while it is not.
-    at_hand: int
-    leaving: str
     counters: Counters
+    # How many documents it has claimed, and why it is to leave; empty while it is not.
+    at_hand: int = 0
+    leaving: str = ""
 
 
 class Driver:
@@ -174,11 +175,10 @@ class Driver:
 
     def progress(self) -> Progress:
         """Return what it does right now; to be asked from another thread."""
-        state, why, counters = self._report()
         if (loop := self._loop) is None:
-            return Progress(state, why, 0, "", counters)
+            return Progress(*self._report())
         leaving = loop.limits.why if loop.limits.leaving_at is not None else ""
-        return Progress(state, why, len(loop.at_hand), leaving, counters)
+        return Progress(*self._report(), len(loop.at_hand), leaving)
 
     def _report(self) -> tuple[str, str, Counters]:
         loop = self._loop
@@ -212,11 +212,12 @@ class Turns(Loop):
         if options.batch > 1 and isinstance(processor, BatchProcessor):
             self._batches = processor
         self._beats = beats
-        self._outputs = [target.directory for target in found.targets]
+        # The outputs, and what each was when it was opened: after trouble another may be.
+        outputs = [target.directory for target in found.targets]
+        self._outputs = [(one, one.status()) for one in outputs]
         # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
         # group of documents that wait.
-        limit = options.timeout or options.max_documents or self.limited
-        self._watched = bool(limit or tally.board or durable)
+        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         if durable:
@@ -228,8 +229,7 @@ class Turns(Loop):
         with self.group:
             while True:
                 try:
-                    leaving = self.limits.leaving_at is not None
-                    if self.clock() >= self.look_at or (leaving and self.go):
+                    if self.clock() >= self.look_at or self.limits.leaving_at is not None:
                         self.look()
                     if not (self.go and self._work()) and (end := self.rest()) is not None:
                         return end
@@ -246,7 +246,7 @@ class Turns(Loop):
 
     def _replaced(self) -> str:
         """Return the path of an output in whose place another directory is by now."""
-        return next((one.path for one in self._outputs if one.replaced()), "")
+        return next((one.path for one, was in self._outputs if one.replaced(was)), "")
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
@@ -292,8 +292,8 @@ class Turns(Loop):
         An OSError says that the file system is not well; nothing has been charged for it.
         """
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
-        # Whether each has to be shown, or another queue asked, before the next is claimed.
-        apart = self._watched or self.resting or len(self.queues) > 1
+        # Whether each has to be shown, or room or another queue looked for, before the next.
+        apart = self._watched or self.resting or self.limited or queue is not self.queues[0]
         look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
         failed: Ending | None = None
         for claim in queue.claim(waiting, usual=usual):
@@ -317,7 +317,7 @@ class Turns(Loop):
                 if failed is None and queue.durable:
                     self.group.add(claim, ended - began)
                 else:
-                    self._end(queue, self.at_hand, (failed or DONE,), ended - began)
+                    self._end(self.at_hand, (failed or DONE,), ended - began)
                 break
         self._rested()
 
@@ -329,7 +329,7 @@ class Turns(Loop):
         endings = self._process_some(claims)
         ended = self.clock()
         self._fence(claims)
-        self._end(claims[0].of, claims, endings, ended - began)
+        self._end(claims, endings, ended - began)
         self._rested()
 
     def _begin(self, claims: Sequence[Claim]) -> None:
@@ -397,13 +397,11 @@ class Turns(Loop):
     def _hand_over_group(self, claims: Sequence[Claim], seconds: float) -> None:
         """Hand over finished documents that waited for each other."""
         self._fence(claims)
-        self._end(claims[0].of, claims, [DONE] * len(claims), seconds)
+        self._end(claims, [DONE] * len(claims), seconds)
 
-    def _end(
-        self, queue: InputQueue, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float
-    ) -> None:
+    def _end(self, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float) -> None:
         try:
-            queue.end(claims, endings, seconds)
+            claims[0].of.end(claims, endings, seconds)
         finally:
             self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:

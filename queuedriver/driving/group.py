@@ -111,7 +111,10 @@ class Group:
             return
         if not self.claims:
             self._first_at = now
-            self._begin()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="group", daemon=True)
+                self._thread.start()
+            self._begun.set()
         self.claims[claim.token] = claim
         self._seconds += seconds
         if len(self.claims) >= MOST or now - self._first_at >= LONGEST or not is_short:
@@ -120,29 +123,20 @@ class Group:
     def flush(self) -> None:
         """Hand over what waits. OSError: what is not committed has been given back."""
         if self.claims:
-            claims, seconds = list(self.claims.values()), self._seconds
-            self._seconds = 0.0
-            try:
-                self._hand_over(claims, seconds)
-            finally:
-                self.claims.clear()
+            self._hand_over(*self._take())
 
     def give_back(self, error: OSError) -> None:
         """Give back what waits: the file system is not well."""
-        claims = list(self.claims.values())
-        self.claims.clear()
-        self._seconds = 0.0
-        for claim in claims:
+        for claim in self._take()[0]:
             abandon(claim, error)
 
-    # The thread
+    def _take(self) -> tuple[list[Claim], float]:
+        claims, seconds = list(self.claims.values()), self._seconds
+        self.claims.clear()
+        self._seconds = 0.0
+        return claims, seconds
 
-    def _begin(self) -> None:
-        """Let the thread know of a new group."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="group", daemon=True)
-            self._thread.start()
-        self._begun.set()
+    # The thread
 
     def _run(self) -> None:
         while True:

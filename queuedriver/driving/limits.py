@@ -97,7 +97,7 @@ class Limits(Signals):
         self.wake()
 
     def begin(self) -> None:
-        """A document, or a batch of them, starts now; or begins anew, as it had to wait so far."""
+        """Begin a document, or a batch of them, now; or anew, as it had to wait so far."""
         if self._board is not None:
             self._board.clock(time.monotonic())
         if self.timeout is None:
@@ -109,34 +109,34 @@ class Limits(Signals):
             self._hard_until = now + lasts
 
     def allow(self, seconds: float) -> None:
-        """So long what happens is not the document's doing, unless it begins before. For whoever
+        """Allow so long for what is not the document's doing, unless it begins before. For whoever
         watches; a processor that waits sees to its own time-out itself."""
         if self._board is not None:
             self._board.clock(time.monotonic() + seconds)
 
     def idle(self) -> None:
-        """Before a wait: nothing is limited then, and an idle driver is not a hung one."""
+        """Limit nothing during a wait: an idle driver is not a hung one."""
         if self._hard_until:
             faulthandler.cancel_dump_traceback_later()
             self._hard_until = 0.0
 
     def deadline(self) -> float | None:
-        """When the document at hand must stop, on the monotonic clock."""
-        late = None if self.timeout is None else self.began_at + self.timeout
-        if self.leaving_at is None:
-            return late
-        graceful = self.leaving_at if self.hurried else self.leaving_at + self.grace
-        return graceful if late is None else min(late, graceful)
+        """Return when the document at hand must stop, on the monotonic clock."""
+        return min(self._ends().values(), default=None)
 
     def reason(self) -> str | None:
-        """Why the document at hand must stop now; None when it may go on."""
+        """Return why the document at hand must stop now; None when it may go on."""
         now = time.monotonic()
-        leaving = self.leaving_at
-        if leaving is not None and (self.hurried or now >= leaving + self.grace):
-            return "leaving"
-        if self.timeout is not None and now >= self.began_at + self.timeout:
-            return "timeout"
-        return None
+        return next((why for why, at in self._ends().items() if now >= at), None)
+
+    def _ends(self) -> dict[str, float]:
+        """Return why the document at hand must stop, and when: what ranks higher first."""
+        ends = {}
+        if self.leaving_at is not None:
+            ends["leaving"] = self.leaving_at + (0.0 if self.hurried else self.grace)
+        if self.timeout is not None:
+            ends["timeout"] = self.began_at + self.timeout
+        return ends
 
     def _run(self, function: Callable[..., Any], *arguments: object) -> Any:
         self._armed = True
@@ -158,7 +158,7 @@ class Limits(Signals):
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _limit(self) -> None:
-        """From now on there is a deadline: for what runs, or is just about to, and what follows."""
+        """Set a deadline from now on: for what runs, or is just about to, and what follows."""
         self.run = self._run_limited
         self._set_timer()
 
@@ -213,7 +213,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    """A child that the user's code forks ends by SIGTERM, as its parent there expects."""
+    """Let a child that the user's code forks end by SIGTERM, as its parent there expects."""
     for limits in list(_installed):
         limits._armed = False
         # Held by a thread that is not here.

@@ -43,7 +43,7 @@ _RECOVER_LISTED = 60.0
 
 
 class Left(NamedTuple):
-    """How a driver left: its last word, why, and the exit code that says so."""
+    """The end of a driver: its last word, why, and the exit code that says so."""
 
     word: str
     why: str
@@ -90,8 +90,6 @@ class Loop:
         # Whether documents may be claimed, as far as the last look could tell.
         self.go = False
         self.resting = True
-        # The last word on leaving, and why, other than a signal's; None while there is none.
-        self._leaving: tuple[str, str] | None = None
         self.trouble, self.troubles = "", 0
         self._idle_turns = 0
         # Whether hints were asked for, be there any or not.
@@ -101,7 +99,7 @@ class Loop:
 
     @property
     def published(self) -> int:
-        """How many outputs have become visible."""
+        """Return how many outputs have become visible."""
         return sum(queue.published + len(queue.handed_over) for queue in self.queues)
 
     # Look
@@ -118,10 +116,10 @@ class Loop:
             self.count()
             for queue in self.queues:
                 queue.journal.flush_if_due(now)
-            due = self.recycling.due(now, self.tally.documents)
-            self._leaving = ("recycled", due) if due else None
             if any(one.quit for one in controls):
-                self._leaving = "quit", QUIT_FILE
+                self.limits.leave("quit", QUIT_FILE)
+            if enough := self.recycling.due(now, self.tally.documents):
+                self.limits.leave("recycled", enough)
             self._recover(now)
             self.breaker.look(now)
             self.look_at = now + LOOK_EVERY
@@ -150,9 +148,8 @@ class Loop:
 
     def wish(self) -> tuple[str, str]:
         """Return the last word on leaving, and why; "" while there is nothing to leave for."""
-        if self.limits.leaving_at is not None:
-            return self.limits.word, self.limits.why
-        return self._leaving or ("", "")
+        leaving = self.limits.leaving_at is not None
+        return (self.limits.word, self.limits.why) if leaving else ("", "")
 
     def _recover(self, now: float, *, idle: bool = False) -> None:
         """Look after dead drivers now and then; while idle more often, and by the last pass."""
@@ -346,7 +343,7 @@ def register(
 ) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
-    output_ids = tuple(target.identity for target in found.targets)
+    output_ids = queues[0].opened_as
     past = tuple(found.past)[:PAST]
     registration = Registration(
         id=found.mint.driver,
@@ -381,15 +378,12 @@ def register(
 def finish(found: Opened, end: Quit) -> None:
     """Forget what has ended, where all has; and close the outputs of inputs that are done: an
     output is done when all that feed it are."""
-    if end.word not in ("done", "drained"):
-        return
     with contextlib.suppress(OSError):
-        for queue in found.queues:
+        for queue in found.queues if end.word in ("done", "drained") else ():
             queue.recoverer.forget_ended()
-    if end.word == "done":
-        for target in found.targets:
-            if target.publication.is_queue:
-                close_if_fed(target.directory)
+    for target in found.targets if end.word == "done" else ():
+        if target.publication.is_queue:
+            close_if_fed(target.directory)
 
 
 def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
@@ -406,9 +400,7 @@ def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
 
 def left(end: Quit, tally: Tally, options: Options) -> Left:
     """Return how a driver left, with the exit code that says what became of its documents."""
-    code = end.exit_code
-    if options.drain and tally.discarded and not code:
-        code = 1
+    code = end.exit_code or int(options.drain and tally.discarded > 0)
     return Left(end.word, end.why, code, tally.counters())
 
 

@@ -211,16 +211,24 @@ def _recover_previous_life(found: Opened, queue: InputQueue) -> Opened:
 
 @contextlib.contextmanager
 def queue_of(
-    directory: Directory, journal: Journal, observer: Observer, *, outputs: bool = True
+    directory: Directory,
+    journal: Journal,
+    observer: Observer,
+    *,
+    outputs: bool = True,
+    elsewhere: Sequence[str] = (),
 ) -> Iterator[InputQueue]:
     """Open a queue as its drivers do, on behalf of who is none: recovers, mends or discards. The
-    last needs no `outputs`, and they may be where this host cannot see them."""
+    last needs no `outputs`, and they may be where this host cannot see them. They are `elsewhere`
+    when an operator says so."""
     with contextlib.ExitStack() as at_end:
         with explained(directory.path):
             private = _part(directory, names.PRIVATE, at_end)
             have = settings.load(private, directory.path) or Settings()
             if not outputs:
                 have = msgspec.structs.replace(have, outputs=(), archive=None)
+            if elsewhere:
+                have = msgspec.structs.replace(have, outputs=tuple(map(os.path.abspath, elsewhere)))
             if have.outputs or have.archive:
                 check_trusted(directory, private)
             path = have.archive and settings.resolve(directory.path, have.archive)
@@ -230,7 +238,7 @@ def queue_of(
             queue = InputQueue(directory, private, targets, have, mint, journal, archive)
             at_end.callback(queue.close)
             check_renames(queue)
-        queue.recoverer = Recoverer(queue, observer)
+        queue.recoverer = Recoverer(queue, observer, elsewhere=bool(elsewhere))
         yield queue
 
 
@@ -461,11 +469,12 @@ def check_renames(queue: InputQueue) -> None:
     mounts of one file system have one device, and nothing can be renamed across."""
     name = f".probe-{os.getpid()}"
     for to in filter(None, (queue.archive, queue.discarded)):
-        queue.directory.write_aside(name, b"")
+        # Not in the queue itself: that nothing has changed there proves it drained.
+        queue.private.write_aside(name, b"")
         try:
-            queue.directory.rename_over(name, name, to)
+            queue.private.rename_over(name, name, to)
         except OSError as error:
-            queue.directory.remove(name)
+            queue.private.remove(name)
             if error.errno != errno.EXDEV:
                 raise
             raise ConfigError(

@@ -311,7 +311,7 @@ class BrokerLoop(Loop):
     def look(self) -> None:
         """Look as any driver does; and deal no more once we are to leave, be it later."""
         super().look()
-        if self.limits.leaving_at is not None or self._leaving:
+        if self.limits.leaving_at is not None:
             self.go = False
 
     def rest(self) -> Quit | None:
@@ -353,8 +353,7 @@ class BrokerLoop(Loop):
             return word, why
         now = self.clock()
         if why == QUIT_FILE:
-            # They will not come back if the file goes away again: so no more do we.
-            self.limits.leave("quit", QUIT_FILE)
+            # They will not come back if the file goes away again.
             self.dealer.leave(now)
         if self._leaves_at is None:
             self._leaves_at = now + self._grace
@@ -365,7 +364,7 @@ class BrokerLoop(Loop):
     def seen(self) -> Seen:
         seen = super().seen()
         at_hand = self.dealer.at_hand
-        if not seen.leaving and (self.limits.leaving_at is not None or self._leaving):
+        if not seen.leaving and self.limits.leaving_at is not None:
             seen = msgspec.structs.replace(seen, paused=True)
         if at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.

@@ -253,7 +253,7 @@ class FuqLoop(Loop):
         return super().published + self._foreman.published
 
     def _may_deal(self) -> bool:
-        if self.paused or self._leaving or self.limits.leaving_at is not None:
+        if self.paused or self.limits.leaving_at is not None:
             return False
         return not self.pressure.full(self.published)
 
@@ -275,7 +275,7 @@ class FuqLoop(Loop):
     def look(self) -> None:
         """Look as any driver does; and take no more up once we are to leave, be it later."""
         super().look()
-        if self.limits.leaving_at is not None or self._leaving:
+        if self.limits.leaving_at is not None:
             self.go = False
 
     def mend(self) -> None:
@@ -300,7 +300,7 @@ class FuqLoop(Loop):
     def seen(self) -> Seen:
         seen = super().seen()
         left = self._foreman.at_hand + self._foreman.known
-        leaving = self.limits.leaving_at is not None or bool(self._leaving)
+        leaving = self.limits.leaving_at is not None
         return msgspec.structs.replace(
             seen,
             unfinished=seen.unfinished + left,

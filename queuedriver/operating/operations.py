@@ -12,19 +12,23 @@ which is given back.
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.attempts import ATTEMPTS, Attempts, File, places_of
+from queuedriver.claims.attempts import Attempts, File, attempts_in, places_of
 from queuedriver.claims.charging import charge
 from queuedriver.claims.liveness import Observer, Roster
+from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal, submitter
 from queuedriver.driving.setup import queue_of
+from queuedriver.errors import BadArgument, explained
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import JOURNAL, OPERATOR
 from queuedriver.format.records import Failure
+from queuedriver.format.settings import Settings
+from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 
 # What is noted of an item that begins anew, by the state that it had.
@@ -62,7 +66,7 @@ def retry(queue: Queue, docids: Collection[str], journal: Journal) -> list[Resul
     """Let documents be tried again as if they never had been."""
     wanted = [docid for docid in docids if names.objection(docid) is None]
     came = {docid: Result(docid, "missing", f"no {docid!r} in {queue.path}") for docid in docids}
-    with attempts_in(queue) as attempts:
+    with attempts_in(queue.directory) as attempts:
         moved = _from_discarded(queue, attempts, wanted, came)
         moved |= _from_waiting(queue, attempts, set(wanted) - moved.keys(), came)
     if moved:
@@ -146,16 +150,6 @@ def _not_waiting(name: str, item: names.Item) -> Result:
     return Result(docid, "nothing to do" if item.state == "ready" else "refused", why)
 
 
-@contextmanager
-def attempts_in(queue: Queue) -> Iterator[Attempts]:
-    """Open what is remembered of a queue's documents, and its discarded ones."""
-    with (
-        closing(queue.private.subdirectory(ATTEMPTS, create=True)) as directory,
-        closing(queue.directory.subdirectory(names.DISCARDED, create=True)) as discarded,
-    ):
-        yield Attempts(directory, discarded)
-
-
 # Discard
 
 
@@ -204,16 +198,32 @@ class Recovered(NamedTuple):
     unjudged: list[Unjudged]
 
 
-def recover(queue: Queue, journal: Journal, observer: Observer | None = None) -> Recovered:
+def recover(
+    queue: Queue, journal: Journal, observer: Observer | None = None, outputs: Sequence[str] = ()
+) -> Recovered:
     """Finish or take back what dead drivers left, as far as it is certain now.
 
     An `observer` may know how long silence may be life, instead of what the drivers say, and may
-    have watched them for some time.
+    have watched them for some time. `outputs` are where the outputs are, if these are no longer
+    the directories that the settings lead to.
     """
     before = len(journal.pending)
-    with queue_of(queue.directory, journal, observer or Observer()) as one:
+    _check_outputs(queue, outputs)
+    observer = observer or Observer()
+    with queue_of(queue.directory, journal, observer, elsewhere=outputs) as one:
         one.recoverer.recover()
         return Recovered(journal.pending[before:], list(_unjudged(queue, one.recoverer.roster)))
+
+
+def _check_outputs(queue: Queue, outputs: Sequence[str]) -> None:
+    """Raise where these are not as many outputs as the queue has, or not there."""
+    have = queue.settings() or Settings()
+    if outputs and len(outputs) != len(have.outputs):
+        number = format_count(len(have.outputs), "output")
+        raise BadArgument(f"{queue.path} has {number}: name each, in their order")
+    for path in outputs:
+        with explained(path):
+            Directory.open(path).close()
 
 
 def _unjudged(queue: Queue, roster: Roster) -> Iterator[Unjudged]:

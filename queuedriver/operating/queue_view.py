@@ -207,7 +207,7 @@ def _driver(owner: Owner, at_hand: tuple[AtHand, ...]) -> DriverView:
     registration, memory = owner.registration, None
     if registration is None or not owner.alive:
         state, why = _GONE[owner.verdict]
-        why = registration.last_why or why if registration is not None else why
+        why = (registration.last_why if registration is not None else "") or why
     else:
         state, why = registration.state, registration.why
         if owner.here:

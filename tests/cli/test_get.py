@@ -104,7 +104,7 @@ def test_a_document_that_may_not_be_read_is_discarded_not_retried(tmp_path: Path
     [
         ("none", "dest", 66, "no queue"),
         ("file", "dest", 73, "not a queue"),
-        ("out", "file", 73, "is a file"),
+        ("out", "file", 73, "is not a directory, so not an output"),
         ("out", "out", 78, "one directory"),
     ],
 )

@@ -210,6 +210,19 @@ def test_a_reader_that_has_had_enough_is_no_mishap() -> None:
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
+def test_what_an_encoding_lacks_is_shown_as_escapes(tmp_path: Path) -> None:
+    (tmp_path / "größe 文.ready").touch()
+    ran = subprocess.run(
+        [*QUEUEDRIVER, "list", tmp_path],
+        env={**ENVIRON, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ran.stdout.endswith(b"gr\\xf6\\xdfe \\u6587\n")
+
+
 def test_results_that_cannot_be_written_are_a_failure() -> None:
     with open("/dev/full", "wb") as full:
         ran = subprocess.run(

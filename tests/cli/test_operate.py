@@ -10,6 +10,7 @@ import pytest
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.journal import submitter
+from queuedriver.disk.output_id import landmark
 from queuedriver.format.records import Identity, Registration
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import (
@@ -454,6 +455,75 @@ def test_what_was_committed_is_published(queue: Path, tmp_path: Path, cli: Cli) 
     assert (tmp_path / "out/a.ready").read_bytes() == b"done"
 
 
+def test_recovering_what_is_not_there_does_not_keep_a_driver_from_seeing_its_queue_drained(
+    queue: Path, tmp_path: Path, cli: Cli
+) -> None:
+    submit(queue, "x")
+    drive(queue, tmp_path / "out")
+    before = queue.stat().st_mtime_ns
+    assert cli("recover", queue).code == 0
+    assert queue.stat().st_mtime_ns == before
+
+
+def turned(queue: Path, tmp_path: Path, *, registers: bool = True) -> None:
+    """A document whose driver died when it was committed, and whose output's link was turned."""
+    out, monday = tmp_path / "out", tmp_path / "monday"
+    for day in ("monday", "tuesday"):
+        (tmp_path / day).mkdir()
+        out.unlink(missing_ok=True)
+        out.symlink_to(day)
+        submit(queue, day)
+        drive(queue, out)
+    left(queue, "written")
+    (monday / f"a.{TOKEN}.writing").write_bytes(b"done")
+    if registers:
+        with Queue.open(monday) as opened:
+            opened_as = f"{monday.stat().st_ino}-{landmark(opened.directory)}"
+        dead = msgspec.structs.replace(Observer().me, pid=1, ticks=0)
+        registered(queue, "h-9", dead, output_ids=(opened_as,))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_what_was_committed_is_finished_in_the_directory_that_an_operator_names(
+    queue: Path, tmp_path: Path, cli: Cli, published: bool
+) -> None:
+    turned(queue, tmp_path)
+    if published:
+        # The reply was lost, and only this directory can tell.
+        os.rename(tmp_path / f"monday/a.{TOKEN}.writing", tmp_path / "monday/a.ready")
+    called = cli("recover", queue)
+    assert called.code == 75
+    assert called.err.splitlines()[-1] == (
+        "queuedriver: 1 claim cannot be recovered; if its outputs are in another directory by "
+        "now, as where a link was turned, name that: --output DIR"
+    )
+    assert items(queue) == [f"a.{TOKEN}.written"]
+    # Neither is another directory the one.
+    assert cli("recover", queue, "--output", tmp_path / "tuesday").code == 75
+    assert cli("recover", queue, "--output", tmp_path / "monday").code == 0
+    assert items(queue) == []
+    assert (tmp_path / "monday/a.ready").read_bytes() == b"done"
+    assert items(tmp_path / "tuesday") == ["tuesday.ready"]
+
+
+def test_what_an_unknown_driver_committed_is_not_taken_for_published_in_a_directory_that_was_named(
+    queue: Path, tmp_path: Path, cli: Cli
+) -> None:
+    turned(queue, tmp_path, registers=False)
+    written = f"a.{TOKEN}.writing"
+    os.rename(tmp_path / "monday" / written, tmp_path / "tuesday" / written)
+    called = cli("recover", queue, "--lease", "0", "--output", tmp_path / "monday")
+    assert called.code == 75
+    assert items(queue) == [f"a.{TOKEN}.written"]
+
+
+def test_each_output_has_to_be_named_and_to_be_there(queue: Path, tmp_path: Path, cli: Cli) -> None:
+    turned(queue, tmp_path)
+    two = ["--output", tmp_path / "monday", "--output", tmp_path / "tuesday"]
+    assert cli("recover", queue, *two).code == 2
+    assert cli("recover", queue, "--output", tmp_path / "sunday").code == 66
+
+
 def test_claims_that_nobody_here_can_judge_are_named_with_what_to_do(queue: Path, cli: Cli) -> None:
     left(queue, "working")
     (queue / "b.7.working").touch()
@@ -495,10 +565,22 @@ def elsewhere() -> Identity:
     )
 
 
-def registered(queue: Path, driver: str, identity: Identity, beat: int = 1) -> None:
+def registered(
+    queue: Path,
+    driver: str,
+    identity: Identity,
+    beat: int = 1,
+    output_ids: tuple[str, ...] = (),
+) -> None:
     """A driver that has said who it is, and nothing since."""
     registration = Registration(
-        id=driver, salt="5a17", identity=identity, started_at=1.0, beat=beat, beat_at=1.0
+        id=driver,
+        salt="5a17",
+        identity=identity,
+        started_at=1.0,
+        beat=beat,
+        beat_at=1.0,
+        output_ids=output_ids,
     )
     with Queue.open(queue) as opened:
         drivers = opened.private.subdirectory("drivers", create=True)

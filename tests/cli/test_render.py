@@ -17,7 +17,6 @@ from queuedriver.cli.render import (
     shorten,
     table,
     width,
-    write,
     write_json,
     write_json_line,
 )
@@ -101,14 +100,6 @@ def test_colours_are_for_terminals_whose_owner_wants_them(
 def test_paint_without_colours_changes_nothing() -> None:
     assert Paint().bad("x") + Paint().loud("x") + Paint().head("x") == "xxx"
     assert Paint(on=True).bad("x") == "\033[31;1mx\033[0m"
-
-
-def test_what_an_encoding_lacks_is_shown_as_escapes() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    write("größe 文", stream)
-    stream.flush()
-    assert raw.getvalue() == b"gr\\xf6\\xdfe \\u6587\n"
 
 
 @given(st.binary().map(os.fsdecode))

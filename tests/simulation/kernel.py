@@ -563,6 +563,7 @@ class Paths:
     relpath = staticmethod(posixpath.relpath)
     split = staticmethod(posixpath.split)
     splitext = staticmethod(posixpath.splitext)
+    split = staticmethod(posixpath.split)
     # What is asked for its real path, a queue and what is above an output, is no symlink here.
     realpath = normpath
 

@@ -5,7 +5,8 @@ the end of a run at once.
 """
 
 import errno
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from queuedriver.format import names
@@ -66,26 +67,19 @@ class Outsiders:
         for act in self._undone:
             self._start(act, _AWAY)
 
-    def put_back(self) -> bool:
-        """Put a directory back that was moved away amid a hand-over, as whoever is told would;
-        whether there was one."""
-        waiting = {
-            item.token
-            for name in entries(find(self._world.disk, INPUT))
-            if (item := names.parse(name)) is not None and item.state == names.WRITTEN
-        }
-        current = [find(self._world.disk, path) for path in self._scene.outputs]
-        for name, label, directory in output_directories(self._world.disk):
-            items = (names.parse(one) for one in entries(directory))
-            mine = any(item and item.state == "writing" and item.token in waiting for item in items)
-            if mine and directory not in current:
-                if label == "out" and self._scene.turned:
-                    self._lead(f"{ROOT}/{name}")
-                else:
-                    self._move(label)
-                    self._rename(name, label)
-                return True
-        return False
+    def outputs(self) -> Iterator[tuple[str, ...]]:
+        """Where the outputs may be by now, for whoever is told that a claim cannot be recovered."""
+        label = {"today": "out"}
+        found = [(name, kind) for name, kind, _ in output_directories(self._world.disk)]
+        of_each = [
+            [
+                f"{ROOT}/{name}"
+                for name, kind in found
+                if kind == label.get(_name(path), _name(path))
+            ]
+            for path in self._scene.outputs
+        ]
+        return itertools.product(*of_each)
 
     # Acts
 

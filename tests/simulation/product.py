@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from queuedriver import Driver, Options, Queue
+from queuedriver.claims.liveness import Observer
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
 from queuedriver.processors.call import CallProcessor
@@ -65,6 +66,16 @@ def retry(path: str, docid: str) -> bool:
     with Queue.open(path) as queue, operations.journal_of(queue) as journal:
         (result,) = operations.retry(queue, [docid], journal)
         return result.came == "done"
+
+
+def recover(path: str, outputs: Sequence[str]) -> None:
+    """`queuedriver recover --lease 0 --output …`, by somebody who knows that all are gone."""
+    with (
+        suppress(OSError, QueueError),
+        Queue.open(path) as queue,
+        operations.journal_of(queue) as journal,
+    ):
+        operations.recover(queue, journal, Observer(lease=0.0), outputs)
 
 
 class Watchdog:

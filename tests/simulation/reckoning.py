@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from queuedriver.claims.attempts import parse
 from queuedriver.format import names
 from queuedriver.format.records import Record, Report
 from queuedriver.format.settings import Settings
@@ -100,7 +101,7 @@ def left_over(scene: Scene, disk: Disk, happened: Counter[str]) -> list[str]:
     for path in (INPUT, *scene.outputs):
         for name, inode in entries(find(disk, path)).items():
             item = names.parse(name)
-            if inode.stuck:
+            if inode.stuck and not (item is not None and item.claimed):
                 continue
             if item is not None and (path == INPUT or item.state != names.READY):
                 found.append(f"{path}/{name}")
@@ -118,12 +119,15 @@ def kept_for_a_week(disk: Disk) -> list[str]:
 
 
 def _attempts(disk: Disk) -> list[tuple[str, bool]]:
-    """What is remembered of attempts, and whether the document was to be discarded."""
+    """What is remembered of attempts, and whether the document was to be discarded; but for
+    documents that stay, as they cannot be moved."""
     noted = entries(find(disk, f"{INPUT}/{_ATTEMPTS}"))
+    items = ((names.parse(name), inode) for name, inode in entries(find(disk, INPUT)).items())
+    stay = {item.docid for item, inode in items if inode.stuck and item is not None}
     return [
         (name, msgspec.json.decode(inode.data, type=Record).discarded_at > 0)
         for name, inode in noted.items()
-        if name[0] != "."
+        if (file := parse(name)) is not None and file.docid not in stay
     ]
 
 

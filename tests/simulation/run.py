@@ -83,7 +83,6 @@ class Run:
         """Whatever was left has to be dealt with by those who come later, as long as they are left
         in peace; and what is kept for a week, by whoever comes after that."""
         disk = self.world.disk
-        self.outsiders.end()
         self._come_later_until(
             lambda: left_over(self.scene, disk, self.happenings.count), "left over"
         )
@@ -92,10 +91,11 @@ class Run:
             self._come_later_until(lambda: kept_for_a_week(disk), "kept for ever")
 
     def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
-        in_peace = 0
-        while left := left_by_now():
-            if in_peace == _ROUNDS and self.outsiders.put_back():
-                in_peace = 0
+        in_peace, asked = 0, False
+        while left := self._left(left_by_now):
+            if in_peace == _ROUNDS and not asked:
+                in_peace, asked = 0, True
+                self._recover_elsewhere()
             elif in_peace == _ROUNDS:
                 raise Violation(f"{wrong}: {', '.join(left)}")
             happened = self.happenings.count.total()
@@ -224,6 +224,22 @@ class Run:
                 self.world.sleep(200.0)
 
         self.world.start(f"later watchdog {number}", host, act)
+        self._play()
+
+    def _left(self, left_by_now: Callable[[], list[str]]) -> list[str]:
+        """Look when all is in its place again: somebody may still have moved a directory away."""
+        self.outsiders.end()
+        return left_by_now()
+
+    def _recover_elsewhere(self) -> None:
+        """Whoever looks after the queue is told what cannot be recovered, and does not know in
+        which directories it was to be: of all that there are, they try one after the other."""
+
+        def act() -> None:
+            for outputs in self.outsiders.outputs():
+                product.recover(INPUT, outputs)
+
+        self.world.start("operator", self.world.hosts["A"], act)
         self._play()
 
     # What becomes of the killed

@@ -116,16 +116,7 @@ SCENES: Mapping[str, Scene] = {
 # Scenes in which the code breaks a promise, and how. They are left out where schedules are drawn
 # from all scenes; a test hunts in each, and fails when it finds nothing any more: then the line
 # goes.
-NOT_YET: Mapping[str, str] = {
-    "turned": "what was committed stays where its link was turned and the reply to its publication "
-    "was lost: only the old directory could tell that it was published; nothing is lost",
-    "replaced": "as `turned`; and what was committed into the one that was replaced stays",
-    "replaced plan": "as `replaced`",
-    "away": "a driver waits for ever for an input that was moved away twice; nothing is lost",
-    "full of large": "after two fillings of the disk a document that never fitted is charged",
-    "locked": "what was noted of an attempt is kept where its driver dies before giving back what "
-    "it cannot discard",
-}
+NOT_YET: Mapping[str, str] = {}
 # Those in which every promise holds.
 HELD = tuple(name for name in SCENES if name not in NOT_YET)
 

@@ -1,18 +1,14 @@
 """What `run` shows a terminal: how far it is, what each stage has to do, when it will be done."""
 
-import shutil
-import sys
 import time
-from contextlib import suppress
 
-from queuedriver.cli.render import shorten
+from queuedriver.cli.render import redraw
 from queuedriver.format.units import format_duration
 from watchdogd.keeper import Keeper
 from watchdogd.supervisor import Supervisor
 
 _EVERY = 0.25
 _WIDTH = 24
-_CLEAR = "\r\033[K"
 
 
 class Bar:
@@ -26,21 +22,15 @@ class Bar:
         """A turn of the watchdog's loop was done."""
         if now >= self._draw_at:
             self._draw_at = now + _EVERY
-            columns = shutil.get_terminal_size().columns
-            self._write(_CLEAR + shorten(line_of(watchdog), columns - 1))
+            redraw(line_of(watchdog))
             self._drawn = True
 
     def clear(self) -> None:
         """Make room for something that stays."""
         if self._drawn:
-            self._write(_CLEAR)
+            redraw()
             self._drawn = False
             self._draw_at = 0.0
-
-    def _write(self, text: str) -> None:
-        # A terminal that was closed is no reason to end.
-        with suppress(OSError, ValueError):
-            print(text, end="", file=sys.stderr, flush=True)
 
 
 def line_of(watchdog: Supervisor) -> str:

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import columns_of, escape, escape_name, table, write, write_json
+from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
@@ -57,7 +57,7 @@ def check(
 def _complain(named: str, complaints: tuple[Complaint, ...]) -> None:
     for one in complaints:
         # Without our name before it: what begins with file and line, editors can jump to.
-        write(escape(str(one)), sys.stderr)
+        print(escape(str(one)), file=sys.stderr)
     say(f"{format_count(len(complaints), 'mistake')} in {escape_name(named)}; nothing can run")
 
 
@@ -65,7 +65,7 @@ def _draw(pipeline: Pipeline, found: Findings) -> None:
     rows = draw(pipeline, ascii_only=not _has_lines(sys.stdout.encoding))
     cells = [(row.rails, *map(escape_name, row[1:])) for row in rows]
     for line in table(_COLUMNS, cells, columns_of(sys.stdout)):
-        write(line)
+        print(line)
     for note in found.notes:
         say(note)
 

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from queuedriver.cli.render import paint_for, write, write_json_line
+from queuedriver.cli.render import paint_for, write_json_line
 from queuedriver.cli.showing import DISCARDED, HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
@@ -31,8 +31,8 @@ def discarded(
             write_json_line({"stage": name, "queue": queue, **line_as_json(place)})
             continue
         if not index:
-            write(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
-        write(_STAGE.format(name, line(place, now)))
+            print(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
+        print(_STAGE.format(name, line(place, now)))
 
 
 def _places(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Place]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import escape, escape_name, write
+from queuedriver.cli.render import escape, escape_name
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control, places
@@ -151,7 +151,7 @@ class _Shown:
             prefix = escape_name(f"{driver}@{host}" if self._several_hosts else driver) + " | "
         for line in lines:
             if self._terminal:
-                write(prefix + escape(line.decode(errors="backslashreplace")))
+                print(prefix + escape(line.decode(errors="backslashreplace")))
             else:
                 sys.stdout.buffer.write(prefix.encode() + line + b"\n")
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import msgspec
 
 from queuedriver.claims.liveness import Observer
-from queuedriver.cli.render import columns_of, paint_for, width, write, write_json
+from queuedriver.cli.render import columns_of, paint_for, width, write_json
 from queuedriver.cli.words import flag
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, Chosen, choose, either
 from watchdogd.cli.gathering import gather, impatiently
@@ -55,7 +55,7 @@ def status(
         write_json({**msgspec.to_builtins(view), "words": spoken})
     else:
         for line in lines(view, _typed(chosen), columns_of(sys.stdout), paint_for(sys.stdout)):
-            write(line)
+            print(line)
     return _CODES[view.state]
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from queuedriver.cli.docids import extended
 from queuedriver.cli.program import say
-from queuedriver.cli.render import Paint, escape_name, paint_for, write, write_json
+from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
 from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import CannotUse, NotFound
@@ -47,8 +47,8 @@ def trace(
         write_json({"pipeline": chosen.pipeline.name, **_as_json(found, reasons, last)})
     else:
         for line in _lines(found, paint_for(sys.stdout)):
-            write(line)
-        write(escape_name(last))
+            print(line)
+        print(escape_name(last))
     _confess(found)
 
 

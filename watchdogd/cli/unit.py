@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 
-from queuedriver.cli.render import write
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
@@ -64,7 +63,7 @@ def unit(
     systemd 254 for the growing delay between restarts.
     """
     found = read(os.path.abspath(pipeline_file(either(pipeline, option))), host)
-    write(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())
+    print(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())
 
 
 def program() -> list[str]:

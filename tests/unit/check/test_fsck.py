@@ -308,11 +308,6 @@ def leftover_attempt(place: Place) -> None:
     place.later = WEEK + 60
 
 
-def submitter_that_ended(place: Place) -> None:
-    place.put(place.inside(f"incoming/{host_id()}-{process_that_ended()}-1-0a1b2c3d"))
-    place.later = HOUR + 60
-
-
 def submitter_elsewhere_long_ago(place: Place) -> None:
     place.put(place.inside("incoming/elsewhere-1-1-0a1b2c3d"))
     place.later = 2 * DAY
@@ -398,7 +393,6 @@ REPAIRED: list[tuple[str, Break]] = [
     ("no-report", no_report_but_attempts),
     ("lone-report", lone_report),
     ("leftover-attempt", leftover_attempt),
-    ("leftover-incoming", submitter_that_ended),
     ("leftover-incoming", submitter_elsewhere_long_ago),
     ("scrap", scrap_of_a_record),
     ("scrap", scraps_of_probes),

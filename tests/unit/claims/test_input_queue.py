@@ -168,6 +168,11 @@ def test_failure_on_a_full_disk_is_the_disks(pair: Pair) -> None:
     with pytest.raises(FileSystemTrouble, match="full"):
         pair.end(claim, Failed(Failure(cause="exit", message="write error")))
     assert (pair.states(), claim.fate) == ({"doc": "ready"}, "released")
+    # It is not tried again before there is more room than it had.
+    with pytest.raises(FileSystemTrouble, match="full"):
+        pair.queue.check_well()
+    pair.queue.targets[0].directory.__class__ = Directory
+    pair.queue.check_well()
 
 
 def test_claims_that_cannot_be_given_back_are_when_all_is_well_again(pair: Pair) -> None:

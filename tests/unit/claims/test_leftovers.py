@@ -1,8 +1,6 @@
 """What processes that were killed left goes when a driver starts, and nothing else does."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,10 +18,8 @@ from queuedriver.claims.leftovers import (
     JOURNAL_RECENT,
     JOURNALS_MAX,
     LATE,
-    SCRAP_KEPT,
     WEEK,
 )
-from queuedriver.claims.liveness import host_id
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
@@ -69,8 +65,8 @@ def sweep(bench: "Bench") -> None:
 def test_a_start_removes_what_was_begun_long_ago_and_leaves_what_may_be_in_work(
     bench: "Bench", scrap: str
 ) -> None:
-    old = [left(bench, f"{place}/{scrap}", SCRAP_KEPT + HOUR) for place in PLACES]
-    young = [left(bench, f"{place}/{scrap}1", SCRAP_KEPT - HOUR) for place in PLACES]
+    old = [left(bench, f"{place}/{scrap}", DAY + HOUR) for place in PLACES]
+    young = [left(bench, f"{place}/{scrap}1", DAY - HOUR) for place in PLACES]
     Driver(bench.root / "in", len, bench.root / "out", id="d", options=Options(drain=True)).run()
     assert not any(one.exists() for one in old)
     assert all(one.exists() for one in young)
@@ -80,7 +76,7 @@ def test_a_sweep_removes_nothing_else_however_old(bench: "Bench") -> None:
     files = ["doc.ready", "notes.txt", ".hidden", ".asides", "discarded/doc"]
     inside = ["settings.json", "drivers/d.json", "attempts/doc.7.failed.json"]
     kept = [
-        left(bench, path, 1000 * SCRAP_KEPT)
+        left(bench, path, 1000 * DAY)
         for path in (
             *(f"in/{name}" for name in files),
             *(f"in/.queuedriver/{name}" for name in inside),
@@ -121,7 +117,7 @@ def noted(bench: "Bench", docid: str, inode: int = 7, seconds: float = WEEK + HO
     directory = bench.directory("in/.queuedriver/attempts")
     attempts = Attempts(directory, bench.directory("in/discarded"))
     attempt = an_attempt(docid, bench.token())
-    file = attempts.note(docid, inode, attempt, discarded_from="in").file
+    file = attempts.note(inode, attempt, discarded_from="in").file
     path = bench.root / "in/.queuedriver/attempts" / str(file)
     age(path, seconds)
     return path
@@ -153,12 +149,28 @@ def test_a_report_whose_document_waits_for_it_gets_its_place_however_old(bench: 
     assert (bench.root / "in/discarded/doc.report.json").exists()
 
 
+def test_attempts_at_documents_that_are_not_in_the_queue_go_but_no_report_that_may_be_wanted(
+    bench: "Bench",
+) -> None:
+    """Not to see a document in `discarded/` proves nothing."""
+    queue = bench.directory("in")
+    attempts = Attempts(bench.directory("in/.queuedriver/attempts"), queue)
+    for docid in ("a", "a.b", "a.", "waiting"):
+        attempts.note(7, an_attempt(docid))
+    report = noted(bench, "elsewhere", seconds=0.0)
+    bench.put("in/waiting.failed")
+    bench.put(f"in/{names.working_name('a', 1, bench.token())}")
+    leftovers.sweep_row(leftovers.Swept(queue, queue), leftovers.ENDED)
+    kept = ["a.7.1.json", report.name, "waiting.7.1.json"]
+    assert bench.ls("in/.queuedriver/attempts") == sorted(kept)
+
+
 class Distant(Directory):
     """On a host whose clock is wrong by days."""
 
     def write_new(self, name: str, data: bytes) -> None:
         super().write_new(name, data)
-        age(Path(self.path, name), 3 * SCRAP_KEPT)
+        age(Path(self.path, name), 3 * DAY)
 
 
 @contextmanager
@@ -169,8 +181,8 @@ def distant(bench: "Bench") -> Iterator[Directory]:
 
 
 def test_how_old_a_file_is_its_own_file_system_says(bench: "Bench") -> None:
-    young = left(bench, f"in/{SCRAP}", 3 * SCRAP_KEPT + HOUR)
-    old = left(bench, f"in/{SCRAP}2", 4 * SCRAP_KEPT + HOUR)
+    young = left(bench, f"in/{SCRAP}", 3 * DAY + HOUR)
+    old = left(bench, f"in/{SCRAP}2", 4 * DAY + HOUR)
     with distant(bench) as directory:
         leftovers.sweep(directory, [])
     assert (young.exists(), old.exists()) == (True, False)
@@ -269,19 +281,12 @@ def test_an_output_that_may_still_be_written_is_left_alone(bench: "Bench", case:
 def test_what_a_submitter_left_that_was_killed_goes_to_the_orphans_and_then_for_good(
     bench: "Bench",
 ) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    dead, alive, elsewhere = (
-        bench.put(f"in/.queuedriver/incoming/{host}-{pid}-1-0a1b2c3d")
-        for host, pid in ((host_id(), ended.pid), (host_id(), os.getpid()), ("elsewhere", 1))
-    )
-    sweep_later(bench, HOUR - 60)
-    assert all(one.exists() for one in (dead, alive, elsewhere))
-    sweep_later(bench, HOUR + 60)
-    assert [one.exists() for one in (dead, alive, elsewhere)] == [False, True, True]
+    left = bench.put("in/.queuedriver/incoming/elsewhere-1-1-0a1b2c3d")
+    sweep_later(bench, DAY - 60)
+    assert left.exists()
     sweep_later(bench, DAY + 60)
-    assert not elsewhere.exists()
-    assert (bench.root / "in/.queuedriver/orphans" / dead.name).exists()
+    assert not left.exists()
+    assert (bench.root / "in/.queuedriver/orphans" / left.name).exists()
     sweep_later(bench, WEEK + HOUR)
     assert os.listdir(bench.root / "in/.queuedriver/orphans") == []
 
@@ -306,7 +311,7 @@ def test_where_journals_take_too_much_the_oldest_go_but_none_of_the_last_week(
     bench: "Bench",
 ) -> None:
     bench.directory("out")
-    ages = [JOURNAL_RECENT + days * SCRAP_KEPT for days in (30, 20, -1, -2, -3, -4, 10)]
+    ages = [JOURNAL_RECENT + days * DAY for days in (30, 20, -1, -2, -3, -4, 10)]
     files = [
         left(bench, f"in/.queuedriver/journal/d-{number}.jsonl", 0.0) for number in range(len(ages))
     ]

@@ -53,7 +53,7 @@ class Desk:
             failure=LOST,
         )
         inode = self.queue.inode(claim)
-        self.queue.attempts.note(claim.docid, inode, attempt, discarded_from="in" if last else "")
+        self.queue.attempts.note(inode, attempt, discarded_from="in" if last else "")
 
     def report(self) -> Report:
         found = self.bench.queue().report("doc")

@@ -224,8 +224,33 @@ def test_reopening_keeps_the_number_of_the_descriptor(bench: "Bench") -> None:
     os.rmdir(bench.root / "d")
     with pytest.raises(FileNotFoundError):
         directory.reopen()
-    directory.reopen(create=True)
-    assert [*directory.names()] == []
+
+
+def test_what_is_ours_inside_is_made_anew_and_nothing_above_it(bench: "Bench") -> None:
+    above = bench.directory("d")
+    inside = above.subdirectory("ours", create=True)
+    os.rmdir(bench.root / "d/ours")
+    inside.reopen(create=True)
+    assert [*above.names()] == ["ours"]
+    os.rename(bench.root / "d", bench.root / "moved away")
+    with pytest.raises(FileNotFoundError):
+        inside.reopen(create=True)
+    assert os.listdir(bench.root) == ["moved away"]
+    inside.close()
+
+
+def test_a_directory_that_took_the_place_of_another_is_told_from_it_though_it_was_opened_since(
+    bench: "Bench",
+) -> None:
+    directory = bench.directory("d")
+    was = directory.status()
+    directory.reopen()
+    assert not directory.replaced(was)
+    os.rename(bench.root / "d", bench.root / "moved away")
+    assert not directory.replaced(was)
+    os.mkdir(bench.root / "d")
+    directory.reopen()
+    assert directory.replaced(was)
 
 
 # Reading

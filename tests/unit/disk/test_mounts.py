@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.disk.mounts import choose, filesystem_type, is_local, is_network, parse_mounts
+from queuedriver.disk.mounts import (
+    choose,
+    filesystem_type,
+    is_local,
+    is_network,
+    keeps_inodes,
+    parse_mounts,
+)
 
 TABLE = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -106,3 +113,19 @@ def test_only_what_is_known_to_be_of_this_kernel_is_local() -> None:
     assert not is_local(os.makedev(4000, 4000))
     shm = Path("/dev/shm")
     assert is_local(shm.stat().st_dev) is (filesystem_type(str(shm)) == "tmpfs")
+
+
+@pytest.mark.parametrize(
+    ("fstype", "keeps"),
+    [
+        ("ext4", True),
+        ("fuseblk", True),
+        ("nfs4", True),
+        ("unknown", True),
+        ("cifs", False),
+        ("smb3", False),
+        ("fuse.sshfs", False),
+    ],
+)
+def test_inode_numbers_are_not_relied_on_where_they_are_made_up(fstype: str, keeps: bool) -> None:
+    assert keeps_inodes(fstype) is keeps
