@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
@@ -36,12 +37,28 @@ _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
 # Processes of the tests for each processor, as most tests wait most of the time; and in all.
 _FOR_EACH, _AT_MOST = 2, 16
+# Files whose tests stay in one process, as they share guests that take long to start.
+_TOGETHER = ("tests/network/test_nfs.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the inner loop: at most a minute")
 
 
+class Dealer(LoadScopeScheduling):  # type: ignore[misc]
+    """Deals tests to processes, one after the other; first those that stay together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file in _TOGETHER else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Dealer:
+    return Dealer(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return how many processes `-n auto` means; None with --pdb, which needs the terminal."""
     if config.getoption("usepdb"):

@@ -283,7 +283,8 @@ class Turns(Loop):
 
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
-        return int(max(0, min(self.options.batch, self.pressure.room(self.published))))
+        most = self.options.batch
+        return int(max(0, min(most, self.pressure.room(self.published)))) if self.limited else most
 
     def work_off(self, queue: InputQueue, waiting: list[str], *, usual: bool = False) -> None:
         """Claim these names one by one, process each document and end it: handed over, charged,
@@ -303,13 +304,15 @@ class Turns(Loop):
             began = clock()
             try:
                 process(claim, claim.outputs, limits)
+                if not claim.seen:
+                    claim.check()
             except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
                 failed = self._ending(error)
             ended = clock()
             if ended >= look_at:
                 self._fence(self.at_hand)
                 apart = True
-            if failed is None and claim.seen and claim.outputs.blind and hand_over(claim):
+            if failed is None and claim.outputs.blind and hand_over(claim):
                 note((ended + clocks, claim, ended - began))
                 if apart or limits.leaving_at is not None:
                     break

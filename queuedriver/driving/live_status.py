@@ -242,8 +242,8 @@ class Tally:
     def worked(self, work: float, documents: int) -> None:
         """Book so many seconds of work on so many documents, the rest of the time overhead."""
         seconds, done, _ = self.done
+        # Not shown here: another document may be at hand, and a watchdog is to see since when.
         self.done = (seconds + work, done + documents, time.monotonic())
-        self.ended()
 
     def book(self, fates: Sequence[str], work: float) -> None:
         """Book a turn by what became of its claims."""

@@ -20,7 +20,7 @@ import itertools
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,33 +30,36 @@ from tests.crash.steps import Steps
 from tests.crash.variants import VARIANTS, Scene, Shape
 
 
-def sweep_both(
-    base: Path, variant: str, how: str, part: int, parts: int, only: tuple[int, int] | None
-) -> Iterator[list[str]]:
-    """Every step of the second, for each state of the disk that killing the first can leave."""
+def leaving(base: Path, variant: str) -> Iterator[int]:
+    """Yield each step at which killing the first leaves something, and the disk as it was after no
+    step before."""
     seen: set[Shape] = set()
+    for first in itertools.count(1):
+        scene = Scene(base / f"{variant}-{first}", VARIANTS[variant])
+        dead = ended(start(scene, "a", Steps(first, signal.SIGKILL))) == -signal.SIGKILL
+        if dead and scene.is_unfinished("a") and (shape := scene.shape()) not in seen:
+            seen.add(shape)
+            yield first
+        scene.remove()
+        if not dead:
+            return
+
+
+def sweep_both(
+    base: Path, variant: str, how: str, firsts: Iterable[int], only: int | None
+) -> Iterator[list[str]]:
+    """Every step of the second, after each of these of the first."""
     seen_after: set[Shape] = set()
-    for first in itertools.count(1) if only is None else (only[0],):
-        for second in itertools.count(1) if only is None else (only[1],):
+    for first in firsts:
+        for second in itertools.count(1) if only is None else (only,):
             scene = Scene(base / f"{variant}-{how}-{first}.{second}", VARIANTS[variant])
-            dead = ended(start(scene, "a", Steps(first, signal.SIGKILL))) == -signal.SIGKILL
-            if second == 1:
-                shape = scene.shape()
-                mine = dead and shape not in seen and scene.is_unfinished("a")
-                if mine:
-                    seen.add(shape)
-                    mine = len(seen) % parts == part
-            if not (mine or only):
-                scene.remove()
-                break
+            ended(start(scene, "a", Steps(first, signal.SIGKILL)))
             reached, found = AFTER_BOTH[how](scene, second, seen_after)
             yield [f"{variant} {how} --only {first}.{second}: {one}" for one in found]
             if not found:
                 scene.remove()
             if not reached:
                 break
-        if not dead:
-            return
 
 
 def sweep(
@@ -104,10 +107,16 @@ def main() -> int:
     base = given.base or Path(tempfile.mkdtemp())
     variant, how, jobs = given.variant, given.how, given.jobs
 
+    firsts: Sequence[int] = ()
+    second = None
+    if how in AFTER_BOTH:
+        first, second = given.only or (None, None)
+        firsts = [*leaving(base, variant)] if first is None else [first]
+
     def part(number: int) -> Iterable[list[str]]:
         below = base / f"part-{number}"
         if how in AFTER_BOTH:
-            return sweep_both(below, variant, how, number, jobs, given.only)
+            return sweep_both(below, variant, how, firsts[number::jobs], second)
         steps = itertools.count(number + 1, jobs) if given.only is None else given.only
         return sweep(below, variant, how, steps, given.thorough)
 

@@ -16,8 +16,6 @@ from tests.testbed.nfs import EXPORT, QUEUES, Nfs, Witness
 from tests.testbed.race import Race
 from tests.waiting import until
 
-# The guests are started once.
-pytestmark = pytest.mark.xdist_group("nfs")
 # Seconds that a name is not seen though it is there, at the least; NFS allows itself a minute.
 STALE = 2 * LONGEST_POLL
 # What the journal has of a document whose driver was cut off, and given up.

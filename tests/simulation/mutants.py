@@ -223,7 +223,7 @@ def publish_replaces(rename: Rename) -> None:
 
 @mutant(
     lambda instead: [*renames(instead), SEES],
-    pattern=[(0, "lose", 1), (4, "crash", 0), *[(4, "stale", 0)] * 3],
+    pattern=[(0, "lose", 1), (6, "crash", 0), *[(6, "stale", 0)] * 3],
 )
 def sweeper_deletes(rename: Rename) -> None:
     """Unfinished outputs whose claim cannot be seen are deleted, and not moved aside. But a claim
@@ -267,7 +267,7 @@ def lease_counts_as_failure(self: liveness.Observer, *given: Any) -> str:
     return "dead" if verdict in ("lost", "rebooted") else verdict
 
 
-@mutant(of((Attempts, "discard")), scenes=("poison",), kinds=_CRASHES)
+@mutant(of((Attempts, "discard")), scenes=("poison",), pattern=[(0, "crash", 0)])
 def report_before_its_document(
     self: Attempts, queue: Directory, name: str, token: str, file: File
 ) -> str | None:

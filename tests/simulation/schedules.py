@@ -31,6 +31,8 @@ KINDS = {
 # What only makes sense where everything is durable.
 _DURABLE_ONLY = ("cut",)
 _LENGTH = 160
+# More than a scene takes that nothing happens to.
+_LONGEST = 3 * _LENGTH
 # Of the scenes: these take several times as long as the others, or are rarely of interest.
 _SHARES = {"again": 2, "batch": 2, "given up": 1, "later": 1, "poison": 1, "theirs": 2, "long": 1}
 _SHRINKS = 3000
@@ -75,7 +77,7 @@ def hunt(
 def hunt_for(pattern: Sequence[Interruption], scenes: Sequence[str]) -> Schedule | None:
     """The first step of a scene at which this, from there on, breaks a promise."""
     for name in scenes:
-        for first in range(_LENGTH):
+        for first in range(_LONGEST):
             each = tuple(one._replace(step=first + one.step) for one in pattern)
             schedule = Schedule(SCENES[name], each)
             if broken(schedule) is not None:

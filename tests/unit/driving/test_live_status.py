@@ -186,3 +186,19 @@ def test_what_went_wrong_is_counted_beside() -> None:
     tally.failed, tally.discarded, tally.lost_races = 3, 1, 7
     counters = tally.counters()
     assert (counters.failed, counters.discarded, counters.lost_races) == (3, 1, 7)
+
+
+def test_document_at_hand_is_shown_while_those_before_it_are_counted(tmp_path: Path) -> None:
+    """As of a durable queue, where finished ones are handed over while the next is processed: a
+    watchdog has to see since when."""
+    board = Board.create(str(tmp_path / "d.board"))
+    tally = Tally(board)
+    tally.began("long", 1)
+    since = board.read().began_at
+    tally.book(["published", "published"], 0.1)
+    glimpse = board.read()
+    assert (glimpse.docid, glimpse.began_at) == ("long", since)
+    tally.ended()
+    glimpse = board.read()
+    assert (glimpse.docid, glimpse.documents) == ("", 2)
+    board.close()

@@ -220,6 +220,21 @@ def test_an_optional_output_is_not_dropped_when_its_directory_is_moved_meanwhile
     assert bench.read(f"{'aside' if first == 'write' else 'out'}/doc.ready") == b"result"
 
 
+@pytest.mark.parametrize("command", ["ln", "cp -l"])
+def test_a_command_that_links_its_document_leaves_nothing_unfinished(
+    bench: "Bench", command: str
+) -> None:
+    """Also when the same file comes a second time, and its output is to replace itself."""
+    (bench.root / "in").mkdir()
+    file = bench.put("file")
+    for _ in range(2):
+        os.link(file, bench.root / "in/doc.ready")
+        words = [*command.split(), "{input}", "{output}"]
+        left = drain(bench, CommandProcessor(words), existing="replace")
+        assert left.word == "drained"
+        assert (bench.ls(), bench.ls("out")) == ([], ["doc.ready"])
+
+
 @pytest.mark.parametrize("removed", ["in/discarded", "in/.queuedriver/attempts"])
 def test_a_directory_of_the_queue_that_was_removed_by_hand_is_made_again(
     bench: "Bench", removed: str
