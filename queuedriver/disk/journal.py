@@ -4,10 +4,10 @@
     .queuedriver/journal/<writer>.<14 hex>.jsonl     rotated away then (microseconds, epoch)
 
 A writer is a driver id, or `put-<host>` for the submitters of one host: no file is written by two
-hosts, because network file systems lose lines when two append. Lines are kept in memory for 0.1 s
-and leave in one write(2) with O_APPEND, so a crash costs the last 0.1 s and at most cuts the last
-line; the next writer starts on a line of its own, and a reader (`operating/history`) skips what
-does not parse.
+hosts, because network file systems lose lines when two append. Lines are kept in memory until the
+driver's next look, 0.1 s (0.5 s where each write is a request to a server), and leave in one
+write(2) with O_APPEND, so a crash costs as much and at most cuts the last line; the next writer
+starts on a line of its own, and a reader (`operating/history`) skips what does not parse.
 
 The journal is for people. Nothing is decided by it, so its troubles (a full disk, a read-only
 file system) stop no work and charge no document: a bounded number of lines waits for better times,

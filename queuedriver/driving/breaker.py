@@ -2,7 +2,7 @@
 
     charged    a document was charged: the streak of one cause grows, or begins anew
     worked     a document was done: the streak is over, and so is the stop
-    look       what the other drivers have found out, ten times a second
+    look       what the other drivers have found out, at each look of the loop
     claim      one document, now and then, while the stage is stopped: does it work again?
 
 That a stage is stopped is one file, `.queuedriver/breaker.json`, made without replacing: the first

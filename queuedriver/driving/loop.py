@@ -15,7 +15,6 @@ from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import PAST
 from queuedriver.claims.picking import Pass
-from queuedriver.disk.mounts import filesystem_type, is_network
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import close_if_fed, read_controls
@@ -31,8 +30,10 @@ from queuedriver.format.records import Counters, Registration
 from queuedriver.options import Options
 
 # How often what need not be looked at before each document is looked at, in seconds: the control
-# files of a queue before every short document would cost a tenth of it.
+# files of a queue before every short document would cost a tenth of it. A look is a handful of
+# requests to the server of a network file system, which has the looks of all drivers to answer.
 LOOK_EVERY = 0.1
+NETWORK_LOOK_EVERY = 0.5
 # How often a driver looks for dead ones while it is busy, and while it waits.
 _RECOVER_BUSY = 5.0
 _RECOVER_IDLE = 1.0
@@ -72,6 +73,7 @@ class Loop:
         self.clocks = 0.0
         # When to look next at what need not be looked at before each document.
         self.look_at = 0.0
+        self._look_every = NETWORK_LOOK_EVERY if found.network else LOOK_EVERY
         self.pressure = BackPressure(
             options,
             found.targets,
@@ -107,7 +109,7 @@ class Loop:
     def look(self) -> None:
         """Look at what need not be looked at before each document."""
         now = self.clock()
-        self.look_at = now + LOOK_EVERY
+        self.look_at = now + self._look_every
         self.clocks = time.time() - now
         if not self.trouble:
             controls = [read_controls(queue.directory) for queue in self.queues]
@@ -122,7 +124,7 @@ class Loop:
                 self.limits.leave("recycled", enough)
             self._recover(now)
             self.breaker.look(now)
-            self.look_at = now + LOOK_EVERY
+            self.look_at = now + self._look_every
         self.go = self._may_work() and not self.breaker.stops
 
     def _look_soon(self) -> None:
@@ -359,7 +361,7 @@ def register(
         started_at=time.time(),
         dump=os.path.basename(dump.name) if dump is not None else "",
         broker=broker,
-        network=any(is_network(filesystem_type(queue.path)) for queue in queues),
+        network=found.network,
         batch=options.batch,
     )
 

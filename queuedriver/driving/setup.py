@@ -27,7 +27,7 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
-from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.disk.output_id import landmark, note, strangers
 from queuedriver.disk.upstreams import note_feed
 from queuedriver.errors import (
@@ -89,6 +89,11 @@ class Opened(NamedTuple):
     # and salts of those of them that left in order.
     past: dict[str, tuple[str, ...]]
     left: tuple[str, ...]
+
+    @property
+    def network(self) -> bool:
+        """Return whether other hosts may have an input, too."""
+        return any(is_network(filesystem_type(queue.path)) for queue in self.queues)
 
 
 class Place:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from queuedriver.claims.document import Document
+from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
+from queuedriver.driving.setup import Opened
 from queuedriver.options import Options
 
 DOCUMENTS, FIRST, LAST = 500, 50, 450
@@ -68,3 +70,32 @@ def test_ordinary_document_costs_no_more_than_was_measured(tmp_path: Path) -> No
     each = LAST - FIRST
     assert count.bytecodes / each <= BYTECODES
     assert count.frames / each <= FRAMES
+
+
+@pytest.mark.parametrize(("network", "asked"), [(False, 100), (True, 20)])
+def test_control_files_are_asked_for_less_often_where_each_time_is_a_request_to_a_server(
+    network: bool, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(100):
+        (tmp_path / "in" / f"doc{number:07}.ready").touch()
+    monkeypatch.setattr(Opened, "network", network)
+    present, names_asked = Directory.present, list[str]()
+
+    def noted(directory: Directory, name: str) -> bool:
+        names_asked.append(name)
+        return present(directory, name)
+
+    monkeypatch.setattr(Directory, "present", noted)
+    # Each document takes a tenth of a second by this clock.
+    clock = itertools.count(0.0, 0.05)
+    driver = Driver(
+        tmp_path / "in",
+        lambda document: b"",
+        tmp_path / "out",
+        options=Options(drain=True),
+        clock=clock.__next__,
+    )
+    assert driver.run().word == "drained"
+    # Some more in the end, when nothing is left.
+    assert asked * 0.8 <= names_asked.count("PAUSE") <= asked * 1.5 + 10
