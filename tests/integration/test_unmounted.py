@@ -24,7 +24,7 @@ def _refuse(claim: Claim) -> bool:
     return False
 
 
-def _die(*_: object) -> None:
+def _die(*_: object, **__: object) -> None:
     os._exit(9)
 
 
