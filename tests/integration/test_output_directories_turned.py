@@ -195,7 +195,7 @@ def _blindly_no_more() -> None:
     Directory.refuses_to_replace = False  # type: ignore[assignment, method-assign]
 
 
-def _no(_: Directory, ours: object) -> bool:
+def _no(*_: object) -> bool:
     return False
 
 
