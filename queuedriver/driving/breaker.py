@@ -13,7 +13,6 @@ until the others had time to tell of a success.
 """
 
 import contextlib
-import math
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -63,11 +62,19 @@ def in_a_row(own: Streak, peers: Iterable[Registration]) -> int:
     return own.failures + sum(one.streak for one in peers)
 
 
-def has_worked(before: Mapping[str, int], peers: Iterable[Registration]) -> bool:
-    """Tell whether a peer has done documents since it had done so many; lives are told by their ids
-    and salts. Those of which it had not told yet count, too: then the stage is suspected once more,
-    which costs less than to stop one that works."""
-    return any(one.counters.documents > before.get(_life(one), math.inf) for one in peers)
+def has_worked(before: Mapping[str, Registration], peers: Iterable[Registration]) -> bool:
+    """Tell whether a peer has done documents since it registered like that, or has found that
+    another peer had: then its streak is over. Lives are told by their ids and salts. Documents of
+    which it had not told yet count, too: then the stage is suspected once more, which costs less
+    than to stop one that works."""
+    for one in peers:
+        was = before.get(_life(one))
+        if was is None:
+            # Who came meanwhile may have been successful before.
+            continue
+        if one.counters.documents > was.counters.documents or (was.streak and not one.streak):
+            return True
+    return False
 
 
 def _life(one: Registration) -> str:
@@ -104,9 +111,9 @@ class Breaker:
         self._look_soon = look_soon
         # The latest failure, and where.
         self._failed: tuple[InputQueue, Failure] | None = None
-        # Until when we make sure that the others do not succeed, and what they had done before.
+        # Until when we make sure that the others do not succeed, and what they said before.
         self._sure_at: float | None = None
-        self._before: dict[str, int] = {}
+        self._before: dict[str, Registration] = {}
         for queue in queues:
             queue.charged = self.charged
 
@@ -149,7 +156,7 @@ class Breaker:
             self._tell()
         peers = self._peers()
         if in_a_row(self.streak, peers) >= self._after:
-            self._before = {_life(one): one.counters.documents for one in peers}
+            self._before = {_life(one): one for one in peers}
             slow = any(beats.registration.network for beats in self.beats)
             news = (NETWORK_NEWS if slow else NEWS) if peers else 0.0
             self._sure_at = self._clock() + _TIME_TO_TELL * news
@@ -203,6 +210,8 @@ class Breaker:
         failures = in_a_row(self.streak, peers)
         if has_worked(self._before, peers):
             self._say(NO_STREAK)
+            # Others may be making sure, too, and claim as little as we did.
+            self._tell()
             self._fewest *= 2
         elif self._before.keys() <= {_life(one) for one in peers} and failures >= self._after:
             self._stop(failures)

@@ -62,13 +62,20 @@ def test_others_do_not_count_while_one_fails_for_another_cause() -> None:
 
 
 def test_success_of_another_driver_since_is_a_success_of_the_stage() -> None:
-    assert has_worked({"d-5a17": 3}, [peer(documents=4)])
-    assert not has_worked({"d-5a17": 4}, [peer(documents=4)])
+    three, four = {"d-5a17": peer(documents=3)}, {"d-5a17": peer(documents=4)}
+    assert has_worked(three, [peer(documents=4)])
+    assert not has_worked(four, [peer(documents=4)])
     # Whatever failed after it.
-    assert has_worked({"d-5a17": 3}, [peer(BROKEN, documents=4)])
-    assert not has_worked({"d-5a17": 4}, [peer(BROKEN, documents=4)])
+    assert has_worked(three, [peer(BROKEN, documents=4)])
+    assert not has_worked(four, [peer(BROKEN, documents=4)])
     # Who came meanwhile may have been successful before.
     assert not has_worked({}, [peer(documents=4)])
+
+
+def test_who_has_found_that_another_succeeded_is_believed() -> None:
+    suspicious = {"d-5a17": peer(BROKEN, documents=4)}
+    assert has_worked(suspicious, [peer(documents=4)])
+    assert not has_worked(suspicious, [peer(BROKEN, documents=4)])
 
 
 def test_trials_become_rarer_and_keep_the_pace_of_the_stage() -> None:
