@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import msgspec
-
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
@@ -113,8 +111,7 @@ def noting(queue: Queue) -> Iterator[Journal]:
 def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
     code = report_refusals(results)
     if as_json:
-        documents = [one._asdict() for one in results]
-        write_json({"queue": queue.path, "documents": documents})
+        write_json({"queue": queue.path, "documents": [one._asdict() for one in results]})
     return code
 
 
@@ -203,9 +200,8 @@ def recover(
     with opened(queue) as found, noting(found) as journal:
         events, unjudged = operations.recover(found, journal, Observer(lease=lease), output or ())
     if as_json:
-        recovered = [msgspec.to_builtins(event) for event in events]
         unknown = [one._asdict() for one in unjudged]
-        write_json({"queue": found.path, "recovered": recovered, "unjudged": unknown})
+        write_json({"queue": found.path, "recovered": events, "unjudged": unknown})
     else:
         for event in events:
             print(_line(event))

@@ -91,9 +91,6 @@ class CommandProcessor(Program):
         self._template = Template(self.arguments)
         self.needs_output = bool(self._template.outputs)
 
-    def stop(self) -> None:
-        pass
-
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
             raise Interrupted(reason)

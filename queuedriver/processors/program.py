@@ -17,6 +17,7 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure
+from queuedriver.processors.base import Processor
 from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.
@@ -28,7 +29,7 @@ _SHORTAGE_DELAY = 10.0
 _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-class Program:
+class Program(Processor):
     """A processor that is a program: how it is found, how it is started, and how it failed."""
 
     writes_output = True

@@ -125,8 +125,7 @@ class ServerProcessor(Program):
         else:
             # How we ended it says nothing of it.
             ended = ended._replace(code=None)
-        stderr = server.stderr
-        return self.failed(fault.cause, stderr.after(words), stderr, ended)
+        return self.failed(fault.cause, server.stderr.after(words), server.stderr, ended)
 
     def _take(self, answer: Answer, path: str | None, outputs: Outputs, limits: Limits) -> None:
         """Register what a server wrote. Where nothing is wanted of it, what it names all the same
