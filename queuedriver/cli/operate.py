@@ -205,8 +205,7 @@ def recover(
     else:
         for event in events:
             print(_line(event))
-    for words in _unknown_drivers(unjudged):
-        say(words)
+    _say_unknown_drivers(unjudged)
     if stuck := sum(event.event == "stuck" for event in events):
         say(
             f"{format_count(stuck, 'claim')} cannot be recovered; if its outputs are in another "
@@ -215,15 +214,15 @@ def recover(
     return _LATER if unjudged or stuck else 0
 
 
-def _unknown_drivers(unjudged: Sequence[Unjudged]) -> Iterator[str]:
-    """Yield a line for each driver that may be dead, and what to do about it."""
+def _say_unknown_drivers(unjudged: Sequence[Unjudged]) -> None:
+    """Say which drivers may be dead, a line for each, and what to do about it."""
     counts = Counter((one.driver, one.host) for one in unjudged)
     for (driver, host), count in sorted(counts.items()):
         there = f"on {escape_name(host)}, which cannot be seen from here"
         where = there if host else "which never registered"
-        yield f"{format_count(count, 'claim')} of driver {driver} {where}"
+        say(f"{format_count(count, 'claim')} of driver {driver} {where}")
     if counts:
-        yield "start a driver, which sees whether they live; if they are gone, use --lease 0"
+        say("start a driver, which sees whether they live; if they are gone, use --lease 0")
 
 
 def _line(event: Event) -> str:
