@@ -1,5 +1,6 @@
 """Watchdogs in processes of their own over pipelines of a test, and what one sees of them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -94,7 +95,9 @@ class Yard:
             process.kill()
         # Whatever a watchdog should have ended and has not.
         for pid in self.all_pids():
-            os.kill(pid, signal.SIGKILL)
+            # It may end by itself meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for process in self._started:
             process.communicate()
 

@@ -18,6 +18,7 @@ from queuedriver.claims.leftovers import SCRAPS, Swept, opened
 from queuedriver.claims.liveness import DRIVERS, Observer, Owner, owner_of
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import mount_points
+from queuedriver.disk.output_id import landmark
 from queuedriver.disk.upstreams import FEEDS
 from queuedriver.errors import ConfigError, is_trouble, leads_nowhere
 from queuedriver.format import names
@@ -91,6 +92,8 @@ class Look:
             self.known = queue.drivers(observer)
         self.living = any(one.alive for one in self.known.values())
         self.missing: list[str] = []
+        # What each output is now, as a driver that opened it says it in its registration.
+        self.opened_as: list[str] = []
         # The N of what was moved aside in the outputs.
         self.orphaned: set[str] = set()
         self.outputs = list(self._outputs())
@@ -177,6 +180,7 @@ class Look:
                 self.missing.append(path)
                 continue
             with contextlib.closing(directory):
+                self.opened_as.append(f"{directory.status().st_ino}-{landmark(directory)}")
                 orphans = map(names.parse, orphans_of(directory))
                 self.orphaned |= {item.token for item in orphans if item is not None}
                 for name in directory.names() if path != self.settings.archive else ():

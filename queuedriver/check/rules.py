@@ -99,14 +99,6 @@ class Repairs:
             one.recoverer = Recoverer(one, observer, self.clock)
             yield one
 
-    def discard(self, name: str, failure: Failure, *, claimed: bool = False) -> None:
-        """Discard an item with a report, claimed as a driver would if it is not yet."""
-        item = names.parse(name)
-        if item is not None:
-            with self.opened(Observer(), outputs=False) as one:
-                for claim in [one.claim_of(item, name)] if claimed else one.claim([name]):
-                    charge(claim, failure, self.clock())
-
 
 Find = Callable[[Look], Iterator[Found]]
 Mend = Callable[[Repairs, str], None]
@@ -162,6 +154,20 @@ def _recover(repairs: Repairs, _path: str) -> None:
         repairs.recovered = True
 
 
+def _discard(repairs: Repairs, name: str) -> None:
+    """Discard an item with a report, claimed as a driver would if it is not yet."""
+    item = names.parse(name)
+    if item is None:
+        return
+    cause, message = "not-a-file", f"{item.docid!r} is not a regular file: not read"
+    if item.claimed:
+        cause, message = "output-missing", "it was committed, and its output is nowhere"
+    failure = Failure(cause=cause, message=message, permanent=True)
+    with repairs.opened(Observer(), outputs=False) as one:
+        for claim in [one.claim_of(item, name)] if item.claimed else one.claim([name]):
+            charge(claim, failure, repairs.clock())
+
+
 # The queue itself
 
 
@@ -192,12 +198,10 @@ def _settings(look: Look) -> Iterator[Found]:
         trouble = "it names no outputs, and there are documents whose outputs are complete"
     if trouble:
         subject = f"{names.PRIVATE}/settings.json"
-        if look.claims or look.living:
-            # What was claimed under them can only be finished under them.
-            message = f"{trouble}; there are claims or living drivers that need it"
-            yield "settings", subject, f"{message}: write it again as it was", ""
-        else:
-            yield "settings", subject, trouble, _ORPHANED
+        # What was claimed under them can only be finished under them.
+        if needed := bool(look.claims or look.living):
+            trouble += "; there are claims or living drivers that need it: write it again as it was"
+        yield "settings", subject, trouble, "" if needed else _ORPHANED
 
 
 def _make_directory(repairs: Repairs, path: str) -> None:
@@ -242,12 +246,6 @@ def _rebuild_plan(repairs: Repairs, path: str) -> None:
         directory.write_aside(name, plan, durable=True)
 
 
-def _discard_committed(repairs: Repairs, name: str) -> None:
-    message = "it was committed, and its output is nowhere"
-    failure = Failure(cause="output-missing", message=message, permanent=True)
-    repairs.discard(name, failure, claimed=True)
-
-
 def _recover_stale(repairs: Repairs, name: str) -> None:
     item = names.parse(name)
     if item is not None:
@@ -259,7 +257,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
 @finds(
     {
         "damaged-plan": _rebuild_plan,
-        "output-missing": _discard_committed,
+        "output-missing": _discard,
         "dead-claim": _recover,
         "stale-claim": _recover_stale,
     }
@@ -270,6 +268,7 @@ def _claims(look: Look) -> Iterator[Found]:
     for token, claim in look.claims.items():
         owner, path = look.owner(token), claim.path
         committed = claim.item.state == names.WRITTEN
+        nowhere = committed and not look.missing and token not in written
         if committed and token in plans and isinstance(why := look.read(plans[token], Plan), str):
             message = f"the plan of a claim's outputs cannot be read ({why})"
             repair = "makes it again of the outputs that are there"
@@ -281,17 +280,25 @@ def _claims(look: Look) -> Iterator[Found]:
             if age > SETTLED:
                 message = f"claimed by {driver}, which never registered here and has not touched it"
                 yield "stale-claim", path, f"{message} for {format_duration(age)}", "recovers it"
-        elif owner.alive:
-            # Its driver waits for it, and believes nobody: whoever recovers it would take it for
-            # done.
-            waits = owner.registration.state == "waiting-fs" and not look.missing
-            if committed and waits and token not in written:
-                message = "committed, and its output is nowhere: bring back the output directory"
-                yield "output-missing", path, message, "discards it, with that cause"
-        elif owner.verdict == "lost" or not _is_recovering(look, owner):
+        elif nowhere and _is_in_vain(owner.registration, token, look, alive=owner.alive):
+            message = "committed, and its output is nowhere: bring back the output directory, or "
+            message += "name it by queuedriver recover --output"
+            yield "output-missing", path, message, "discards it, with that cause"
+        elif not owner.alive and (owner.verdict == "lost" or not _is_recovering(look, owner)):
             message = f"claimed by {names.parse_token(token).driver}, which {_GONE[owner.verdict]}"
             repair = "publishes and finishes it" if committed else "takes it back"
             yield "dead-claim", path, message, repair
+
+
+def _is_in_vain(claimant: Registration, token: str, look: Look, *, alive: bool) -> bool:
+    """Tell whether a committed claim is held up for its output: its driver waits for that, and
+    whoever recovered the claim would take it for done; or it was made for directories that are
+    gone."""
+    if alive:
+        return claimant.state == "waiting-fs"
+    made_for = claimant.made_for(names.parse_token(token).salt)
+    # The archive comes last, and nobody says what it was.
+    return made_for != tuple(look.opened_as[: len(made_for)])
 
 
 @finds({"unfinished-output": _recover})
@@ -356,9 +363,7 @@ def _discarded(look: Look) -> Iterator[Found]:
             unsettled.add(one.place)
             token = one.report.attempts[-1].token if one.report and one.report.attempts else ""
             if look.settled(token, ages.get(str(file), 0.0)):
-                message = (
-                    "a document whose discarding was interrupted before its report was beside it"
-                )
+                message = "a document whose discarding was interrupted before it had its report"
                 path = f"{names.DISCARDED}/{one.place}"
                 yield "interrupted-discard", path, message, "gives it its report"
     listed = {file.path for file in look.files[names.DISCARDED] if file.name[0] != "."}
@@ -405,12 +410,6 @@ def _is_readable(directory: Directory, name: str) -> bool:
         os.close(directory.open_read(name))
         return True
     return False
-
-
-def _discard(repairs: Repairs, name: str) -> None:
-    item = names.parse(name)
-    message = f"{item.docid if item else name!r} is not a regular file: not read"
-    repairs.discard(name, Failure(cause="not-a-file", message=message, permanent=True))
 
 
 @finds({"not-a-file": _discard})

@@ -14,7 +14,7 @@ import pytest
 from queuedriver.pipeline import BadPipeline, Complaint, read, study
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
-from tests.waiting import is_alive, until
+from tests.waiting import is_alive, until, until_ended
 from watchdogd.check import Findings, Here, check_host, examine
 from watchdogd.trial import Trials, try_calls
 
@@ -280,7 +280,7 @@ def test_a_module_that_takes_long_is_merely_slow_and_nothing_of_it_stays(tmp_pat
         trials, limit = tried(file, limit), 2 * limit
     assert trials.slow == ("s1",)
     assert [slip.path[1] for slip in trials.slips] == [1]
-    assert not any(map(is_alive, pids(tmp_path)))
+    until_ended(*pids(tmp_path))
     notes = examine(study(file), HERE._replace(patience=0.01)).notes
     assert any(
         "stage 's1': whether its module can be imported is not known" in note for note in notes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.simulation.exhaustive import Explored, explore
 from tests.simulation.run import Run
-from tests.simulation.scene import HELD, SCENES
+from tests.simulation.scene import SCENES
 from tests.simulation.schedules import broken, draw
 
 # Seeds that one process tries at a time: half a second.
@@ -93,7 +93,7 @@ def attempt(first: int, until: int) -> list[tuple[int, str]]:
 
 
 def _warm_up() -> None:
-    for name in HELD:
+    for name in SCENES:
         Run(SCENES[name], [])()
     # What is there now stays: the collector need not look at it again and again.
     gc.collect()

@@ -113,13 +113,6 @@ SCENES: Mapping[str, Scene] = {
     )
 }
 
-# Scenes in which the code breaks a promise, and how. They are left out where schedules are drawn
-# from all scenes; a test hunts in each, and fails when it finds nothing any more: then the line
-# goes.
-NOT_YET: Mapping[str, str] = {}
-# Those in which every promise holds.
-HELD = tuple(name for name in SCENES if name not in NOT_YET)
-
 
 def kind_of(docid: str) -> str:
     return docid.partition("-")[0]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.happenings import Interruption
 from tests.simulation.run import Run
-from tests.simulation.scene import HELD, SCENES, Scene
+from tests.simulation.scene import SCENES, Scene
 from tests.simulation.world import Violation
 
 # How likely each kind is, among all interruptions.
@@ -45,7 +45,9 @@ class Schedule(NamedTuple):
     interruptions: tuple[Interruption, ...]
 
 
-def draw(seed: int, scenes: Sequence[str] = HELD, kinds: Mapping[str, int] = KINDS) -> Schedule:
+def draw(
+    seed: int, scenes: Sequence[str] = tuple(SCENES), kinds: Mapping[str, int] = KINDS
+) -> Schedule:
     """The schedule of a seed."""
     chance = random.Random(seed)
     scene = SCENES[chance.choices(scenes, [_SHARES.get(name, 6) for name in scenes])[0]]

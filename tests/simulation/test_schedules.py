@@ -14,22 +14,20 @@ import pytest
 from queuedriver.driving.loop import Loop
 from tests.simulation.campaign import campaign
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.scene import HELD, NOT_YET
-from tests.simulation.schedules import broken, draw, hunt, outline, schedule, shrunk, story
+from tests.simulation.scene import SCENES
+from tests.simulation.schedules import broken, draw, outline, schedule, shrunk, story
 from tests.simulation.seams import seam
 
 ROOT = Path(__file__).parents[2]
 SCHEDULES = int(os.environ.get("QUEUEDRIVER_TEST_SCHEDULES", "20000"))
 # Some hundredths of a second.
 FEW = 20
-# Far more than it takes in any of those scenes that are known to break a promise.
-ENOUGH_TO_FIND = 12_000
 # So none takes longer than a test may, on a machine that is busy with others.
 PARTS = 2
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("scene", HELD)
+@pytest.mark.parametrize("scene", SCENES)
 def test_some_schedules_of_each_scene_do_no_harm(scene: str) -> None:
     wrong = [seed for seed in range(FEW) if broken(draw(seed, [scene])) is not None]
     assert not wrong, outline(draw(wrong[0], [scene]))
@@ -40,18 +38,6 @@ def test_each_document_comes_out_once_whatever_happens(part: int) -> None:
     count = SCHEDULES // PARTS
     found = campaign(part * count, count, None, os.cpu_count() or 1)
     assert not found.broken, f"python -m tests.simulation --replay {found.broken[0][0]}"
-
-
-@pytest.mark.parametrize(
-    "scene",
-    [
-        pytest.param(scene, marks=pytest.mark.xfail(strict=True, raises=AssertionError, reason=why))
-        for scene, why in NOT_YET.items()
-    ],
-)
-def test_each_document_comes_out_once_where_it_does_not_yet(scene: str) -> None:
-    found = hunt([scene], seeds=ENOUGH_TO_FIND)
-    assert found is None, outline(found)
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:

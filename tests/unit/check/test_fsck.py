@@ -668,6 +668,22 @@ def test_committed_document_whose_output_is_missing_is_named_and_discarded_by_re
     assert (place.root / "in/discarded/doc").exists()
 
 
+def test_what_a_dead_driver_committed_to_a_directory_that_is_gone_is_discarded_by_repair_alone(
+    place: Place,
+) -> None:
+    place.register(output_ids=("4711-another",))
+    place.put(f"in/doc.{place.token()}.written")
+    (found,) = place.check()
+    assert found.rule == "output-missing"
+    assert "recover --output" in found.message
+    place.repair()
+    assert place.check() == []
+    report = place.queue.report("doc")
+    assert report is not None
+    assert report.failure.cause == "output-missing"
+    assert (place.root / "in/discarded/doc").exists()
+
+
 @pytest.mark.parametrize("where", ["out", "out/.queuedriver/orphans"])
 def test_committed_document_whose_output_is_there_is_left_to_its_driver(
     place: Place, where: str
