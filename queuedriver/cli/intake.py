@@ -104,6 +104,7 @@ class Intake:
     def _rename(self, sources: Mapping[str, str]) -> dict[str, str]:
         """Rename files in; return those that take a copy after all."""
         target = self._queue.directory
+        rename = target.rename_over if self._terms.replace else target.rename_new
         paths = {docid: os.path.abspath(path) for docid, path in sources.items()}
         if self._terms.durable:
             # Before they have names in the queue.
@@ -112,10 +113,11 @@ class Intake:
         for docid, path in paths.items():
             final = entering_name(docid, self._terms.due)
             try:
-                if self._terms.enter(path, final):
-                    self._note(Submitted(docid, final), path)
-                else:
-                    self._refused.append(docid)
+                # One that is not there is nobody's lost reply: anybody may have taken it away.
+                rename(path, final)
+                self._note(Submitted(docid, final), path)
+            except FileExistsError:
+                self._refused.append(docid)
             except OSError as error:
                 # A bind mount is another file system to a rename, though not by its number.
                 if error.errno != errno.EXDEV:

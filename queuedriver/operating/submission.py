@@ -92,7 +92,7 @@ class Submission(NamedTuple):
             while aside:
                 docid, unique = aside[0]
                 name = entering_name(docid, self.due)
-                if self.enter(unique, name):
+                if self._enter(unique, name):
                     entered.append(Submitted(docid, name))
                 else:
                     self.incoming.remove(unique)
@@ -103,9 +103,8 @@ class Submission(NamedTuple):
                 self.queue.sync()
         yield from entered
 
-    def enter(self, aside: str, name: str) -> bool:
-        """Rename a file in, unless that name is taken; return whether it was not. One that is not
-        in `incoming` is named by its whole path."""
+    def _enter(self, aside: str, name: str) -> bool:
+        """Rename a file in, unless that name is taken."""
         try:
             rename = self.incoming.rename_over if self.replace else self.incoming.rename_new
             rename(aside, name, self.queue)

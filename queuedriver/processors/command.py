@@ -71,7 +71,7 @@ class Template:
         self._arguments = arguments
         self.words = {slot[2] for argument in arguments for slot in _slots(argument)}
         # Each `{output…}`, taken apart.
-        self.outputs = [_output_slot(word) for word in sorted(self.words - _WORDS)]
+        self.outputs = {word: _output_slot(word) for word in sorted(self.words - _WORDS)}
         _refuse_text(arguments)
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
@@ -96,8 +96,8 @@ class CommandProcessor(Program):
             raise Interrupted(reason)
         template = self._template
         paths = {
-            slot[0]: outputs.reserve(queue=slot["queue"], ext=slot["ext"])
-            for slot in template.outputs
+            word: outputs.reserve(queue=slot["queue"], ext=slot["ext"])
+            for word, slot in template.outputs.items()
         }
         values = {"docid": document.docid, "attempt": str(document.attempt), **paths}
         with contextlib.ExitStack() as opened:
@@ -117,8 +117,8 @@ class CommandProcessor(Program):
         if reason == "leaving":
             raise Interrupted(reason)
         self._judge(reason, ended, stderr)
-        for slot in template.outputs:
-            path, place = paths[slot[0]], f"{{{slot[0]}}}"
+        for word, slot in template.outputs.items():
+            path, place = paths[word], f"{{{word}}}"
             missing = "" if slot["optional"] else f"ended well, but did not write {place}"
             if not self.has_written(outputs, path, place, missing, stderr, ended):
                 outputs.forget(path)
@@ -146,14 +146,15 @@ def _slots(argument: str) -> list[re.Match[str]]:
     return [slot for slot in _SLOT.finditer(argument) if slot[2]]
 
 
-def _output_slot(word: str) -> re.Match[str]:
+def _output_slot(word: str) -> dict[str, str | None]:
+    """Return the queue, the ending and the question mark of an `{output…}`."""
     match = _OUTPUT.fullmatch(word)
     if match is None:
         raise ConfigError(
             f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
             f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
         )
-    return match
+    return match.groupdict()
 
 
 def _refuse_text(arguments: Sequence[str]) -> None:
