@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from queuedriver.check import check as checking
 from queuedriver.check.files import Finding
 from queuedriver.cli.arguments import AS_JSON, QUEUE
@@ -34,14 +32,10 @@ def check(
     with Queue.open(queue) as opened:
         mended, found = checking.repair(opened) if repair else ([], checking.check(opened))
         if as_json:
-            plain = {
-                "repaired": msgspec.to_builtins(mended),
-                "findings": msgspec.to_builtins(found),
-            }
-            write_json({"queue": opened.path, "clean": not found, **plain})
+            told = {"repaired": mended, "findings": found}
+            write_json({"queue": opened.path, "clean": not found, **told})
         elif mended or found:
-            for line in _lines(mended, found):
-                print(line)
+            print(*_lines(mended, found), sep="\n")
     return _BROKEN if found else 0
 
 

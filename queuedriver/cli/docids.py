@@ -25,10 +25,6 @@ def meant(given: Sequence[str] | None) -> list[str]:
     return list(found)
 
 
-def _is_glob(text: str) -> bool:
-    return any(char in text for char in "*?[")
-
-
 def is_meant(text: str, docid: str) -> bool:
     """Return whether a text may stand for a docid: it is it, a glob for it, or lacks its end."""
     return docid == text or docid.startswith(f"{text}.") or fnmatch.fnmatchcase(docid, text)
@@ -39,20 +35,15 @@ def matching(given: Iterable[str], known: Collection[str]) -> list[str]:
     all that match a glob, or the one that has an extension more. Any other stays as it is."""
     found: dict[str, None] = {}
     for one in given:
-        if one in known:
-            found[one] = None
-        elif _is_glob(one):
-            # What nothing matches is named as it was written.
-            matched = [docid for docid in known if fnmatch.fnmatchcase(docid, one)]
-            found |= dict.fromkeys(matched or [one])
-        else:
-            found[_extended(one, known) or one] = None
+        matched = [one] if one in known else fnmatch.filter(known, one)
+        # What nothing matches is named as it was written.
+        found |= dict.fromkeys(matched or [_extended(one, known) or one])
     return list(found)
 
 
 def by_glob(given: Sequence[str] | None, chosen: Collection[str]) -> bool:
     """Return whether any of what was chosen was not named one by one."""
-    return any(_is_glob(one) and one not in chosen for one in given or ())
+    return any(one not in chosen and set(one) & set("*?[") for one in given or ())
 
 
 def extended(queue: Queue, docid: str) -> str:

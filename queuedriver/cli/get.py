@@ -19,6 +19,7 @@ from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events
 from queuedriver.options import Options
+from queuedriver.processors.base import Processor
 
 # One sync of the file system serves so many documents.
 _BATCH = 32
@@ -28,16 +29,10 @@ _RETRIES = 10
 _ARRIVED = ("published", "recovered")
 
 
-class Collect:
-    """Copies documents to the output directory."""
+class Collect(Processor):
+    """Copies documents to the output directory; there is nothing to start or stop."""
 
     name = "get"
-
-    def start(self, marker: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         try:

@@ -6,9 +6,9 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from typing import BinaryIO, NamedTuple, Self
+from typing import Self
 
 from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import Directory
@@ -16,37 +16,14 @@ from queuedriver.disk.journal import Journal, submitter
 from queuedriver.errors import AlreadyThere, NotPermitted
 from queuedriver.format.names import JOURNAL
 from queuedriver.operating.queue import Queue
-from queuedriver.operating.submission import Submitted, entering_name
-
-
-class Source(NamedTuple):
-    """A file that is to be submitted, or standard input, and the docid it is to have."""
-
-    docid: str
-    # Empty: standard input.
-    path: str = ""
-
-    @property
-    def content(self) -> str | BinaryIO:
-        return self.path or sys.stdin.buffer
-
-    @property
-    def origin(self) -> str:
-        return f"from {os.path.abspath(self.path)}" if self.path else "from standard input"
-
-
-class Terms(NamedTuple):
-    """The terms on which documents enter a queue."""
-
-    replace: bool = False
-    durable: bool = True
-    due: float | None = None
+from queuedriver.operating.submission import Submission, Submitted, entering_name
 
 
 class Intake:
-    """Submits to one queue, and remembers what became of each."""
+    """Submits to one queue, and remembers what became of each. Sources are paths by the docids that
+    they are to have; an empty one is standard input."""
 
-    def __init__(self, queue: Queue, terms: Terms, wanted: int, as_json: bool) -> None:
+    def __init__(self, queue: Queue, terms: Submission, wanted: int, as_json: bool) -> None:
         host = socket.gethostname()
         self._queue = queue
         self._terms = terms
@@ -75,28 +52,24 @@ class Intake:
             submitted = [{"docid": one.docid, "name": one.name} for one in self._entered]
             write_json({"submitted": submitted, "refused": self._refused})
 
-    def copy(self, sources: Sequence[Source]) -> list[str]:
-        """Submit copies; return the files whose copies entered."""
-        found = {source.docid: source for source in sources}
-        entered = []
-        documents = [(source.docid, source.content) for source in sources]
+    def copy(self, sources: Mapping[str, str]) -> None:
+        """Submit copies."""
+        documents = [(docid, path or sys.stdin.buffer) for docid, path in sources.items()]
         try:
-            for one in self._queue.submit_many(documents, **self._terms._asdict()):
-                self._note(one, found[one.docid])
-                entered.append(found[one.docid].path)
+            for one in self._terms.many(documents):
+                self._note(one, sources[one.docid])
         except AlreadyThere as error:
             self._refused += error.docids
-        return entered
 
-    def move(self, sources: Sequence[Source]) -> None:
+    def move(self, sources: Mapping[str, str]) -> None:
         """Submit the files themselves: with one rename where they are on the queue's file system,
         so that each is always either here or there."""
-        ours: list[Source] = []
-        others: list[Source] = []
         device = self._queue.directory.status().st_dev
-        for source in sources:
-            (ours if _can_rename(source.path, device) else others).append(source)
-        for path in self.copy(others + self._rename(ours)):
+        ours = {docid: path for docid, path in sources.items() if _can_rename(path, device)}
+        others = {docid: path for docid, path in sources.items() if docid not in ours}
+        copied = others | self._rename(ours)
+        self.copy(copied)
+        for path in [copied[one.docid] for one in self._entered if one.docid in copied]:
             try:
                 os.unlink(path)
             except OSError as error:
@@ -122,36 +95,37 @@ class Intake:
         if self._entered:
             say(f"{len(self._entered):,} of {self._wanted:,} documents were submitted")
 
-    def _note(self, one: Submitted, source: Source) -> None:
+    def _note(self, one: Submitted, path: str) -> None:
         self._entered.append(one)
-        self._journal.note("submitted", one.docid, message=source.origin)
+        origin = os.path.abspath(path) if path else "standard input"
+        self._journal.note("submitted", one.docid, message=f"from {origin}")
         self._journal.flush_if_due(time.monotonic())
 
-    def _rename(self, sources: Sequence[Source]) -> list[Source]:
+    def _rename(self, sources: Mapping[str, str]) -> dict[str, str]:
         """Rename files in; return those that take a copy after all."""
         target = self._queue.directory
         rename = target.rename_over if self._terms.replace else target.rename_new
-        paths = [os.path.abspath(source.path) for source in sources]
+        paths = {docid: os.path.abspath(path) for docid, path in sources.items()}
         if self._terms.durable:
             # Before they have names in the queue.
-            target.sync_files(paths)
-        across = []
-        for source, path in zip(sources, paths, strict=True):
-            final = entering_name(source.docid, self._terms.due)
+            target.sync_files(paths.values())
+        across = {}
+        for docid, path in paths.items():
+            final = entering_name(docid, self._terms.due)
             try:
+                # One that is not there is nobody's lost reply: anybody may have taken it away.
                 rename(path, final)
+                self._note(Submitted(docid, final), path)
             except FileExistsError:
-                self._refused.append(source.docid)
+                self._refused.append(docid)
             except OSError as error:
                 # A bind mount is another file system to a rename, though not by its number.
                 if error.errno != errno.EXDEV:
                     raise
-                across.append(source)
-            else:
-                self._note(Submitted(source.docid, final), source)
+                across[docid] = sources[docid]
         if self._terms.durable and sources:
             target.sync()
-            for parent in {os.path.dirname(path) for path in paths}:
+            for parent in set(map(os.path.dirname, paths.values())):
                 with closing(Directory.open(parent)) as directory:
                     directory.sync()
         return across

@@ -5,12 +5,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
-
 from queuedriver.cli import say, showing
 from queuedriver.cli.arguments import AS_JSON, QUEUE, warn_of_trip
 from queuedriver.cli.docids import extended
-from queuedriver.cli.render import escape_name, paint_for, write_json, write_json_line
+from queuedriver.cli.render import escape_name, paint_for, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format.event import describe
@@ -38,7 +36,7 @@ def list_items(
         found = list_places(opened, state or showing.STATES)
         if as_json:
             for place in found:
-                write_json_line(showing.line_as_json(place))
+                write_json(showing.line_as_json(place), indent=None)
             return
         warn_of_trip(opened)
         now = time.time()
@@ -59,8 +57,7 @@ def show(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> Non
         if as_json:
             write_json(showing.as_json(seen, sentence))
             return
-        for line in showing.lines(seen, sentence, paint_for(sys.stdout)):
-            print(line)
+        print(*showing.lines(seen, sentence, paint_for(sys.stdout)), sep="\n")
 
 
 def why(queue: str = QUEUE, docid: str = DOCID) -> None:
@@ -74,12 +71,16 @@ def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> 
     with _document(queue, docid) as seen:
         events = document_view.history(seen)
         if as_json:
-            found = {"docid": seen.docid, "events": msgspec.to_builtins(events)}
-            write_json({"queue": seen.around.queue, **found})
+            found = {"queue": seen.around.queue, "docid": seen.docid}
+            write_json({**found, "events": events})
         else:
             for event in events:
                 print(describe(event))
-    _report_gaps(seen)
+    # So that nobody takes silence for a fact.
+    for path in seen.journal.unreadable:
+        say(f"{escape_name(path)} could not be read")
+    if skipped := seen.journal.skipped:
+        say(f"damaged and left out: {format_count(skipped, 'line')} of the journal")
 
 
 @contextmanager
@@ -95,13 +96,3 @@ def _document(queue: str, text: str) -> Iterator[DocumentView]:
                 f"queuedriver list {seen.around.queue} shows what is there"
             )
         yield seen
-
-
-def _report_gaps(seen: DocumentView) -> None:
-    """Say what of the journal could not be read, so that nobody takes silence for a fact."""
-    journal = seen.journal
-    for path in journal.unreadable:
-        say(f"{escape_name(path)} could not be read")
-    if journal.skipped:
-        lines = format_count(journal.skipped, "line")
-        say(f"damaged and left out: {lines} of the journal")

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-import msgspec
-
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, QUEUES, YES, confirm, opened, warn_of
@@ -113,8 +111,7 @@ def noting(queue: Queue) -> Iterator[Journal]:
 def _told(queue: Queue, results: Sequence[Result], as_json: bool) -> int:
     code = report_refusals(results)
     if as_json:
-        documents = [one._asdict() for one in results]
-        write_json({"queue": queue.path, "documents": documents})
+        write_json({"queue": queue.path, "documents": [one._asdict() for one in results]})
     return code
 
 
@@ -203,14 +200,12 @@ def recover(
     with opened(queue) as found, noting(found) as journal:
         events, unjudged = operations.recover(found, journal, Observer(lease=lease), output or ())
     if as_json:
-        recovered = [msgspec.to_builtins(event) for event in events]
         unknown = [one._asdict() for one in unjudged]
-        write_json({"queue": found.path, "recovered": recovered, "unjudged": unknown})
+        write_json({"queue": found.path, "recovered": events, "unjudged": unknown})
     else:
         for event in events:
             print(_line(event))
-    for words in _unknown_drivers(unjudged):
-        say(words)
+    _say_unknown_drivers(unjudged)
     if stuck := sum(event.event == "stuck" for event in events):
         say(
             f"{format_count(stuck, 'claim')} cannot be recovered; if its outputs are in another "
@@ -219,15 +214,15 @@ def recover(
     return _LATER if unjudged or stuck else 0
 
 
-def _unknown_drivers(unjudged: Sequence[Unjudged]) -> Iterator[str]:
-    """Yield a line for each driver that may be dead, and what to do about it."""
+def _say_unknown_drivers(unjudged: Sequence[Unjudged]) -> None:
+    """Say which drivers may be dead, a line for each, and what to do about it."""
     counts = Counter((one.driver, one.host) for one in unjudged)
     for (driver, host), count in sorted(counts.items()):
         there = f"on {escape_name(host)}, which cannot be seen from here"
         where = there if host else "which never registered"
-        yield f"{format_count(count, 'claim')} of driver {driver} {where}"
+        say(f"{format_count(count, 'claim')} of driver {driver} {where}")
     if counts:
-        yield "start a driver, which sees whether they live; if they are gone, use --lease 0"
+        say("start a driver, which sees whether they live; if they are gone, use --lease 0")
 
 
 def _line(event: Event) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUEUE, lines_of, opened, warn_of
-from queuedriver.cli.intake import Intake, Source, Terms
+from queuedriver.cli.intake import Intake
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotFound, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
+from queuedriver.operating.submission import Submission
 
 _SOME_FAILED = 1
 
@@ -47,9 +48,9 @@ def put(
         raise BadArgument("-0 is for the names in a list: say which, with --files-from LIST")
     bad: list[QueueError] = []
     if stdin or "-" in (files or ()):
-        sources = [_stdin(docid, [*(files or ["-"]), *listed], move)]
+        sources = _stdin(docid, [*(files or ["-"]), *listed], move)
     else:
-        sources, bad = _sound(_files([*(files or []), *listed], docid), move)
+        sources, bad = _sound([*(files or []), *listed], docid, move)
     if bad:
         say_some([str(one) for one in bad], "file")
         if not skip_bad:
@@ -58,10 +59,11 @@ def put(
             except QueueError as error:
                 say(str(error))
             return bad[0].exit_code
-    terms = Terms(replace, durable, None if after is None else time.time() + after)
+    due = None if after is None else time.time() + after
     with opened(queue) as into:
         into.check_open(reopen)
         warn_of(into)
+        terms = Submission(into.directory, into.incoming, replace, durable, due)
         with Intake(into, terms, len(sources) + len(bad), as_json) as intake:
             if move:
                 intake.move(sources)
@@ -70,41 +72,38 @@ def put(
         return intake.report_refusals() or (_SOME_FAILED if bad else 0)
 
 
-def _stdin(docid: str | None, files: Sequence[str], move: bool) -> Source:
+def _stdin(docid: str | None, files: Sequence[str], move: bool) -> dict[str, str]:
     if files != ["-"] or move or docid is None:
         raise BadArgument("stdin is one document: it needs --docid, and neither FILE nor --move")
     if sys.stdin is None:
         raise BadArgument("--stdin: there is no standard input")
-    return Source(names.check_docid(docid))
+    return {names.check_docid(docid): ""}
 
 
-def _files(files: Sequence[str], docid: str | None) -> list[Source]:
+def _sound(
+    files: Sequence[str], docid: str | None, move: bool
+) -> tuple[dict[str, str], list[QueueError]]:
+    """Return the files that can be submitted, and what is wrong with each other one, before any of
+    them is touched."""
     if not files:
         raise BadArgument("nothing to submit: name a FILE, or - for what comes on stdin")
     if docid is not None and len(files) > 1:
         raise BadArgument("--docid is for one FILE; the names of several are their docids")
-    return [Source(os.path.basename(path) if docid is None else docid, path) for path in files]
-
-
-def _sound(sources: Sequence[Source], move: bool) -> tuple[list[Source], list[QueueError]]:
-    """Return the files that can be submitted, and what is wrong with each other one, before any of
-    them is touched."""
-    sound: dict[str, Source] = {}
+    sound: dict[str, str] = {}
     bad = []
-    for source in sources:
-        docid, path = source
+    for path in files:
+        name = os.path.basename(path) if docid is None else docid
         try:
             check_file(path)
-            names.check_docid(docid)
-            if docid in sound:
-                first = sound[docid].path
-                raise BadArgument(f"{first!r} and {path!r} would both be {docid!r}; submit one")
+            names.check_docid(name)
+            if first := sound.get(name):
+                raise BadArgument(f"{first!r} and {path!r} would both be {name!r}; submit one")
             if move and not os.access(os.path.dirname(path) or ".", os.W_OK | os.X_OK):
                 raise NotPermitted(f"{path!r} cannot be taken away: its directory is not writable")
-            sound[docid] = source
+            sound[name] = path
         except QueueError as error:
             bad.append(error)
-    return list(sound.values()), bad
+    return sound, bad
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TextIO
 
+import msgspec
+
 from queuedriver.format.units import format_duration, visible
 
 # What `--json` documents are; raised when a field changes its meaning or goes.
@@ -164,11 +166,8 @@ def redraw(line: str = "") -> None:
         print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
 
 
-def write_json(document: dict[str, object]) -> None:
-    """Print a whole result for programs. ASCII, so every name in it is exact."""
-    print(json.dumps({"version": VERSION, **document}, indent=2))
-
-
-def write_json_line(document: dict[str, object]) -> None:
-    """Print one of many results."""
-    sys.stdout.write(json.dumps({"version": VERSION, **document}) + "\n")
+def write_json(document: dict[str, object], indent: int | None = 2) -> None:
+    """Print a result for programs, on a line of its own without `indent`. ASCII, so every name in
+    it is exact."""
+    whole = {"version": VERSION, **document}
+    print(json.dumps(whole, indent=indent, default=msgspec.to_builtins))

@@ -6,8 +6,6 @@ import sys
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-import msgspec
-
 from queuedriver.cli import say
 from queuedriver.cli.arguments import AS_JSON, QUIET, warn_of
 from queuedriver.cli.words import Row, argument, option
@@ -77,8 +75,7 @@ def run(
     if as_json:
         from queuedriver.cli.render import write_json
 
-        counters = msgspec.to_builtins(left.counters)
-        write_json({"id": driver.id, **left._asdict(), "counters": counters})
+        write_json({"id": driver.id, **left._asdict()})
     return left.exit_code
 
 

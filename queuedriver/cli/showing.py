@@ -37,11 +37,10 @@ def line_as_json(place: Place) -> dict[str, object]:
         "claimed_at": (claim.claimed_at or None) if claim else None,
         "due": place.due or None,
         "driver": _driver(place) or None,
+        "discarded_at": report and report.discarded_at,
+        "cause": report and report.failure.cause,
+        "message": report and report.failure.message,
     }
-    if report is not None:
-        failure = report.failure
-        known |= {"discarded_at": report.discarded_at, "cause": failure.cause}
-        known |= {"message": failure.message}
     return {key: value for key, value in known.items() if value is not None}
 
 
@@ -82,8 +81,8 @@ def as_json(seen: DocumentView, sentence: str) -> dict[str, object]:
         "why": sentence,
         "places": [place_as_json(place) for place in seen.places],
         "found": list(seen.found),
-        "attempts": msgspec.to_builtins(_attempts(seen)),
-        "report": msgspec.to_builtins(seen.report),
+        "attempts": _attempts(seen),
+        "report": seen.report,
     }
 
 

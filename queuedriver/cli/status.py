@@ -40,8 +40,8 @@ def status(queues: list[str] = QUEUES, as_json: bool = AS_JSON) -> None:
     if as_json:
         render.write_json({"queues": [_as_json(one) for one in seen]})
         return
-    for line in _lines(seen, render.columns_of(sys.stdout), render.paint_for(sys.stdout)):
-        print(line)
+    columns, paint = render.columns_of(sys.stdout), render.paint_for(sys.stdout)
+    print(*_lines(seen, columns, paint), sep="\n")
 
 
 def _as_json(seen: QueueView) -> dict[str, object]:

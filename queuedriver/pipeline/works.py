@@ -105,7 +105,7 @@ def hook(value: Any) -> tuple[str, ...]:
 
 def output_queues(words: Sequence[str]) -> set[str | None]:
     """The output queues that a command names; None among them: it has a plain `{output}`."""
-    return {slot.queue for slot in Template(words).outputs}
+    return {slot["queue"] for slot in Template(words).outputs.values()}
 
 
 def _objects(value: Any, error: ConfigError) -> NoReturn:

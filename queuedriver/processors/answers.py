@@ -70,28 +70,16 @@ def parse(line: bytes) -> Answer:
     return answer
 
 
-class Lines:
-    """Bytes as they come, lines as they are whole."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def __bool__(self) -> bool:
-        return bool(self._buffer)
-
-    def add(self, chunk: bytes) -> None:
-        self._buffer += chunk
-
-    def next(self) -> bytes | None:
-        """Return the next whole line; None when there is none yet."""
-        end = self._buffer.find(b"\n", 0, MAX_LINE + 1)
-        if end < 0:
-            if len(self._buffer) > MAX_LINE:
-                raise _fault(f"said a line of more than {MAX_LINE} bytes", self._buffer)
-            return None
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        return line
+def take_line(said: bytearray) -> bytes | None:
+    """Take the first whole line off what was said; return None when there is none yet."""
+    end = said.find(b"\n", 0, MAX_LINE + 1)
+    if end < 0:
+        if len(said) > MAX_LINE:
+            raise _fault(f"said a line of more than {MAX_LINE} bytes", said)
+        return None
+    line = bytes(said[:end])
+    del said[: end + 1]
+    return line
 
 
 def _fault(what: str, line: bytes | bytearray) -> Fault:

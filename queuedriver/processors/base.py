@@ -11,18 +11,20 @@ from queuedriver.errors import ConfigError
 
 @runtime_checkable
 class Processor(Protocol):
-    """Turns one document into outputs."""
+    """Turns one document into outputs. One that starts nothing inherits that."""
 
     name: str
 
     def start(self, marker: str) -> None:
         """Start what it needs, once, before the first claim. ConfigError when it can never work."""
+        return
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         """Process one document: return when done, the outputs registered; raise when not."""
 
     def stop(self) -> None:
         """End what it started: the driver leaves. Must not raise for a child that is gone."""
+        return
 
 
 @runtime_checkable

@@ -44,8 +44,10 @@ class Tail:
 
     def add(self, chunk: bytes) -> None:
         self._data += chunk
-        if len(self._data) > 2 * TAIL:
-            self._cut()
+        surplus = max(len(self._data) - TAIL, 0)
+        # Moves nothing: a bytearray begins further on.
+        del self._data[:surplus]
+        self._dropped += surplus
 
     def clear(self) -> None:
         with self._lock:
@@ -54,7 +56,6 @@ class Tail:
 
     def text(self) -> str | None:
         with self._lock:
-            self._cut()
             text = self._data.decode("utf-8", "backslashreplace") or None
         return f"… {self._dropped} bytes left out …\n{text}" if self._dropped else text
 
@@ -64,11 +65,6 @@ class Tail:
         lines = self._data[-2000:].decode("utf-8", "backslashreplace").split("\n")
         last = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         return f"{words}: {last}" if last else words
-
-    def _cut(self) -> None:
-        surplus = max(len(self._data) - TAIL, 0)
-        del self._data[:surplus]
-        self._dropped += surplus
 
 
 class Stderr(Tail):
@@ -131,7 +127,7 @@ class Child:
         try:
             self._pidfd = os.pidfd_open(pid)
         except OSError:
-            self.signal(signal.SIGKILL)
+            _signal(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
         self._poll = select.poll()
@@ -197,20 +193,16 @@ class Child:
                     return reason
         return None
 
-    def signal(self, number: int) -> None:
-        """Signal the whole process group. Only before `reap`."""
-        _signal(self.pid, number)
-
     def end(self, grace: float) -> Ended:
         """Ask it to end, and then see to it."""
         peak_memory = self.peak_memory()
-        self.signal(signal.SIGTERM)
+        _signal(self.pid, signal.SIGTERM)
         # One that is stopped gets its TERM only now.
-        self.signal(signal.SIGCONT)
+        _signal(self.pid, signal.SIGCONT)
         return self.reap(peak_memory) if self.ends_within(grace) else self._kill(peak_memory)
 
     def _kill(self, peak_memory: int | None = None) -> Ended:
-        self.signal(signal.SIGKILL)
+        _signal(self.pid, signal.SIGKILL)
         if self.ends_within(KILL_WAIT):
             return self.reap(peak_memory)
         # It hangs in a file system. What it writes there is under a name that nobody publishes.
@@ -222,7 +214,7 @@ class Child:
         """Collect a child that has ended, and kill what is left of its group. What was seen of its
         memory before goes into its end."""
         self._reaped = True
-        self.signal(signal.SIGKILL)
+        _signal(self.pid, signal.SIGKILL)
         code = None
         with contextlib.suppress(ChildProcessError):
             _, status, usage = os.wait4(self.pid, 0)
@@ -262,12 +254,11 @@ def _group_ends(group: int) -> bool:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Signal a process group; return whether there is anything of it."""
+    """Signal a process group whose leader was not collected; return whether there is anything of
+    it."""
     try:
         os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
+    except (ProcessLookupError, PermissionError) as error:
         # Denied is everything that runs as somebody else (sudo): it ends by itself or not at all.
-        return True
+        return isinstance(error, PermissionError)
     return True

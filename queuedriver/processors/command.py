@@ -25,7 +25,6 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
@@ -60,30 +59,28 @@ _SHELL_CALLER = re.compile(r"flock|runuser|script|ssh|su")
 _TEXT_OPTION = re.compile(r"-[A-Za-z]*[ceEr]|--(?:command|eval)")
 
 
-class OutputSlot(NamedTuple):
-    """One `{output…}`, taken apart."""
-
-    word: str
-    queue: str | None
-    ext: str | None
-    optional: bool
-
-
 class Template:
     """A command's arguments, with places that each document fills."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self._arguments = [_parse(one) for one in arguments]
-        self.words = {word for parts in self._arguments for word in parts[1::2]}
-        self.outputs = [_output_slot(word) for word in sorted(self.words - _WORDS)]
-        _refuse_text(self._arguments)
+        for argument in arguments:
+            if found := _UNCLOSED.search(argument):
+                raise ConfigError(
+                    f"{found[0]} has no closing brace, in {argument!r} of the command"
+                )
+        self._arguments = arguments
+        self.words = {slot[2] for argument in arguments for slot in _slots(argument)}
+        # Each `{output…}`, taken apart.
+        self.outputs = {word: _output_slot(word) for word in sorted(self.words - _WORDS)}
+        _refuse_text(arguments)
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
         """Return the arguments for one document. What is filled in is not looked at again."""
-        return [
-            "".join(values[part] if at % 2 else part for at, part in enumerate(parts))
-            for parts in self._arguments
-        ]
+
+        def filled(slot: re.Match[str]) -> str:
+            return values[slot[2]] if slot[2] else slot[0][1:-1]
+
+        return [_SLOT.sub(filled, argument) for argument in self._arguments]
 
 
 class CommandProcessor(Program):
@@ -94,40 +91,35 @@ class CommandProcessor(Program):
         self._template = Template(self.arguments)
         self.needs_output = bool(self._template.outputs)
 
-    def stop(self) -> None:
-        pass
-
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:
             raise Interrupted(reason)
         template = self._template
-        values = {"docid": document.docid, "attempt": str(document.attempt)}
-        paths = [outputs.reserve(queue=one.queue, ext=one.ext) for one in template.outputs]
-        values.update((one.word, path) for one, path in zip(template.outputs, paths, strict=True))
-        opened = []
-        with contextlib.closing(Stderr()) as stderr:
-            try:
-                stdin, stdout = None, stderr.writer
-                if "input" in template.words:
-                    values["input"] = document.path
-                else:
-                    opened.append(stdin := document.descriptor())
-                if not paths and outputs.wanted:
-                    opened.append(stdout := outputs.open_reserved())
-                arguments = template.fill(values)
-                with self.spawn(arguments, stdin, stdout, stderr.writer) as child:
-                    child.keep(stderr)
-                    reason = child.obeys(limits)
-                    ended = child.reap() if reason is None else child.end(self.grace)
-            finally:
-                for fd in opened:
-                    os.close(fd)
+        paths = {
+            word: outputs.reserve(queue=slot["queue"], ext=slot["ext"])
+            for word, slot in template.outputs.items()
+        }
+        values = {"docid": document.docid, "attempt": str(document.attempt), **paths}
+        with contextlib.ExitStack() as opened:
+            stderr = opened.enter_context(contextlib.closing(Stderr()))
+            stdin, stdout = None, stderr.writer
+            if "input" in template.words:
+                values["input"] = document.path
+            else:
+                opened.callback(os.close, stdin := document.descriptor())
+            if not paths and outputs.wanted:
+                opened.callback(os.close, stdout := outputs.open_reserved())
+            arguments = template.fill(values)
+            with self.spawn(arguments, stdin, stdout, stderr.writer) as child:
+                child.keep(stderr)
+                reason = child.obeys(limits)
+                ended = child.reap() if reason is None else child.end(self.grace)
         if reason == "leaving":
             raise Interrupted(reason)
         self._judge(reason, ended, stderr)
-        for slot, path in zip(template.outputs, paths, strict=True):
-            place = f"{{{slot.word}}}"
-            missing = "" if slot.optional else f"ended well, but did not write {place}"
+        for word, slot in template.outputs.items():
+            path, place = paths[word], f"{{{word}}}"
+            missing = "" if slot["optional"] else f"ended well, but did not write {place}"
             if not self.has_written(outputs, path, place, missing, stderr, ended):
                 outputs.forget(path)
 
@@ -149,43 +141,36 @@ class CommandProcessor(Program):
         raise self.failed(cause, words, tail, ended)
 
 
-def _parse(argument: str) -> list[str]:
-    """Return text, word, text, word, … text."""
-    if found := _UNCLOSED.search(argument):
-        raise ConfigError(f"{found[0]} has no closing brace, in {argument!r} of the command")
-    text, *rest = _SLOT.split(argument)
-    parts = [text]
-    for literal, word, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        if literal is None:
-            parts += [word, following]
-        else:
-            parts[-1] += f"{{{literal}}}{following}"
-    return parts
+def _slots(argument: str) -> list[re.Match[str]]:
+    """Return the places in an argument that each document fills."""
+    return [slot for slot in _SLOT.finditer(argument) if slot[2]]
 
 
-def _output_slot(word: str) -> OutputSlot:
+def _output_slot(word: str) -> dict[str, str | None]:
+    """Return the queue, the ending and the question mark of an `{output…}`."""
     match = _OUTPUT.fullmatch(word)
     if match is None:
         raise ConfigError(
             f"the command has {{{word}}}, which is not known; known are {{input}}, {{output}}, "
             f"{{docid}} and {{attempt}}; write {{{{{word}}}}} for the text itself"
         )
-    return OutputSlot(word, match["queue"], match["ext"], match["optional"] is not None)
+    return match.groupdict()
 
 
-def _refuse_text(arguments: Sequence[Sequence[str]]) -> None:
+def _refuse_text(arguments: Sequence[str]) -> None:
     """Refuse a command that would run what a document is called."""
     runs = ""
     is_text = False
-    for parts in arguments:
-        text = parts[0]
+    for at, argument in enumerate(arguments):
+        slots = _slots(argument)
+        text = argument[: slots[0].start()] if slots else argument
         option = bool(runs) and _TEXT_OPTION.fullmatch(text.partition("=")[0]) is not None
-        if any(word != "attempt" for word in parts[1::2]):
-            if parts is arguments[0]:
+        if any(slot[2] != "attempt" for slot in slots):
+            if not at:
                 raise ConfigError("the program of a command cannot depend on the document")
             if is_text or option or runs == "ssh":
                 raise ConfigError(
-                    f"{runs} would run what stands in the document's name ({{{parts[1]}}}); pass "
+                    f"{runs} would run what stands in the document's name ({slots[0][0]}); pass "
                     "it as an argument of its own to a script, as in "
                     """["sh", "-c", 'convert "$1" "$2"', "sh", "{input}", "{output}"]"""
                 )

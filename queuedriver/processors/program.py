@@ -17,6 +17,7 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure
+from queuedriver.processors.base import Processor
 from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.
@@ -28,7 +29,7 @@ _SHORTAGE_DELAY = 10.0
 _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-class Program:
+class Program(Processor):
     """A processor that is a program: how it is found, how it is started, and how it failed."""
 
     writes_output = True
@@ -44,7 +45,11 @@ class Program:
         self._path = _find(self.arguments[0], os.environ.get("PATH", os.defpath))
         # In bytes, because posix_spawn would encode all of it for each document.
         self._environ = {**os.environb, MARKER.encode(): os.fsencode(marker)}
-        _keep_exit_statuses()
+        # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our
+        # children end. Not in the main thread: whoever runs processors there has to see to it.
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            with contextlib.suppress(ValueError):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _keep_descriptors()
 
     def spawn(self, arguments: list[str], stdin: int | None, stdout: int, stderr: int) -> Child:
@@ -72,7 +77,17 @@ class Program:
         """Return what to raise for a document at whose processing it ended, or was ended."""
         if ended.hung:
             cause, words = "hung", stderr.after("does not end, not even by SIGKILL")
-        return failed(cause, f"{self.arguments[0]} {words}", stderr.text(), ended)
+        return ProcessorFailed(
+            Failure(
+                cause=cause,
+                message=f"{self.arguments[0]} {words}",
+                permanent=cause == "permanent",
+                exit_code=ended.exit_code,
+                signal=ended.signal,
+                stderr_tail=stderr.text(),
+                peak_memory=ended.peak_memory,
+            )
+        )
 
     def has_written(
         self, outputs: Outputs, path: str, place: str, missing: str, stderr: Tail, ended: Ended
@@ -88,24 +103,6 @@ class Program:
         if wrong:
             raise self.failed("bad-answer", stderr.after(wrong), stderr, ended)
         return False
-
-
-def failed(
-    cause: str, message: str, stderr: str | None, ended: Ended, traceback: str | None = None
-) -> ProcessorFailed:
-    """Return what to raise for a document that a program failed at."""
-    return ProcessorFailed(
-        Failure(
-            cause=cause,
-            message=message,
-            permanent=cause == "permanent",
-            traceback=traceback,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            stderr_tail=stderr,
-            peak_memory=ended.peak_memory,
-        )
-    )
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:
@@ -157,14 +154,6 @@ def _cannot_start(error: OSError, path: str) -> Exception:
         errno.E2BIG: "the environment and the arguments are larger than the system passes on",
     }.get(number, "look at its permissions")
     return ConfigError(f"{path} cannot be started: {reason}; {hint}")
-
-
-def _keep_exit_statuses() -> None:
-    # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our
-    # children end. Not in the main thread: whoever runs processors there has to see to it.
-    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _keep_descriptors() -> None:

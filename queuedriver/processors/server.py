@@ -32,9 +32,10 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Output, Outputs
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, TryLater
-from queuedriver.processors.answers import Answer, AnsweredOutput, Fault, question
+from queuedriver.format.records import Failure
+from queuedriver.processors.answers import Answer, Fault, question
 from queuedriver.processors.child import GRACE, Ended, Tail
-from queuedriver.processors.program import Program, failed
+from queuedriver.processors.program import Program
 from queuedriver.processors.serving import RunningServer
 
 # A model may take minutes to load from a slow share; in seconds.
@@ -73,12 +74,15 @@ class ServerProcessor(Program):
         if answer.later is not None:
             raise TryLater(answer.later, answer.reason)
         if answer.error is not None:
-            raise failed(
-                "permanent" if answer.permanent else "exception",
-                answer.error,
-                server.stderr.text(),
-                Ended(peak_memory=server.child.peak_memory()),
-                answer.traceback,
+            raise ProcessorFailed(
+                Failure(
+                    cause="permanent" if answer.permanent else "exception",
+                    message=answer.error,
+                    permanent=answer.permanent,
+                    traceback=answer.traceback,
+                    stderr_tail=server.stderr.text(),
+                    peak_memory=server.child.peak_memory(),
+                )
             )
         self._take(answer, path, outputs, limits)
 
@@ -121,8 +125,7 @@ class ServerProcessor(Program):
         else:
             # How we ended it says nothing of it.
             ended = ended._replace(code=None)
-        stderr = server.stderr
-        return self.failed(fault.cause, stderr.after(words), stderr, ended)
+        return self.failed(fault.cause, server.stderr.after(words), server.stderr, ended)
 
     def _take(self, answer: Answer, path: str | None, outputs: Outputs, limits: Limits) -> None:
         """Register what a server wrote. Where nothing is wanted of it, what it names all the same
@@ -130,19 +133,14 @@ class ServerProcessor(Program):
         named = answer.outputs or ()
         others = [one for one in named if path is None or os.path.abspath(one.path) != path]
         if path is not None:
-            if answer.outputs is None or len(others) < len(named):
-                self._look_at(outputs, path, named)
+            ours = [one for one in named if one not in others]
+            if any(one.docid or one.queue or one.ext for one in ours):
+                words = "named the path it was given and another docid, queue or ext; "
+                raise self.failed("bad-answer", f"{words}write another file", Tail(), Ended())
+            if ours or answer.outputs is None:
+                missing = "said ok, but did not write the output"
+                self.has_written(outputs, path, "the output's path", missing, Tail(), Ended())
             else:
                 outputs.forget(path)
         for one in others:
             outputs.take(Output(Path(one.path), one.docid, one.queue, one.ext), limits)
-
-    def _look_at(self, outputs: Outputs, path: str, named: Sequence[AnsweredOutput]) -> None:
-        """Raise unless there is an output at the path that we gave."""
-        if any(one.docid or one.queue or one.ext for one in named if one.path == path):
-            words = (
-                "named the path it was given and another docid, queue or ext; write another file"
-            )
-            raise self.failed("bad-answer", words, Tail(), Ended())
-        missing = "said ok, but did not write the output"
-        self.has_written(outputs, path, "the output's path", missing, Tail(), Ended())

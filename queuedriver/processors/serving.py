@@ -10,7 +10,7 @@ import time
 
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import Interrupted
-from queuedriver.processors.answers import Answer, Fault, Lines, parse
+from queuedriver.processors.answers import Answer, Fault, parse, take_line
 from queuedriver.processors.child import TAIL, Stderr
 from queuedriver.processors.program import Program
 
@@ -35,7 +35,8 @@ class RunningServer:
         self._grace = program.grace
         # A server that does not read must not block us.
         os.set_blocking(self._questions, False)
-        self._lines = Lines()
+        # What it said that is no whole line yet, or not read yet.
+        self._said = bytearray()
         # Whether it said anything yet; whether it died, or closed a pipe, which is as good.
         self._heard = False
         self._gone = False
@@ -48,7 +49,7 @@ class RunningServer:
             return False
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
-        return not self._heard or not (self._lines or poll.poll(0))
+        return not self._heard or not (self._said or poll.poll(0))
 
     def ask(self, line: bytes, docid: str, limits: Limits, start_timeout: float) -> Answer:
         """Return the answer. Raise Fault when it broke the rules or took too long."""
@@ -67,7 +68,7 @@ class RunningServer:
             while True:
                 instants = (limits.deadline(), loading_until)
                 until = min((one for one in instants if one is not None), default=None)
-                line = self._turn(line, until, limits)
+                self._turn(line, until, limits)
                 while (answer := self._next_answer(docid)) is not None:
                     if not answer.ready:
                         # The thread may not have had its turn yet.
@@ -113,29 +114,25 @@ class RunningServer:
             if fd >= 0:
                 os.close(fd)
 
-    def _turn(self, line: bytes, until: float | None, limits: Limits) -> bytes:
-        """Wait for something to happen; return what is left to be sent."""
+    def _turn(self, line: bytes, until: float | None, limits: Limits) -> None:
+        """Wait for something to happen: it answers, ends, or takes more of the question."""
         ready = self.child.turn(until, limits)
         if self._answers in ready:
             chunk = os.read(self._answers, TAIL)
-            self._lines.add(chunk)
+            self._said += chunk
             self._gone = not chunk
         elif self.child.ended(ready):
             self._gone = True
         if self._questions in ready:
             try:
-                sent = os.write(self._questions, line)
+                self._sent += os.write(self._questions, line[self._sent :])
             except BrokenPipeError:
                 self._gone = True
-                return line
-            self._sent += sent
-            line = line[sent:]
-            if not line:
+            if self._sent == len(line):
                 self.child.ignore(self._questions)
-        return line
 
     def _next_answer(self, docid: str) -> Answer | None:
-        line = self._lines.next()
+        line = take_line(self._said)
         if line is None:
             return None
         answer = parse(line)

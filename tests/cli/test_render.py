@@ -18,7 +18,6 @@ from queuedriver.cli.render import (
     table,
     width,
     write_json,
-    write_json_line,
 )
 
 # Lone surrogates included: they stand for the bytes of names that are no text.
@@ -108,7 +107,7 @@ def test_names_in_json_are_exact_whatever_their_bytes(name: str) -> None:
     try:
         write_json({"name": name})
         whole = sys.stdout.getvalue()
-        write_json_line({"name": name})
+        write_json({"name": name}, indent=None)
         line = sys.stdout.getvalue()[len(whole) :]
     finally:
         sys.stdout = stdout

@@ -60,11 +60,11 @@ def read_pipeline(data: bytes) -> None:
 
 def read_answer(data: bytes) -> None:
     """One answer of a server, or a fault that says what was wrong; however the bytes come."""
-    lines = answers.Lines()
+    said = bytearray()
     try:
         for start in range(0, len(data), 7):
-            lines.add(data[start : start + 7])
-            while (line := lines.next()) is not None:
+            said += data[start : start + 7]
+            while (line := answers.take_line(said)) is not None:
                 answer = answers.parse(line)
                 if answer.later is not None:
                     assert 0 <= answer.later <= MAX_LATER

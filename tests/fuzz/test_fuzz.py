@@ -151,11 +151,11 @@ def test_lines_that_two_writers_mixed_are_skipped_and_the_rest_is_there(seed: in
 @example(data=b'{"ok": true}\n\n', sizes=[1])
 def test_answers_mean_the_same_however_they_come(data: bytes, sizes: list[int]) -> None:
     def heard(pieces: list[bytes]) -> list[object]:
-        lines, found = answers.Lines(), list[object]()
+        said, found = bytearray(), list[object]()
         try:
             for piece in pieces:
-                lines.add(piece)
-                while (line := lines.next()) is not None:
+                said += piece
+                while (line := answers.take_line(said)) is not None:
                     found.append(answers.parse(line))
         except answers.Fault as fault:
             found.append(str(fault))
@@ -171,12 +171,12 @@ def test_answers_mean_the_same_however_they_come(data: bytes, sizes: list[int]) 
 
 
 def test_answer_without_an_end_is_a_fault_before_it_fills_the_memory() -> None:
-    lines = answers.Lines()
-    lines.add(b"x" * answers.MAX_LINE)
-    assert lines.next() is None
-    lines.add(b"x")
+    said = bytearray()
+    said += b"x" * answers.MAX_LINE
+    assert answers.take_line(said) is None
+    said += b"x"
     with pytest.raises(answers.Fault, match="more than"):
-        lines.next()
+        answers.take_line(said)
 
 
 _LOADER = """

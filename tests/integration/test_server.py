@@ -20,7 +20,7 @@ from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed, QueueError, TryLater
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
-from queuedriver.processors.answers import MAX_LINE, Fault, Lines, parse, question
+from queuedriver.processors.answers import MAX_LINE, Fault, parse, question, take_line
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.server import ServerProcessor
 from tests.waiting import is_alive, until
@@ -496,22 +496,21 @@ def test_line_that_is_no_answer_is_a_fault(line: bytes) -> None:
 def test_lines_come_whole_however_their_bytes_come() -> None:
     text = b'{"ok": true}\n{"later": 1}\n\nrest'
     for size in (1, 2, 5, len(text)):
-        lines, found = Lines(), []
+        said, found = bytearray(), []
         for start in range(0, len(text), size):
-            lines.add(text[start : start + size])
-            while (line := lines.next()) is not None:
+            said += text[start : start + size]
+            while (line := take_line(said)) is not None:
                 found.append(line)
         assert found == [b'{"ok": true}', b'{"later": 1}', b""]
-        assert lines
+        assert said == b"rest"
 
 
 def test_line_of_the_greatest_length_is_taken_and_one_byte_more_is_not() -> None:
-    lines = Lines()
-    lines.add(b"x" * MAX_LINE + b"\n")
-    assert len(lines.next() or b"") == MAX_LINE
-    lines.add(b"x" * (MAX_LINE + 1))
+    said = bytearray(b"x" * MAX_LINE + b"\n")
+    assert len(take_line(said) or b"") == MAX_LINE
+    said += b"x" * (MAX_LINE + 1)
     with pytest.raises(Fault, match="a line of more than"):
-        lines.next()
+        take_line(said)
 
 
 def test_question_is_one_line_of_ascii() -> None:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from queuedriver.cli.render import paint_for, write_json_line
+from queuedriver.cli.render import paint_for, write_json
 from queuedriver.cli.showing import DISCARDED, HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
@@ -28,7 +28,7 @@ def discarded(
     now = time.time()
     for index, (name, queue, place) in enumerate(_places(chosen, stage or [])):
         if as_json:
-            write_json_line({"stage": name, "queue": queue, **line_as_json(place)})
+            write_json({"stage": name, "queue": queue, **line_as_json(place)}, indent=None)
             continue
         if not index:
             print(paint_for(sys.stdout).head(_STAGE.format("STAGE", HEAD)))
