@@ -1,4 +1,4 @@
-"""Every error the project raises, and what each one tells its reader to do.
+"""The errors that leave a package, and what each one tells its reader to do.
 
 Exception
 ├── QueueError                   what was asked cannot be done; carries an exit code
@@ -21,7 +21,7 @@ Exception
 ├── PermanentError               raised by a processor: this document will never do    65
 ├── TryLater                     raised by a processor: not now                        75
 ├── RemoteProtocolError          a peer sent what it may not: its mistake, and our session goes on
-└── ProcessorFailed              a processor outside this process failed a document
+└── ProcessorFailed              a document failed, for a cause that has a name
 BaseException
 └── Interrupted                  raised into a running processor: time-out, or leaving
 """
@@ -176,7 +176,7 @@ class TryLater(Exception):
 
 
 class ProcessorFailed(Exception):
-    """A command, a server or an answer failed the document; `failure` has the particulars."""
+    """The document failed, for a cause that has a name; `failure` has the particulars."""
 
     def __init__(self, failure: "Failure") -> None:
         super().__init__(failure.message)

@@ -1,4 +1,4 @@
-"""What a driver may be told: each option once, with its default, its unit and its help. Pure.
+"""What a driver may be told: each option with its default, its unit and its help. Pure.
 
 The command line (`cli/run.py`) and the pipeline file (`pipeline/keys.py`) are read by these rows.
 """

@@ -46,7 +46,7 @@ _GONE = {
     "left": "left",
     "dead": "ended without a word",
     "rebooted": "went down with its host",
-    "lost": "was an earlier life of the driver of that name",
+    "lost": "fell silent",
 }
 
 

@@ -7,7 +7,7 @@ The inode is the document's: a later one may have its docid, and must not inheri
 what is remembered of a document is found by exact names, however many others have failed. Where the
 file system changes inode numbers it is 1, and the docid alone tells.
 
-Each file is made once and never replaced, and has all attempts before it: of several who recover
+Each file but 0 is made once, never replaced, and has all attempts before it: of several who recover
 one claim the first decides what becomes of it, and the others follow. What is decided is written
 down before it is done:
 

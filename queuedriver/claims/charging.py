@@ -33,9 +33,9 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Failure
 
-# The third time that a host goes down, a lease expires, we kill a driver under one document, or a
-# worker is lost that had it among others, the document is charged: one that panics hosts must end
-# too.
+# From the third time on that a host goes down, a lease expires, we kill a driver under a document,
+# a worker is lost that had it among others, its output is gone, or too many files are open, it is
+# charged: one that panics hosts must end, too.
 UNCOUNTED_STRIKES = 3
 # How long an item is left alone that could be claimed, but whose end could not be carried out.
 _LEFT_ALONE = 60.0
@@ -47,8 +47,8 @@ _SCARCE = 16 << 20
 
 
 def set_back(claim: Claim, ending: Ending) -> None:
-    """End a claim that is not done. An OSError says that the file system is not well, and that
-    nothing was charged for it."""
+    """End a claim that is not done. An OSError says that the file system is not well, and nothing
+    was charged; or, EMFILE, that the attempt was taken down, and charged the third time."""
     queue, now = claim.of, time.time()
     error = ending.error if isinstance(ending, Failed) else None
     if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:
@@ -92,7 +92,7 @@ def charge(
     claim: Claim, failure: Failure, now: float, host: str | None = None, *, doubted: bool = False
 ) -> Fate:
     """Charge an attempt that failed: the document waits for its next, or is discarded after its
-    last. One that is doubted to be at fault is only taken down, and charged the third time."""
+    last. One that is doubted to be at fault is only taken down, but charged from the third on."""
     queue, token = claim.of, names.parse_token(claim.token)
     inode = queue.inode(claim)
     if not inode:

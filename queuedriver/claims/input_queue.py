@@ -271,7 +271,7 @@ class InputQueue:
 
     def end(self, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float = 0.0) -> None:
         """End each claim as was decided. An OSError says that the file system is not well: what
-        has not ended was given back, now or later (`later`), and nothing was charged for it."""
+        has not ended was given back, now or later (`later`), uncharged (`charging.set_back`)."""
         done = []
         try:
             for claim, ending in zip(claims, endings, strict=True):

@@ -9,7 +9,7 @@
                                            it is a report
     report       attempts/       7 days    its document is in the queue, or  removed
                                            waits for it in discarded/
-    incoming     incoming/       1 day     somebody writes to it             to orphans/
+    incoming     incoming/       1 day                                       to orphans/
     output       the queue       1 day     its N has a claim upstream        to orphans/
       late                       10 min    the same, or nobody upstream      to orphans/
                                            knows its driver
@@ -18,8 +18,8 @@
                                  of them take more than 1 GiB
 
 A start, a driver now and then, and `check` take rows of it; whoever recovers, the one of attempts.
-How old a file is, the clock of its own file system says: no two clocks are compared. Whatever is
-wrong with one row keeps nobody from the others, or from driving.
+How old a file is, the clock of its own file system says; `check`, which must write nothing, goes by
+ours. Whatever is wrong with one row keeps nobody from the others, or from driving.
 """
 
 import itertools
@@ -45,10 +45,9 @@ from queuedriver.format.records import MAX_RECORD, Record, read_record
 MINUTE = 60.0
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-# For whoever may still want to publish an orphan, or finish what a plan or a report belongs to; and
-# a dead registration for whoever wants to know.
+# For whoever may still want to publish an orphan, or finish what a plan or a report belongs to.
 WEEK = 7 * DAY
-# What `Directory.write_aside` and `Directory.probe` leave when they are killed, which takes them
+# What `write_aside`, `check_writable` and `_now` leave when they are killed, which takes them
 # milliseconds: one of yesterday is nobody's any more.
 SCRAPS = (".aside-", ".probe-")
 # Longer than any driver writes on after its claim has ended, but for one that was stopped.

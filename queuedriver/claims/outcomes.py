@@ -67,7 +67,7 @@ Setback = Failed | Postponed | Released
 
 
 class Doubted(msgspec.Struct, frozen=True):
-    """Given back uncharged, as others were at hand beside it; charged when it is the third time."""
+    """Given back, as something else may be at fault: uncharged twice, and charged from then on."""
 
     failure: Failure
 

@@ -5,10 +5,10 @@
                           than its driver opened
     .working, crashed     its process ended by itself: the attempt is charged
     .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
-                          they show it waiting for the queue's file system: given back
+                          they show it waiting for the queue's file system: as rebooted
     .working, memory      ended by its supervisor for what it took: charged
-    .working, ended       ended by its supervisor for no fault of the document: given back
-    .working, rebooted    its host went down: given back uncharged, the third time charged
+    .working, ended       ended by its supervisor for no fault of the document: as rebooted
+    .working, rebooted    its host went down: given back, from the third time on charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
     .working, a broker's  whatever ended it, it was not the document: given back

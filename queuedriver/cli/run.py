@@ -59,8 +59,8 @@ def run(
       2   wrong usage
       66  no such queue          69  another driver has the id
       73  an output is a file    74  the file system fails
-      75  --drain: only documents that are not due yet are left, or
-          the outputs are full and nobody empties them
+      75  --drain: what is left is not due yet, or for people to move; the stage
+          has stopped itself; or the outputs are full and nobody empties them
       77  not permitted          78  this can never work: see the message
     """
     options = checked(Options(**driving))

@@ -1,11 +1,11 @@
-"""The dozen calls the protocol makes; the only module of the queue that touches the disk.
+"""What the queue asks of the disk. Few ask `os` themselves: for speed, or to keep a file open.
 
-Everything goes through a `Directory`, opened once and addressed by descriptor, so a queue that is
-moved or mounted over does not lead us elsewhere, and no name can lead outside (docids have no
-`/`). A simulation replaces this one class.
+A `Directory` is opened once and addressed by descriptor, so a queue that is moved or mounted over
+does not lead us elsewhere, and no name of an item can lead outside (docids have no `/`).
 
-Which call may replace what: `rename` replaces, so its target carries an N nobody else uses.
-`rename_new` never does, and is what every other target gets.
+Which call may replace what: `rename` replaces, so its target carries an N nobody else uses, and
+`rename_over` what somebody chose to lose. Every other target gets `rename_new`, which does not;
+only where RENAME_NOREPLACE is not known, it may replace what comes right after its look.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Room(NamedTuple):
 
 
 class Directory:
-    """An open directory: names in it are all that its methods take."""
+    """An open directory; its methods take names in it, or paths as seen from it."""
 
     __slots__ = ("_inside", "_noreplace", "fd", "path")
 

@@ -21,9 +21,9 @@ _ASK_EVERY = 1.0
 
 
 class BackPressure:
-    """Counts the outputs before each claim: N drivers overshoot a limit by N - 1 at most.
+    """Counts the outputs before each claim: drivers overshoot a limit by what they have at hand.
 
-    With a limit of many items each takes its part of the room that it saw before it looks again.
+    With many items, and no bytes, each takes its part of the room it saw before it looks again.
     Only drivers that do not know of each other yet, or are of different stages, overshoot it then.
     """
 

@@ -10,8 +10,8 @@
     handoff.py      the names on disk that a claim goes through
     charging.py     what an attempt that is not done costs
 
-Signals only record (`limits.py`). What the file system cannot do right now pauses the driver and
-charges no document. Everything that was asked of it is in `Options`.
+Signals only record, but into code of the user's they raise (`limits.py`). What the file system
+cannot do right now pauses the driver and charges no document. What was asked of it is in `Options`.
 """
 
 import contextlib
@@ -290,7 +290,7 @@ class Turns(Loop):
         """Claim these names one by one, process each document and end it: handed over, charged,
         postponed or given back; until it is time to look, or something was not as usual.
 
-        An OSError says that the file system is not well; nothing has been charged for it.
+        An OSError says that the file system is not well; what is charged then: `charging.set_back`.
         """
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
         # Whether each has to be shown, or room or another queue looked for, before the next.

@@ -2,8 +2,8 @@
 
 A hint comes from inotify, through the watchdog package, and is only ever a hint: it may come for
 nothing, and it may not come at all (the kernel's queue of events overflows, the directory was
-replaced, another host made the change). So callers look again after a second even while `hinted`,
-and more often while not. Order matters, or an item that comes in between waits for that second:
+replaced, another host made the change). So drivers look again after a second while `hinted`, and
+after up to five while not. Order matters, or an item that comes in between waits for so long:
 
     waker.arm()              watch first,
     look                     then look for the last time,

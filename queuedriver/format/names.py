@@ -1,4 +1,4 @@
-"""An item's file name is formed and parsed here and nowhere else. Pure.
+"""How an item's file name is formed and parsed; the usual ones elsewhere, too, for speed.
 
     <docid>.ready                          waiting, never tried
     <docid>.failed[K]                      failed K times (the first has no digit); waiting again

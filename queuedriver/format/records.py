@@ -1,5 +1,5 @@
 """JSON that anybody may have written: attempts at a document, its report, the plan of a claim, a
-driver's registration; read and written. Pure."""
+driver's registration; read and written. Pure, but for `read_record`."""
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,8 +39,8 @@ def read_record(
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt did not work: what a discarded document's report says of it."""
 
-    # exception, permanent, exit, signal, timeout, hung, crashed, bad-answer, not-a-file, server,
-    # output-missing;
+    # exception, permanent, exit, signal, timeout, hung, memory, ended, crashed, not-a-file, server,
+    # bad-answer, bad-job, bad-request, too-large, output-missing, worker-lost, unknown;
     # rebooted, lost: its host went down, it showed no life; operator: somebody wished it
     cause: str
     message: str
@@ -63,7 +63,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str
     claimed_at: float
     ended_at: float
-    # Whether it was charged. Three that were not, for causes outside the driver, count as one.
+    # Whether it was charged. Where the document may not be to blame, the first two are not.
     counted: bool
     failure: Failure
 

@@ -247,7 +247,7 @@ def _waiting(seen: DocumentView) -> str:
 
 
 def _held_up(seen: DocumentView) -> str:
-    """Say what keeps it from being tried, in the order of rank that `plan` has."""
+    """Say what keeps it from being tried: what files say, before what its drivers say."""
     living = seen.around.living
     if seen.around.quit:
         return "there is a QUIT file, so drivers leave; queuedriver resume takes it away"

@@ -493,6 +493,16 @@ def test_interrupted_discard_gets_its_own_report(place: Place) -> None:
     assert os.listdir(place.root / place.inside("attempts")) == []
 
 
+def test_driver_of_another_host_that_shows_no_life_has_fallen_silent(place: Place) -> None:
+    there = msgspec.structs.replace(Observer().me, machine="m2", boot="b2", host="far")
+    place.register(identity=there, beat_ago=WEEK)
+    registration = place.root / place.inside("drivers/h-1.json")
+    os.utime(registration, (0, 0))
+    (found,) = place.check()
+    assert found.rule == "old-registration"
+    assert found.message == "h-1 fell silent 7 days ago"
+
+
 def test_report_that_a_check_writes_tells_what_the_attempts_tell(place: Place) -> None:
     no_report_but_attempts(place)
     place.repair()
