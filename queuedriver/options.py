@@ -24,7 +24,7 @@ class Said(NamedTuple):
     most: int | None = None
 
     def objection(self, value: float) -> str:
-        """Return which numbers it may be, of one that it may not be; else ""."""
+        """Return the allowed range where `value` is outside it; else ""."""
         if self.least is None:
             return "" if value > 0 else "more than 0"
         if self.least <= value and (self.most is None or value <= self.most):

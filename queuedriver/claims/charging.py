@@ -130,7 +130,7 @@ def charge(
         return _ended(claim, "discarded", docid, message, seconds)
     delay = queue.settings.retry_delay if said.counted else 0.0
     due = due_at(now, delay) if delay else 0
-    docid = handoff.give_back(queue, claim, claim.attempt + said.counted, due)
+    docid = handoff.rename_back(queue, claim, claim.attempt + said.counted, due)
     # When somebody was faster it stays: it may well be theirs.
     if docid is not None and docid != claim.docid:
         queue.attempts.move(claim.docid, inode, docid)
@@ -141,7 +141,7 @@ def charge(
 
 def give_back(claim: Claim, reason: str, due: int = 0) -> Fate:
     """Let a document wait again, uncharged, and not before it is due; nothing is remembered."""
-    docid = handoff.give_back(claim.of, claim, claim.attempt, due)
+    docid = handoff.rename_back(claim.of, claim, claim.attempt, due)
     return _ended(claim, "later" if due else "released", docid, reason)
 
 

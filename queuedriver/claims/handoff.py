@@ -328,8 +328,8 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
 # Give back
 
 
-def give_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> str | None:
-    """Let a document wait again. Return its docid from now on; None when it was taken back."""
+def rename_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -> str | None:
+    """Rename a claim to one that waits. Return its docid then; None when it was taken back."""
     docid = claim.docid
     name = names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
     final = move(queue.directory, claim.name, queue.directory, name, claim.token)

@@ -213,7 +213,7 @@ class InputQueue:
             try:
                 os.rename(name, working, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
-                if not self._has(name, docid, working, error):
+                if not self._won_after_all(name, docid, working, error):
                     continue
             outputs = Outputs(docid, token, targets, plain, stem)
             yield Claim(docid, attempt, queue, directory, working, _UNSEEN, token, self, outputs)
@@ -237,9 +237,9 @@ class InputQueue:
         """Tell whether a document failed before, or has been troubled."""
         return item.attempt > 0 or item.docid in self.waiting.troubled
 
-    def _has(self, name: str, docid: str, working: str, error: OSError) -> bool:
-        """Tell whether a claim was won that is said to have failed; what is not another driver's
-        doing is raised, or noted where it is the item's."""
+    def _won_after_all(self, name: str, docid: str, working: str, error: OSError) -> bool:
+        """Tell whether a rename that is said to have failed happened all the same; what is not
+        another driver's doing is raised, or noted where it is the item's."""
         if isinstance(error, FileNotFoundError):
             # A network file system may have lost the reply to a rename that happened. `working`
             # carries a serial nobody else uses, so if it is there, it is ours.

@@ -35,7 +35,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
 from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
 from queuedriver.disk.processes import kill_marked
-from queuedriver.disk.runtime import Ending, forget_stacks, read_ending, waited_for_files
+from queuedriver.disk.runtime import KilledFor, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Failure, Registration
@@ -312,7 +312,7 @@ def _life_of(owner: Owner) -> Life:
     return owner.id, owner.registration.salt if owner.registration is not None else ""
 
 
-def _cause(owner: Owner, ending: Ending | None, *, newest: bool) -> str:
+def _cause(owner: Owner, ending: KilledFor | None, *, newest: bool) -> str:
     """Return why a claim is taken back: a key of the table."""
     verdict, registration = owner.verdict, owner.registration
     if registration is not None and registration.broker:

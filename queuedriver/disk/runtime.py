@@ -44,8 +44,8 @@ def runtime_directory() -> str:
 EndedFor = Literal["hung", "memory", "ended"]
 
 
-class Ending(NamedTuple):
-    """Why a driver was ended: it hung, it took too much memory, or for no fault of its document."""
+class KilledFor(NamedTuple):
+    """Why a driver was killed: it hung, took too much memory, or for no fault of its document."""
 
     cause: EndedFor
     message: str
@@ -86,7 +86,7 @@ def forget_stacks(name: str) -> None:
         os.unlink(_path(name))
 
 
-def read_ending(name: str) -> Ending | None:
+def read_ending(name: str) -> KilledFor | None:
     """Return how a driver of this host was ended; None when it ended by itself."""
     try:
         with closing(Directory.open(os.path.dirname(_path(name)))) as directory:
@@ -101,8 +101,8 @@ def read_ending(name: str) -> Ending | None:
     # The first reason stands: what came later only saw to it.
     cause, _, message = said[0].partition(": ") if said else ("hung", "", "")
     if cause not in ("hung", "memory", "ended"):
-        return Ending("hung", "", stacks)
-    return Ending(cause, message, stacks)  # type: ignore[arg-type]
+        return KilledFor("hung", "", stacks)
+    return KilledFor(cause, message, stacks)  # type: ignore[arg-type]
 
 
 def waited_for_files(name: str, stacks: str) -> bool:

@@ -322,7 +322,7 @@ class Turns(Loop):
                 else:
                     self._end(self.at_hand, (failed or DONE,), ended - began)
                 break
-        self._rested()
+        self._end_turn()
 
     def turn(self, claims: Sequence[Claim]) -> None:
         """Process claimed documents together, and end each."""
@@ -333,7 +333,7 @@ class Turns(Loop):
         ended = self.clock()
         self._fence(claims)
         self._end(claims, endings, ended - began)
-        self._rested()
+        self._end_turn()
 
     def _begin(self, claims: Sequence[Claim]) -> None:
         """Show that documents are taken up."""
@@ -344,7 +344,7 @@ class Turns(Loop):
             self.limits.begin()
             self.group.before(claims[0])
 
-    def _rested(self) -> None:
+    def _end_turn(self) -> None:
         """Show that nothing is at hand."""
         self.at_hand = ()
         if self._watched:

@@ -68,7 +68,7 @@ class Limits(Signals):
         # Ignored by whoever started us: nohup means that a hang-up is not for us.
         asking = [one for one in _WISHES if signal.getsignal(one) is not signal.SIG_IGN]
         handlers: dict[int, Handler] = dict.fromkeys(asking, self._asked_to_leave)
-        self.take(handlers | {signal.SIGALRM: self._alarm, signal.SIGUSR1: self._note})
+        self.take(handlers | {signal.SIGALRM: self._alarm, signal.SIGUSR1: self._ignore})
         _installed.add(self)
 
     def restore(self) -> None:
@@ -186,8 +186,8 @@ class Limits(Signals):
         else:
             self._limit()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        """Ask for nothing: it would end a process that does not expect it."""
+    def _ignore(self, number: int, frame: FrameType | None) -> None:
+        """Do nothing: the default action of SIGUSR1 would end us."""
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:

@@ -81,7 +81,7 @@ class Loop:
             lambda: max(one.waiting.picker.sharers for one in self.queues),
         )
         paths = [queue.path for queue in self.queues]
-        self.waker = Waker(paths, options.poll, limits.wake_fd, is_waiting)
+        self.waker = Waker(paths, options.poll, limits.wake_fd, is_worth_waking_for)
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
@@ -406,7 +406,7 @@ def left(end: Quit, tally: Tally, options: Options) -> Left:
     return Left(end.word, end.why, code, tally.counters())
 
 
-def is_waiting(name: str) -> bool:
+def is_worth_waking_for(name: str) -> bool:
     """Tell whether a name that appears in an input is worth waking for. Our own claims are not."""
     if not name.endswith((".working", ".written")):
         return name in names.CONTROLS or names.parse(name) is not None

@@ -571,9 +571,9 @@ def test_a_release_goes_back_to_where_the_claim_came_from(
 ) -> None:
     queue = bench.open(settings=Settings(durable=durable))
     claim = bench.claim(queue, attempt=attempt)
-    assert handoff.give_back(queue, claim, attempt) == "doc"
+    assert handoff.rename_back(queue, claim, attempt) == "doc"
     assert bench.ls() == [names.waiting_name("doc", attempt)]
-    assert handoff.give_back(queue, claim, attempt) is None
+    assert handoff.rename_back(queue, claim, attempt) is None
     assert bench.ls() == [names.waiting_name("doc", attempt)]
 
 
@@ -581,9 +581,9 @@ def test_a_postponed_document_keeps_its_attempt_and_its_instant(bench: "Bench") 
     queue = bench.open()
     for attempt, name in [(0, "doc.ff.later"), (2, "doc.failed2.ff.later")]:
         claim = bench.claim(queue, attempt=attempt)
-        assert handoff.give_back(queue, claim, attempt, 255) == "doc"
+        assert handoff.rename_back(queue, claim, attempt, 255) == "doc"
         assert bench.ls() == [name]
-        assert handoff.give_back(queue, claim, attempt, 255) is None
+        assert handoff.rename_back(queue, claim, attempt, 255) is None
         (bench.root / "in" / name).unlink()
 
 
@@ -658,7 +658,7 @@ def test_a_claim_that_was_taken_back_is_not_discarded(bench: "Bench") -> None:
     queue = bench.open()
     claim = bench.claim(queue)
     again = queue.claim_of(item_of(claim), claim.name)
-    handoff.give_back(queue, claim, 0)
+    handoff.rename_back(queue, claim, 0)
     assert charge(again, NEVER, NOW) == "revoked"
     assert bench.ls() == ["doc.ready"]
     assert os.listdir(bench.root / "in/discarded") == []
@@ -749,7 +749,7 @@ def test_where_the_file_system_cannot_refuse_to_replace_nothing_is_replaced_eith
     assert bench.queue().discarded() == ["doc", f"doc~{serial(claim)}"]
     claim = bench.claim(queue)
     bench.put("in/doc.ready", b"again")
-    assert handoff.give_back(queue, claim, 0) == f"doc~{serial(claim)}"
+    assert handoff.rename_back(queue, claim, 0) == f"doc~{serial(claim)}"
     assert bench.read("out/doc.ready") == b"waits"
     assert bench.read("in/doc.ready") == b"again"
 

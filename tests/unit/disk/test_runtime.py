@@ -12,7 +12,7 @@ import pytest
 
 from queuedriver.disk.filesystem import copy_all
 from queuedriver.disk.runtime import (
-    Ending,
+    KilledFor,
     note_ending,
     read_ending,
     stacks_file,
@@ -113,7 +113,7 @@ def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
 
 def test_stacks_of_its_own_hard_limit_say_that_the_driver_hung(dump: FileIO) -> None:
     dump.write(b"Timeout (0:00:40)!\nThread 1:\n  in process\n")
-    expected = Ending("hung", "", "Timeout (0:00:40)!\nThread 1:\n  in process")
+    expected = KilledFor("hung", "", "Timeout (0:00:40)!\nThread 1:\n  in process")
     assert read_ending(name_of(dump)) == expected
 
 
@@ -129,14 +129,14 @@ def test_driver_that_went_on_after_all_is_not_said_to_have_hung(dump: FileIO) ->
     assert read_ending(name_of(dump)) is None
     # What it writes later is at the beginning again.
     dump.write(b"Timeout (0:00:40)!\n")
-    assert read_ending(name_of(dump)) == Ending("hung", "", "Timeout (0:00:40)!")
+    assert read_ending(name_of(dump)) == KilledFor("hung", "", "Timeout (0:00:40)!")
 
 
 def test_whoever_ends_a_driver_can_say_why_and_the_first_reason_stands(dump: FileIO) -> None:
     note_ending(name_of(dump), "memory", "3 GB of 2 GB\nand more")
     dump.write(b"Thread 1:\n  in process\n")
     note_ending(name_of(dump), "ended", "to be sure")
-    expected = Ending("memory", "3 GB of 2 GB and more", "Thread 1:\n  in process")
+    expected = KilledFor("memory", "3 GB of 2 GB and more", "Thread 1:\n  in process")
     assert read_ending(name_of(dump)) == expected
 
 
