@@ -19,7 +19,7 @@ from queuedriver.claims.attempts import ATTEMPTS, attempts_in, attempts_of, inte
 from queuedriver.claims.charging import charge
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner
+from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, registered_id
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
@@ -285,7 +285,9 @@ def _claims(look: Look) -> Iterator[Found]:
             message += "name it by queuedriver recover --output"
             yield "output-missing", path, message, "discards it, with that cause"
         elif not owner.alive and (owner.verdict == "lost" or not _is_recovering(look, owner)):
-            message = f"claimed by {names.parse_token(token).driver}, which {_GONE[owner.verdict]}"
+            driver, _, salt = names.parse_token(token)
+            life = "" if salt == owner.registration.salt else "an earlier life of "
+            message = f"claimed by {life}{driver}, which {_GONE[owner.verdict]}"
             repair = "publishes and finishes it" if committed else "takes it back"
             yield "dead-claim", path, message, repair
 
@@ -420,7 +422,8 @@ def _items(look: Look) -> Iterator[Found]:
 # What should have gone
 
 
-_ROWS = [row for row in leftovers.OF_DRIVEN if row.kind != "scrap"]
+_SCRAP = next(row for row in leftovers.OF_DRIVEN if row.kind == "scrap")
+_ROWS = [row for row in leftovers.OF_DRIVEN if row.kind != _SCRAP.kind]
 _MENDS = {row.kind: _remove if row.act == "remove" else _to_orphans for row in _ROWS}
 
 
@@ -428,9 +431,9 @@ _MENDS = {row.kind: _remove if row.act == "remove" else _to_orphans for row in _
 def _leftovers(look: Look) -> Iterator[Found]:
     """Find what drivers sweep in time, and have not: none has been here for so long."""
     for file in look.scraps:
-        if file.age > leftovers.DAY:
-            age = format_duration(file.age)
-            yield "scrap", file.path, f"a file that somebody began to write {age} ago", "removes it"
+        if file.age > _SCRAP.kept:
+            message = f"{_SCRAP.what} {format_duration(file.age)} ago"
+            yield _SCRAP.kind, file.path, message, "removes it"
     found: set[str] = set()
     for row in _ROWS:
         repair = "removes it" if row.act == "remove" else _ORPHANED
@@ -447,8 +450,8 @@ def _leftovers(look: Look) -> Iterator[Found]:
 @finds({"damaged-registration": _to_orphans, "old-registration": _recover})
 def _registrations(look: Look) -> Iterator[Found]:
     for file in look.files[DRIVERS]:
-        driver = file.name.removesuffix(".json")
-        if file.name[0] == "." or driver == file.name or driver in look.known:
+        driver = registered_id(file.name)
+        if not driver or driver in look.known:
             continue
         said = look.read(file.path, Registration)
         if isinstance(said, str) or said.id != driver:

@@ -33,9 +33,8 @@ from queuedriver.errors import FileSystemTrouble, is_trouble
 from queuedriver.format import names
 from queuedriver.format.records import Attempt, Failure
 
-# From the third time on that a host goes down, a lease expires, we kill a driver under a document,
-# a worker is lost that had it among others, its output is gone, or too many files are open, it is
-# charged: one that panics hosts must end, too.
+# Of attempts that a document may not be to blame for, as when its host went down, it is charged the
+# third, and each after that: one that panics hosts must end, too.
 UNCOUNTED_STRIKES = 3
 # How long an item is left alone that could be claimed, but whose end could not be carried out.
 _LEFT_ALONE = 60.0
@@ -48,7 +47,7 @@ _SCARCE = 16 << 20
 
 def set_back(claim: Claim, ending: Ending) -> None:
     """End a claim that is not done. An OSError says that the file system is not well, and nothing
-    was charged; or, EMFILE, that the attempt was taken down, and charged the third time."""
+    was charged; or, EMFILE, that the attempt was taken down, or charged from the third on."""
     queue, now = claim.of, time.time()
     error = ending.error if isinstance(ending, Failed) else None
     if isinstance(ending, Failed) and error is not None and error.errno == errno.EMFILE:

@@ -206,7 +206,7 @@ class InputQueue:
                 continue
             else:
                 docid, attempt = item.docid, item.attempt
-                plain = self.plain and not self._is_lonely(item)
+                plain = self.plain and not self.waiting.needs_care(docid, attempt)
             token = mint.next(time.time_ns() // 1000)
             stem = f"{docid}.{token}"
             working = names.working_name(docid, attempt, token) if attempt else stem + ".working"
@@ -225,17 +225,13 @@ class InputQueue:
         waiting = self.waiting
         while len(claims) < most and (waiting.names or waiting.list_more(now)):
             item = names.parse(waiting.names[-1])
-            lonely = item is not None and self._is_lonely(item)
+            lonely = item is not None and waiting.needs_care(item.docid, item.attempt)
             if lonely and claims:
                 break
             claims += self.claim([waiting.names.pop()])
             if lonely and claims:
                 break
         return claims
-
-    def _is_lonely(self, item: names.Item) -> bool:
-        """Tell whether a document failed before, or has been troubled."""
-        return item.attempt > 0 or item.docid in self.waiting.troubled
 
     def _won_after_all(self, name: str, docid: str, working: str, error: OSError) -> bool:
         """Tell whether a rename that is said to have failed happened all the same; what is not
@@ -271,7 +267,7 @@ class InputQueue:
 
     def end(self, claims: Sequence[Claim], endings: Sequence[Ending], seconds: float = 0.0) -> None:
         """End each claim as was decided. An OSError says that the file system is not well: what
-        has not ended was given back, now or later (`later`), uncharged (`charging.set_back`)."""
+        has not ended was given back, now or later (`later`), uncharged; EMFILE: see `set_back`."""
         done = []
         try:
             for claim, ending in zip(claims, endings, strict=True):

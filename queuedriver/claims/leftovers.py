@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
 from queuedriver.claims.handoff import CLAIMS, ORPHANS
-from queuedriver.claims.liveness import DRIVERS
+from queuedriver.claims.liveness import DRIVERS, registered_id
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
 from queuedriver.disk.upstreams import FEEDS, read_feeds
@@ -101,7 +101,7 @@ class Swept:
                 with closing(Directory.open(path)) as feed:
                     claims |= claims_in(feed)
                     with suppress(FileNotFoundError), opened(feed, _inside(DRIVERS)) as known:
-                        drivers |= {name.removesuffix(".json") for name in known.names()}
+                        drivers.update(filter(None, map(registered_id, known.names())))
             except OSError:
                 return None
         return claims, drivers

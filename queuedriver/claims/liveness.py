@@ -323,6 +323,11 @@ def draw_salt() -> str:
     return os.urandom(2).hex()
 
 
+def registered_id(name: str) -> str:
+    """Return whose registration a file is by its name; "" where it is none."""
+    return name[:-5] if name.endswith(".json") and name[0] != "." else ""
+
+
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
     """Read what a driver says of itself; return None when it never registered, or unreadably."""
     return read_record(drivers, f"{driver}.json", Registration, _MAX_REGISTRATION)
@@ -330,8 +335,7 @@ def read_registration(drivers: Directory, driver: str) -> Registration | None:
 
 def read_registrations(drivers: Directory) -> Iterator[Registration]:
     """Read what each driver says of itself, in the order of their ids."""
-    listed = (name for name in drivers.names() if name.endswith(".json") and name[0] != ".")
-    for driver in sorted(name[:-5] for name in listed):
+    for driver in sorted(filter(None, map(registered_id, drivers.names()))):
         found = read_registration(drivers, driver)
         if found is not None and found.id == driver:
             yield found

@@ -297,7 +297,7 @@ class Outputs(msgspec.Struct, gc=False, eq=False):
                 raise _not_regular(path)
             # A claimed file, its own or another's, is what an answer may name but not move.
             item = names.parse(os.path.basename(path))
-            claimed = item is not None and item.state in (names.WORKING, names.WRITTEN)
+            claimed = item is not None and item.claimed
             if not claimed and _renamed(path, directory, noted.writing):
                 self.elsewhere = True
                 return

@@ -33,7 +33,7 @@ from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
-from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster
+from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster, registered_id
 from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import KilledFor, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
@@ -101,9 +101,9 @@ class Recoverer:
     def drivers(self, anew: bool) -> Collection[str]:
         """Return the ids of who lives, as far as is known; asked anew, with whoever has registered
         meanwhile."""
-        for name in self._queue.drivers.names() if anew else ():
-            if name.endswith(".json") and name[:-5] not in self.roster.owners:
-                self.roster.named(name[:-5])
+        for driver in map(registered_id, self._queue.drivers.names() if anew else ()):
+            if driver and driver not in self.roster.owners:
+                self.roster.named(driver)
         return {one.id for one in self.roster.alive}
 
     def newly_dead(self) -> bool:

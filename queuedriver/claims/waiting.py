@@ -54,6 +54,10 @@ class Waiting:
         # The mtime at which it was seen empty, and since when, while it is that.
         self._empty: tuple[int, float] | None = None
 
+    def needs_care(self, docid: str, attempt: int) -> bool:
+        """Tell whether a document failed before, or has been troubled."""
+        return attempt > 0 or docid in self.troubled
+
     def list_more(self, now: float) -> bool:
         """List some names to try, when none is left. False after a pass that had none, and for a
         moment thereafter, unless `wake` was called: its driver may have other queues."""

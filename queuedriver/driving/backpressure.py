@@ -21,9 +21,9 @@ _ASK_EVERY = 1.0
 
 
 class BackPressure:
-    """Counts the outputs before each claim: drivers overshoot a limit by what they have at hand.
+    """Counts the outputs, so that drivers overshoot a limit by at most what they have at hand.
 
-    With many items, and no bytes, each takes its part of the room it saw before it looks again.
+    Before each claim; where many items alone are the limit, each takes its part of the room first.
     Only drivers that do not know of each other yet, or are of different stages, overshoot it then.
     """
 

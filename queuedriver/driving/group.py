@@ -92,11 +92,7 @@ class Group:
         """Hand over what waits where the next document is of another queue, or may end us."""
         if self.claims:
             first = next(iter(self.claims.values()))
-            if (
-                claim.of is not first.of
-                or claim.attempt
-                or claim.docid in claim.of.waiting.troubled
-            ):
+            if claim.of is not first.of or claim.of.waiting.needs_care(claim.docid, claim.attempt):
                 self.flush()
 
     def add(self, claim: Claim, seconds: float) -> None:

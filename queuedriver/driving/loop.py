@@ -408,6 +408,5 @@ def left(end: Quit, tally: Tally, options: Options) -> Left:
 
 def is_worth_waking_for(name: str) -> bool:
     """Tell whether a name that appears in an input is worth waking for. Our own claims are not."""
-    if not name.endswith((".working", ".written")):
-        return name in names.CONTROLS or names.parse(name) is not None
-    return False
+    is_claim = name.endswith((".working", ".written"))
+    return not is_claim and (name in names.CONTROLS or names.parse(name) is not None)

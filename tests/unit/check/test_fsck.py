@@ -500,7 +500,7 @@ def test_driver_of_another_host_that_shows_no_life_has_fallen_silent(place: Plac
     os.utime(registration, (0, 0))
     (found,) = place.check()
     assert found.rule == "old-registration"
-    assert found.message == "h-1 fell silent 7 days ago"
+    assert found.message == "h-1 fell silent 7 d ago"
 
 
 def test_report_that_a_check_writes_tells_what_the_attempts_tell(place: Place) -> None:
@@ -622,7 +622,9 @@ def test_what_a_living_driver_is_about_to_recover_is_no_news(place: Place, break
 def test_what_an_earlier_life_of_a_living_driver_left_is_named(place: Place) -> None:
     place.put(f"in/doc.{place.token()}.working")
     place.register(alive=True, salt="beef", past=(SALT,), beat_ago=1.0)
-    assert place.broken() == {"dead-claim"}
+    (found,) = place.check()
+    assert found.rule == "dead-claim"
+    assert found.message == "claimed by an earlier life of h-1, which fell silent"
 
 
 def test_claims_and_outputs_of_living_drivers_break_no_rule(place: Place) -> None:

@@ -116,6 +116,13 @@ def elsewhere(identity: Identity) -> Identity:
     return msgspec.structs.replace(identity, boot="another", machine="another", host="beta")
 
 
+def test_hidden_file_among_the_registrations_is_no_driver(bench: "Bench") -> None:
+    site = Site(bench)
+    for name in ("h-1", ".h-2"):
+        site.register(identify(os.getpid()), name)
+    assert site.recoverer.drivers(anew=True) == {"h-1"}
+
+
 # By cause
 
 

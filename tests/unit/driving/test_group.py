@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from queuedriver.claims.handoff import Claim
+from queuedriver.claims.waiting import Waiting
 from queuedriver.driving.group import LONGEST, MOST, Group
 from queuedriver.driving.limits import Limits
 from tests.waiting import until
@@ -25,7 +26,9 @@ class Desk:
     def __init__(self) -> None:
         self.handed_over: list[list[str]] = []
         self.error: OSError | None = None
-        self.queue = SimpleNamespace(waiting=SimpleNamespace(troubled=set()))
+        nothing = cast(Any, None)
+        self.waiting = Waiting(nothing, nothing, "h-1")
+        self.queue = SimpleNamespace(waiting=self.waiting)
         # Of its clock, which only what is said to take time moves on.
         self.now = 0.0
         self.group = Group(self.hand_over, lambda: self.now)
@@ -124,9 +127,9 @@ def test_before_a_document_that_may_end_the_driver_the_others_are_safe(
     desk.add("a")
     following = desk.claim("next", attempt=int(why == "failed"))
     if why == "troubled":
-        desk.queue.waiting.troubled.add("next")
+        desk.waiting.troubled = {"next"}
     if why == "another queue":
-        following.of = cast(Any, SimpleNamespace(troubled=set()))
+        following.of = cast(Any, SimpleNamespace(waiting=desk.waiting))
     desk.group.before(following)
     assert desk.handed_over == [["a"]]
 
