@@ -14,7 +14,7 @@ import signal
 from collections.abc import Sequence
 
 from queuedriver.claims.outputs import Outputs
-from queuedriver.disk.processes import MARKER
+from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure
 from queuedriver.processors.base import Processor
@@ -42,15 +42,19 @@ class Program(Processor):
 
     def start(self, marker: str) -> None:
         """Find the executable, and make the environment that its children get."""
-        self._path = _find(self.arguments[0], os.environ.get("PATH", os.defpath))
         # In bytes, because posix_spawn would encode all of it for each document.
         self._environ = {**os.environb, MARKER.encode(): os.fsencode(marker)}
+        self._path = _find(self.arguments[0], os.environ.get("PATH", os.defpath))
         # Whoever started us may have left SIGCHLD ignored; then the kernel throws away how our
         # children end. Not in the main thread: whoever runs processors there has to see to it.
         if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
             with contextlib.suppress(ValueError):
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _keep_descriptors()
+
+    def stop(self) -> None:
+        """Kill what its children have left running outside of their process groups."""
+        kill_marked([os.fsdecode(self._environ[MARKER.encode()])])
 
     def spawn(self, arguments: list[str], stdin: int | None, stdout: int, stderr: int) -> Child:
         """Start it once. Without `stdin` it reads an empty one."""
@@ -107,19 +111,16 @@ class Program(Processor):
 
 def split_command(command: str | Sequence[str]) -> list[str]:
     """Return the arguments of a command; a string is split as a shell would, and not run by one."""
-    if not isinstance(command, str):
-        arguments = list(command)
-    else:
-        try:
-            arguments = shlex.split(command)
-        except ValueError as error:
-            raise ConfigError(f"the command {command!r} cannot be split: {error}") from None
-        for one in arguments:
-            if one in ("|", "||", "&&", "&", ">", ">>", "<", "2>", "2>&1"):
-                raise ConfigError(
-                    f"the command {command!r} has {one!r}, which only a shell understands, and no "
-                    "shell runs it; put it into a script"
-                )
+    try:
+        arguments = shlex.split(command) if isinstance(command, str) else list(command)
+    except ValueError as error:
+        raise ConfigError(f"the command {command!r} cannot be split: {error}") from None
+    for one in arguments if isinstance(command, str) else ():
+        if one in ("|", "||", "&&", "&", ">", ">>", "<", "2>", "2>&1"):
+            raise ConfigError(
+                f"the command {command!r} has {one!r}, which only a shell understands, and no "
+                "shell runs it; put it into a script"
+            )
     if not arguments or not arguments[0]:
         raise ConfigError("the command is empty; give a program and its arguments")
     if any("\0" in one for one in arguments):

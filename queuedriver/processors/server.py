@@ -64,6 +64,7 @@ class ServerProcessor(Program):
         if self._server is not None:
             self._server.leave()
             self._server = None
+        super().stop()
 
     def process(self, document: Document, outputs: Outputs, limits: Limits) -> None:
         if (reason := limits.reason()) is not None:

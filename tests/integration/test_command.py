@@ -22,6 +22,7 @@ from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 from queuedriver.processors.child import TAIL
 from queuedriver.processors.command import CommandProcessor
+from tests.drivers import Site
 from tests.waiting import is_alive
 
 MARK = f"test-{os.getpid()}"
@@ -535,3 +536,15 @@ def test_program_that_is_being_written_is_tried_later(desk: Desk) -> None:
     program.chmod(0o755)
     with program.open("ab"), pytest.raises(TryLater, match="cannot be started now"):
         desk.run([str(program)])
+
+
+def test_what_left_its_group_ends_with_a_driver_that_leaves_in_order(tmp_path: Path) -> None:
+    stays = (
+        f"setsid sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 600'"
+    )
+    waits = f"while [ ! -e {tmp_path}/pid ]; do sleep .01; done"
+    with Site(tmp_path) as site:
+        site.submit("doc")
+        ended = site.drive(["sh", "-c", f"{stays} & {waits}"])
+        assert ended.exit_code == 0
+        assert not is_alive(int((tmp_path / "pid").read_text()))
