@@ -475,9 +475,7 @@ def _feeds(look: Look) -> Iterator[Found]:
         feed = look.read(file.path, Feed)
         if isinstance(feed, str):
             yield "damaged-feed", file.path, "it names no queue, and cannot be read", _ORPHANED
-            continue
-        path = os.path.normpath(os.path.join(look.queue.path, feed.path))
-        if not os.path.isdir(path):
+        elif not os.path.isdir(path := resolve(look.queue.path, feed.path)):
             message = (
                 f"the queue {path} feeds this one and is not there, so this one is never "
                 "closed by itself; mount it, if it is to come back"

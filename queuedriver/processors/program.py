@@ -17,7 +17,6 @@ from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER, kill_marked
 from queuedriver.errors import ConfigError, ProcessorFailed, TryLater, is_trouble, trouble
 from queuedriver.format.records import Failure
-from queuedriver.processors.base import Processor
 from queuedriver.processors.child import Child, Ended, Tail
 
 # What spawn says when the machine is short of something; it says nothing about the document.
@@ -29,7 +28,7 @@ _SHORTAGE_DELAY = 10.0
 _DEFAULT_SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
-class Program(Processor):
+class Program:
     """A processor that is a program: how it is found, how it is started, and how it failed."""
 
     writes_output = True
