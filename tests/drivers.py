@@ -216,10 +216,10 @@ class Site:
         return found
 
     def report(self, docid: str, queue: str = "in") -> Report:
-        """Why a document was given up."""
+        """Return why a document was given up; its report comes a moment after itself."""
         with Queue.open(self.root / queue) as opened:
-            report = opened.report(docid)
-        assert report is not None, f"{docid} has no report"
+            report = until(lambda: opened.report(docid), f"{docid} has a report")
+        assert report is not None
         return report
 
     def discarded(self, queue: str = "in") -> list[str]:
