@@ -1,7 +1,7 @@
 """Claims: what to try next, who has what, and how each attempt ends.
 
 input_queue.py   one open input queue: claims, and how each ends. Read this first
-waiting.py       the names that are to be tried next, listed a few at a time
+lookahead.py     the names that are to be tried next, listed a few at a time
 picking.py       in which order they are tried, and who takes which
 handoff.py       the names on disk that a claim goes through, with one commit point
 document.py      what a processor sees of a claimed item

@@ -18,9 +18,9 @@ from queuedriver.claims import charging, handoff
 from queuedriver.claims.attempts import ATTEMPTS, Attempts
 from queuedriver.claims.handoff import CLAIMS, Claim
 from queuedriver.claims.liveness import DRIVERS
+from queuedriver.claims.lookahead import Lookahead
 from queuedriver.claims.outcomes import DONE, OF_THE_ITEM, Doubted, Ending, from_exception
 from queuedriver.claims.outputs import Outputs, Target
-from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.output_id import landmark
@@ -102,7 +102,7 @@ class InputQueue:
         self.worked: Callable[[float, int], object] = _unheard
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
-        self.waiting = Waiting(directory, self.attempts, mint.driver)
+        self.waiting = Lookahead(directory, self.attempts, mint.driver)
         # What could not be given back, or removed, while the file system was not well.
         self.later: list[Claim] = []
         # Usual claims that were handed over and are yet to be noted: when, and how long they took.
@@ -194,7 +194,7 @@ class InputQueue:
 
     def claim(self, waiting: list[str], *, usual: bool = False) -> Iterator[Claim]:
         """Claim these names, the last one first, each as it is asked for; what was tried is off the
-        list. `usual`: none needs a closer look (`Waiting.usual`)."""
+        list. `usual`: none needs a closer look (`Lookahead.usual`)."""
         mint, directory, targets = self.mint, self.directory, self.targets
         queue, attempt, plain, fd = self.name, 0, self.plain, directory.fd
         while waiting:

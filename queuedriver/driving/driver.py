@@ -6,7 +6,12 @@
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
     plan.py         whether to wait, and how long, or to leave; pure
+
+and of `claims/`, in the order in which a document meets them:
+
+    lookahead.py    the names to be tried next, which `picking.py` lists and orders
     input_queue.py  one open queue: claims, and how each ends
+    outputs.py      what a claim writes before it commits
     handoff.py      the names on disk that a claim goes through
     charging.py     what an attempt that is not done costs
 

@@ -21,10 +21,10 @@ from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import sweep
 from queuedriver.claims.liveness import DRIVERS, Observer, Roster, draw_salt, host_id
+from queuedriver.claims.lookahead import Lookahead
 from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
-from queuedriver.claims.waiting import Waiting
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
@@ -188,7 +188,7 @@ def _open(
     queue.recoverer = Recoverer(queue, found.observer)
     # Who is there already, before we register.
     queue.recoverer.roster.refresh()
-    queue.waiting = Waiting(
+    queue.waiting = Lookahead(
         queue.directory,
         queue.attempts,
         mint.driver,

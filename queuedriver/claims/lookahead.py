@@ -19,7 +19,7 @@ _MOST_AHEAD = 64
 _AT_ONCE = 0.1
 
 
-class Waiting:
+class Lookahead:
     """The names that wait in one queue, as far as it was listed, and whether there are any."""
 
     def __init__(
