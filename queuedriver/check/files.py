@@ -153,7 +153,9 @@ class Look:
         with self.opened(part) as directory:
             if directory is None:
                 return
-            if directory.status().st_dev != self.queue.directory.status().st_dev:
+            apart = directory.status().st_dev != self.queue.directory.status().st_dev
+            # A mount of the same file system has its number, and takes no rename either.
+            if apart or directory.path in self.mounted:
                 self.elsewhere.append(_path(part))
             for name in directory.names():
                 path = f"{_path(part)}/{name}"

@@ -378,8 +378,7 @@ def _discarded(look: Look) -> Iterator[Found]:
                 repair = f"{_ORPHANED}, and writes one that says so"
                 yield "damaged-report", report, "a report that cannot be read", repair
         elif os.path.basename(path) not in unsettled:
-            repair = "writes one that says so"
-            yield "no-report", path, "a discarded document without a report", repair
+            yield "no-report", path, "a document without a report", "writes one that says so"
 
 
 # Items that no driver can do anything with
