@@ -119,11 +119,9 @@ class Place:
         until((self.root / "began").exists)
 
     def outputs(self) -> dict[str, bytes]:
-        return {
-            name: (self.output / name).read_bytes()
-            for name in listed(self.output)
-            if name[0] != "."
-        }
+        """Return what is published; what is unfinished may be gone before it is read."""
+        published = (name for name in listed(self.output) if ".writing" not in name)
+        return {name: (self.output / name).read_bytes() for name in published if name[0] != "."}
 
     def items(self) -> list[str]:
         return [name for name in listed(self.input) if name[0] != "." and name != "discarded"]
