@@ -35,7 +35,8 @@ settings.load_profile("promises")
 # Where every test is in the quick part, unless it is marked `slow`.
 _QUICK = ("tests/unit/", "tests/simulation/test_simulated_kernel.py")
 
-# Processes of the tests for each processor, as most tests wait most of the time; and in all.
+# Processes of the quick tests for each processor, as these wait most of the time; the others load
+# their processor by themselves. And of all tests at most.
 _FOR_EACH, _AT_MOST = 2, 16
 # Files whose tests stay in one process, as they share guests that take long to start.
 _TOGETHER = ("tests/network/test_nfs.py",)
@@ -63,7 +64,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Return how many processes `-n auto` means; None with --pdb, which needs the terminal."""
     if config.getoption("usepdb"):
         return None
-    return min(_FOR_EACH * len(os.sched_getaffinity(0)), _AT_MOST)
+    each = _FOR_EACH if config.getoption("--quick") else 1
+    return min(each * len(os.sched_getaffinity(0)), _AT_MOST)
 
 
 def pytest_configure(config: pytest.Config) -> None:
