@@ -28,7 +28,7 @@ from queuedriver.processors.call import load
 from queuedriver.processors.command import CommandProcessor
 from tests.openings import registrations
 from tests.processors import shout
-from tests.waiting import until
+from tests.waiting import contents, until
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
@@ -206,14 +206,7 @@ class Site:
 
     def files(self, directory: str = "out") -> dict[str, bytes]:
         """What a person sees there."""
-        where = self.root / directory
-        found = {}
-        for one in where.iterdir() if where.exists() else ():
-            # What is unfinished may be published, or removed, while one looks.
-            with contextlib.suppress(FileNotFoundError):
-                if one.is_file() and not one.name.startswith("."):
-                    found[one.name] = one.read_bytes()
-        return found
+        return contents(self.root / directory)
 
     def report(self, docid: str, queue: str = "in") -> Report:
         """Return why a document was given up; its report comes a moment after itself."""

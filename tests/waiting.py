@@ -1,5 +1,6 @@
 """Waiting for facts, in the tests' own process: looked for again and again, and not for ever."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,17 @@ def until(fact: Callable[[], Fact], words: str = "it", timeout: float = PATIENCE
     while not (found := fact()):
         assert time.monotonic() < ends_at, f"never, in {timeout:g} s: {words}"
         time.sleep(_PAUSE)
+    return found
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Read the files of a directory that are not hidden, each under its name. What is unfinished
+    may be published, or removed, while one looks."""
+    found = {}
+    for one in sorted(directory.iterdir()) if directory.exists() else ():
+        with contextlib.suppress(FileNotFoundError):
+            if one.is_file() and not one.name.startswith("."):
+                found[one.name] = one.read_bytes()
     return found
 
 

@@ -18,7 +18,7 @@ from queuedriver.network.curve import Doorkeeper, load_keys, make_keys
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
-from tests.waiting import until
+from tests.waiting import contents, until
 
 _MODULE = """
 import os
@@ -119,9 +119,7 @@ class Place:
         until((self.root / "began").exists)
 
     def outputs(self) -> dict[str, bytes]:
-        """Return what is published; what is unfinished may be gone before it is read."""
-        published = (name for name in listed(self.output) if ".writing" not in name)
-        return {name: (self.output / name).read_bytes() for name in published if name[0] != "."}
+        return contents(self.output)
 
     def items(self) -> list[str]:
         return [name for name in listed(self.input) if name[0] != "." and name != "discarded"]

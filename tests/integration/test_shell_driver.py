@@ -19,7 +19,7 @@ from queuedriver.format.records import LEASE
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
 from tests.openings import open_queue
-from tests.waiting import until
+from tests.waiting import contents, until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "sample_queues/shell"
@@ -107,9 +107,8 @@ class Yard:
         return [name for name in self.ls() if name.endswith(f".{state}")]
 
     def published(self) -> dict[str, str]:
-        return {
-            name.removesuffix(".ready"): (self.out / name).read_text() for name in self.ls("out")
-        }
+        found = contents(self.out)
+        return {name.removesuffix(".ready"): text.decode() for name, text in found.items()}
 
     def close(self) -> None:
         # With everything that a killed driver left running.
