@@ -174,9 +174,7 @@ def blame(claim: Claim, failure: Failure, error: OSError | None = None) -> None:
     for target in queue.targets:
         free, read_only = target.directory.room()
         scarce = max(_SCARCE, 2 * claim.outputs.size() + 2 * claim.size())
-        full = free < _FULL
-        if free < scarce and says_full(failure, error):
-            full = True
+        full = free < _FULL or (free < scarce and says_full(failure, error))
         if full:
             queue.wanted_room = min(scarce, free + _FULL)
         if read_only or full:
