@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import (
+    alternatives,
     backlog,
     balance,
     checkout,
@@ -50,6 +51,7 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "overhead": overhead.measure,
     "pipeline": pipeline.measure,
     "balance": balance.measure,
+    "alternatives": alternatives.measure,
     "doors": doors.measure,
     "tasks": doors_tasks.measure,
     "idle-workers": doors_idle.measure,

@@ -36,6 +36,9 @@ class Scale:
     balance_trials: int = 200  # documents for each split
     balance_documents: int = 1_200
     balance_rounds: int = 3
+    alternatives_documents: int = 2_000
+    alternatives_commands: int = 300
+    alternatives_wakes: int = 10
 
 
 QUICK = Scale(
@@ -66,4 +69,7 @@ QUICK = Scale(
     balance_trials=40,
     balance_documents=400,
     balance_rounds=1,
+    alternatives_documents=500,
+    alternatives_commands=100,
+    alternatives_wakes=5,
 )
