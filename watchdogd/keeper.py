@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from queuedriver.driving.live_status import Ordered
-from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd import places
 from watchdogd.admission import memory_of
 from watchdogd.adoption import find
@@ -22,6 +21,7 @@ from watchdogd.learned import SECOND_CHANCE
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.past import HUNG, Policy, policy_of
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import degraded
 from watchdogd.process import Exit
 from watchdogd.slot import Slot, Tell, Totals

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.pipeline.model import Drivers, Stage
 from watchdogd.past import (
     HEALTHY_AFTER,
     HUNG,
@@ -20,6 +19,7 @@ from watchdogd.past import (
     cause,
     healthy,
 )
+from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     KILL_TAKES,
     LEAVING_TAKES,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from queuedriver.driving.live_status import Board
-from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
 from tests.waiting import until
 from watchdogd import places
 from watchdogd.past import HUNG
+from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import Ask, Policy
 from watchdogd.process import spawn
 from watchdogd.slot import Slot
