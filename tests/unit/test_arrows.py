@@ -42,6 +42,7 @@ PURE = {
     "watchdogd.learned",
     "watchdogd.past",
     "watchdogd.policy",
+    "watchdogd.sizes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {
