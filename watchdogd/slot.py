@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from queuedriver.disk.processes import signal_name
-from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
+from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
@@ -304,6 +304,10 @@ class Slot:
             self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
+        if not (life.ended_for or life.word) and (life.signal or life.exit_code is not None):
+            # Where the runtime directory is full, nobody will know how it crashed.
+            with suppress(OSError, QueueError):
+                note_crash(self.glimpse.dump, life.exit_code, life.signal)
         # Who was never ready has not looked at what the one before left.
         self.leftovers = not life.word or (self.leftovers and not life.ready_at)
         self.process = self._board = self._asked = self._told_to_leave = None

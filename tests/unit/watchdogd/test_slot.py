@@ -249,7 +249,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with stacks_file() as dump:
-        name = os.path.basename(str(dump.name))
+        name = str(dump.name)
         # Stacks are asked for by a signal that ends whoever has not prepared for it.
         place.live(
             "/bin/sh",
