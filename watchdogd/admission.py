@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from queuedriver.format.units import format_size
-from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline, Stage
 
 # What each driver of a preloaded stage adds, as a share of what is loaded once: what it writes to
 # is no longer shared.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from queuedriver.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.snapshot import QueueSeen
 
 

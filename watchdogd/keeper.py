@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping
 
 from queuedriver.driving.live_status import Ordered
-from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd import places
 from watchdogd.admission import memory_of
 from watchdogd.adoption import find
@@ -19,6 +18,7 @@ from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.process import Exit
 from watchdogd.slot import Slot, Tell, Totals

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from queuedriver.pipeline.model import HOUR, Stage
+from watchdogd.pipeline.model import HOUR, Stage
 
 # A run without a document was healthy when it was ready for so long, and there was none to claim.
 HEALTHY_AFTER = 60.0

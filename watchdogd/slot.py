@@ -16,8 +16,8 @@ from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_e
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
-from queuedriver.pipeline.model import Stage
 from watchdogd.events import Kind
+from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     HUNG,
     LATE,

@@ -8,13 +8,13 @@ from itertools import chain
 from msgspec.structs import replace
 
 from queuedriver.format.units import format_count, format_size
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import Load, Move, Room, fits, initial, move
 from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 

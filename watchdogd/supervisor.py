@@ -23,7 +23,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.bulletin import Bulletin
 from watchdogd.control import QUIT
 from watchdogd.herald import Herald
@@ -32,6 +31,7 @@ from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
 from watchdogd.orphans import Orphans
 from watchdogd.outlook import Outlook
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import reap_strangers
 from watchdogd.renewal import Outcome, Renewal
 from watchdogd.report import State, encode

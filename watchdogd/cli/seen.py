@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from queuedriver.operating.queue_view import QueueView
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.hosts import Hosts
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import DriverReport, Move, Standing
 from watchdogd.snapshot import Controls
 

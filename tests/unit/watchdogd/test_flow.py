@@ -1,7 +1,7 @@
 """How documents go through a pipeline, counted once however many ways there are."""
 
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.flow import coming, through
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.snapshot import QueueSeen
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.pipeline.model import Drivers, Stage
+from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,
     HUNG,

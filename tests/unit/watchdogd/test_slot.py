@@ -13,8 +13,8 @@ import pytest
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
-from queuedriver.pipeline.model import Drivers, Stage
 from tests.waiting import until
+from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.slot import Slot

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from queuedriver.driving.live_status import Board
-from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
 from watchdogd.process import spawn
 from watchdogd.slot import Slot
