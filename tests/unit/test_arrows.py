@@ -41,6 +41,7 @@ PURE = {
     "watchdogd.balance",
     "watchdogd.learned",
     "watchdogd.policy",
+    "watchdogd.sizes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {
