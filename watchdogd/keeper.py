@@ -8,8 +8,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from queuedriver.driving.live_status import Ordered
 from watchdogd import places
 from watchdogd.adoption import find
@@ -17,9 +15,8 @@ from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
-from watchdogd.past import HUNG, Policy, policy_of
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import degraded
+from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.process import Exit
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
@@ -80,7 +77,6 @@ class Keeper:
         self._work = True
         self._looked_at = 0.0
         self._learned: float | None = None
-        self._policy = policy_of(stage, None)
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
@@ -141,21 +137,20 @@ class Keeper:
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
-        if hard != self._learned:
-            self._learned = hard
-            self._policy = policy_of(self.stage, hard)
+        self._learned = hard
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         self._finished = self.done = True
         self._work = False
 
-    def _policy_for(self, slot: Slot) -> Policy:
-        """What it has at hand may be large: then it did not hang, and may need longer."""
-        hard = self._policy.hard
+    def _hard_limit(self, slot: Slot) -> float | None:
+        """Return how long what it has at hand may take; that may be large, and then it did not hang
+        but needs longer."""
+        hard = hard_limit(self.stage, self._learned)
         if hard is None or slot.glimpse.docid not in self._second_chances:
-            return self._policy
-        return replace(self._policy, hard=hard * SECOND_CHANCE)
+            return hard
+        return hard * SECOND_CHANCE
 
     def _has_work(self, slot: Slot) -> bool:
         # One that left as it was told may know more than the look before; one that crashed not.
@@ -175,8 +170,8 @@ class Keeper:
             if slot.process is None and slot.wanted and not starts.left:
                 starts.put_off = True
                 continue
-            policy, work = self._policy_for(slot), self._has_work(slot)
-            until = slot.follow(policy, now, fs_ok, work, lambda slot: self._start(slot, starts))
+            seen = slot.seen(self._hard_limit(slot), fs_ok, self._has_work(slot))
+            until = slot.follow(self.stage, seen, now, lambda slot: self._start(slot, starts))
             if until is not None:
                 due.append(until)
         if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
@@ -230,7 +225,7 @@ class Keeper:
         if isinstance(outcome, Born):
             slot.born(outcome.process, outcome.board, now, outcome.memory)
         else:
-            slot.not_born(outcome.why, outcome.exit_code, self._policy, now)
+            slot.not_born(outcome.why, outcome.exit_code, self.stage, now)
 
     # End
 
@@ -246,7 +241,7 @@ class Keeper:
             if ended.code == _CONFIG and now < self._unsettled_until:
                 # Its settings differ from those that drivers of another host still have.
                 ended = Exit(code=_LATER)
-            life = slot.died(ended, self._policy, now)
+            life = slot.died(ended, self.stage, now)
             if life.ended_for == HUNG and self.stage.timeout == "auto":
                 self._second_chances.append(slot.glimpse.docid)
             count += 1
@@ -305,7 +300,6 @@ class Keeper:
         old, self.stage = self.stage, stage
         self.done = self.done and old.inputs == stage.inputs
         self._pipeline = pipeline
-        self._policy = policy_of(stage, self._learned)
         self._nursery.renew(stage, pipeline)
         changed = {
             key for key in Stage.__struct_fields__ if getattr(old, key) != getattr(stage, key)

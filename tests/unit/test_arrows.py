@@ -40,7 +40,6 @@ PURE = {
     "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
-    "watchdogd.past",
     "watchdogd.policy",
     "watchdogd.sizes",
 }

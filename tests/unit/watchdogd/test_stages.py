@@ -9,16 +9,14 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
-from watchdogd.past import HUNG
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
-from watchdogd.policy import Ask, Policy
+from watchdogd.policy import HUNG, Ask
 from watchdogd.process import spawn
 from watchdogd.slot import Slot
 from watchdogd.snapshot import Controls, QueueSeen, Snapshot
 from watchdogd.stages import Stages
 
 MB = 10**6
-POLICY = Policy()
 
 
 class House:
@@ -357,19 +355,19 @@ def test_pipeline_is_hopeless_when_a_stage_has_no_driver_that_could_live(tmp_pat
     house.see(to_one=QueueSeen(ready=1))
     house.begin()
     first, second, other = house.stages.slots
-    first.not_born("no module", 78, POLICY, 100.0)
+    first.not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless == ""
-    second.not_born("no module", 78, POLICY, 100.0)
+    second.not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless.startswith("stage one: no module")
     # One that may yet be tried is not.
-    other.not_born("no memory", 75, POLICY, 100.0)
+    other.not_born("no memory", 75, stage("one"), 100.0)
     assert "two" not in house.stages.hopeless
 
 
 def test_stage_that_is_through_or_scaled_to_none_makes_nothing_hopeless(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"))
     house.begin()
-    house.stages.slots[0].not_born("no module", 78, POLICY, 100.0)
+    house.stages.slots[0].not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless
     house.see(to_one=QueueSeen(done=True, drained=True))
     assert not house.stages.hopeless
@@ -435,7 +433,7 @@ def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
     house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen())
     house.turn()
     assert house.kinds() == [("resumed", "one")]
-    house.stages.slots[0].not_born("it is broken", 78, POLICY, 100.0)
+    house.stages.slots[0].not_born("it is broken", 78, stage("one"), 100.0)
     house.kinds()
     house.turn()
     assert house.kinds() == [("degraded", "one")]
