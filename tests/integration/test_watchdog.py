@@ -512,13 +512,13 @@ def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -
 # Runs the words after its own as the interpreter would, but for a bug that nobody has found yet.
 WITH_A_BUG = """
 import sys
+from watchdogd import stages
 from watchdogd.cli import main
-from watchdogd.stages import Stages
 
-def begin(self):
+def sizes(*facts):
     raise ZeroDivisionError("a number of drivers")
 
-Stages.begin = begin
+stages.sizes = sizes
 main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
 
