@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.snapshot import QueueSeen
 
 
 def coming(pipeline: Pipeline, queues: Mapping[str, QueueSeen]) -> dict[str, int]:

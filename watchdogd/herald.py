@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 
 from watchdogd.events import EventLog, Kind
+from watchdogd.helper import Spawn
 from watchdogd.hooks import Hooks
-from watchdogd.lookout import Spawn
 
 
 class Herald:

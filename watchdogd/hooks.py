@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from watchdogd.events import Event
+from watchdogd.helper import Spawn
 from watchdogd.logs import open_log
-from watchdogd.lookout import Spawn
 
 LOG = "hooks.log"
 _LOG_SIZE = 1_000_000

@@ -18,6 +18,7 @@ from watchdogd.adoption import find
 from watchdogd.balance import Load
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
+from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.past import HUNG, Policy, policy_of
@@ -25,7 +26,6 @@ from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import degraded
 from watchdogd.process import Exit
 from watchdogd.slot import Slot, Tell, Totals
-from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.

@@ -2,15 +2,15 @@
 
 from queuedriver.format.units import format_count
 from watchdogd.events import Say
-from watchdogd.lookout import Lookout
+from watchdogd.helper import Helper
+from watchdogd.messages import Message
 from watchdogd.sight import Sight
-from watchdogd.snapshot import Message
 
 
 class Outlook:
     """The eyes and what they have seen. Instants are monotonic, and arguments."""
 
-    def __init__(self, lookout: Lookout, say: Say) -> None:
+    def __init__(self, lookout: Helper, say: Say) -> None:
         self.sight = Sight()
         # Whether all was well with the file system when it was last told; None: it never was.
         self.was_well: bool | None = None

@@ -124,8 +124,8 @@ _LEFT = _Deferral("stopped", 2.0, LONGEST_DELAY, math.inf, "it left as it was to
 _LATER = _Deferral("backoff", SHORTEST_DELAY, LONGEST_DELAY, HOUR, "it asked to be started later")
 _HELD = _Deferral("backoff", 5.0, 5.0, HOUR, "another living driver has its id")
 _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in trouble")
-# Nearly always one that is not mounted just now, which the watchdog's eyes are about to see too. If
-# they see all queues for an hour, it is something else.
+# Nearly always one that is not mounted just now, which our helper is about to see too. If it
+# sees all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
 _WORDS = dict.fromkeys(("quit", "drained", "done"), _LEFT) | dict.fromkeys(
     ("later", "blocked", "tripped"), _LATER

@@ -7,7 +7,7 @@ import select
 import time
 from typing import NoReturn
 
-from watchdogd.snapshot import MAX_LINE, Message, to_line
+from watchdogd.messages import MAX_LINE, Message, to_line
 
 _STDIN, _STDOUT = 0, 1
 # Seconds of silence after which it is time to say that we live.

@@ -1,6 +1,6 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host. Pure.
 
-`<root>/.watchdogd/hosts/<host>.json`, written aside and renamed by the watchdog's eyes; `status`
+`<root>/.watchdogd/hosts/<host>.json`, written aside and renamed by the watchdog's helper; `status`
 reads those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
 durations in seconds, sizes in bytes.
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from watchdogd.snapshot import Controls, QueueSeen, Snapshot
+from watchdogd.messages import Controls, QueueSeen, Snapshot
 
 
 class Sight:

@@ -14,9 +14,9 @@ from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper
+from watchdogd.messages import QueueSeen, Snapshot
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.slot import Slot
-from watchdogd.snapshot import QueueSeen, Snapshot
 
 _REMEMBERED_MOVES = 10
 

@@ -6,11 +6,11 @@
     policy.py    when a driver is started, asked to leave, ended; pure
     balance.py   which stage gets the next driver; pure
     outlook.py   what there is to see of the queues, and what is told of it
-    lookout.py   the eyes: a process that does all input and output where the queues are
+    helper.py    the process that does all input and output where the queues are
     wishes.py    what files ask of a watchdog
     process.py   the only place that starts processes
 
-The loop sleeps in one poll over the pidfds of the drivers, the pipe of the eyes and that of the
+The loop sleeps in one poll over the pidfds of the drivers, the pipe of the helper and that of the
 signals. It touches no file below the root of the pipeline and waits for nothing else, so that it
 goes on, and says so, while that file system hangs.
 """
@@ -25,9 +25,10 @@ import msgspec
 
 from watchdogd.bulletin import Bulletin
 from watchdogd.control import QUIT
+from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
-from watchdogd.lookout import Lookout
+from watchdogd.messages import Errands, Request
 from watchdogd.notify import Notifier
 from watchdogd.orphans import Orphans
 from watchdogd.outlook import Outlook
@@ -36,7 +37,6 @@ from watchdogd.process import reap_strangers
 from watchdogd.renewal import Outcome, Renewal
 from watchdogd.report import State, encode
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Errands, Request
 from watchdogd.stages import Stages
 from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
@@ -44,9 +44,9 @@ from watchdogd.wishes import Wishes
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
-# How often the eyes are asked to recover what dead drivers of idle slots left.
+# How often the helper is asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
-# How long the end waits for the eyes to see it.
+# How long the end waits for the helper to see it.
 _LAST_LOOK = 5.0
 # How many looks in a row must see all stages drained before a drain is over.
 _DRAINED_LOOKS = 2
@@ -65,7 +65,7 @@ class Supervisor:
         pipeline: Pipeline,
         host: str,
         local: str,
-        lookout: Lookout,
+        lookout: Helper,
         herald: Herald,
         signals: Signals,
         notifier: Notifier,
@@ -178,7 +178,7 @@ class Supervisor:
         """The processes that somebody here looks after."""
         return self.stages.pids | self._herald.pids | self._will.pids | {self._lookout.pid}
 
-    # What the eyes see
+    # What the helper sees
 
     def _listen(self, now: float) -> None:
         if self.outlook.listen(now) and self.outlook.sight.known:

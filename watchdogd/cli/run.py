@@ -17,15 +17,15 @@ from watchdogd.check import check_host
 from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
 from watchdogd.events import Event, EventLog, describe
+from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
-from watchdogd.lookout import Lookout
+from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Brief
 from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
@@ -127,10 +127,10 @@ def _watch(
     spawn = spawn_for_helper
     herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    lookout = Lookout(
+    lookout = Helper(
         brief,
         spawn,
-        os.path.join(local, "eyes.log"),
+        os.path.join(local, "io-helper.log"),
         lambda message: herald.say("note", message),
     )
     signals = Signals()

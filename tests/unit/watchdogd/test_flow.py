@@ -1,8 +1,8 @@
 """How documents go through a pipeline, counted once however many ways there are."""
 
 from watchdogd.flow import coming, through
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.snapshot import QueueSeen
 
 
 def pipeline(*stages: tuple[str, str, str]) -> Pipeline:

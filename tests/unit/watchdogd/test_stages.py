@@ -9,12 +9,12 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.messages import QueueSeen, Snapshot
 from watchdogd.past import HUNG
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import Ask, Policy
 from watchdogd.process import spawn
 from watchdogd.slot import Slot
-from watchdogd.snapshot import QueueSeen, Snapshot
 from watchdogd.stages import Stages
 
 MB = 10**6

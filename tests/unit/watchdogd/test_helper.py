@@ -13,17 +13,17 @@ import msgspec
 import pytest
 
 from tests.waiting import until, until_ended
-from watchdogd.lookout import (
+from watchdogd.helper import (
     MOST_LEFT,
     PATIENCE_AT_START,
     RESTART_DEAD_AFTER,
     RESTART_EVERY,
     SILENCE,
-    Lookout,
+    Helper,
 )
+from watchdogd.messages import Brief, Errands, Message, QueueSeen, Snapshot, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.process import spawn_for_helper
-from watchdogd.snapshot import Brief, Errands, Message, QueueSeen, Snapshot, to_line
 
 # Seconds: far more than anything here takes.
 PATIENCE = 60.0
@@ -53,14 +53,14 @@ class Bench:
         self.notes: list[str] = []
         self.started: list[int] = []
         self._place = place
-        self._made: list[Lookout] = []
+        self._made: list[Helper] = []
 
-    def lookout(self, script: str, argv: Sequence[str] = (), **more: object) -> Lookout:
+    def lookout(self, script: str, argv: Sequence[str] = (), **more: object) -> Helper:
         brief = Brief(pipeline=PIPELINE, host="rose", local=str(self._place))
-        made = Lookout(
+        made = Helper(
             brief,
             self._spawn,
-            str(self._place / "eyes.log"),
+            str(self._place / "io-helper.log"),
             self.notes.append,
             argv or ("sh", "-c", script),
             **more,  # type: ignore[arg-type]
@@ -90,14 +90,14 @@ def eyes(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-def wait_for(lookout: Lookout) -> None:
+def wait_for(lookout: Helper) -> None:
     """Until there is something to hear, the end of the eyes included."""
     poll = select.poll()
     poll.register(lookout.fd, select.POLLIN)
     assert poll.poll(PATIENCE * 1000), "nothing is heard"
 
 
-def hear(lookout: Lookout, now: float, count: int = 1) -> list[Message]:
+def hear(lookout: Helper, now: float, count: int = 1) -> list[Message]:
     """So many messages, as they come."""
     heard: list[Message] = []
     until = time.monotonic() + PATIENCE
@@ -124,7 +124,7 @@ def test_brief_names_the_watchdog_without_which_eyes_are_not_to_live(
     lookout = eyes.lookout(f'read -r brief; printf "%s" "$brief" >&2; printf \'{ALIVE}\'; read x')
     lookout.start(now=0.0)
     hear(lookout, now=0.0)
-    brief = msgspec.json.decode((tmp_path / "eyes.log").read_bytes(), type=Brief)
+    brief = msgspec.json.decode((tmp_path / "io-helper.log").read_bytes(), type=Brief)
     assert brief == msgspec.structs.replace(lookout.brief, parent=os.getpid())
 
 
@@ -272,13 +272,13 @@ def test_program_that_is_not_there_is_noted(eyes: Bench, tmp_path: Path) -> None
     wait_for(lookout)
     assert lookout.receive(now=0.0) == []
     assert eyes.notes[-1] == "the process that looks after the queues ended"
-    assert "/nowhere/python cannot be run: No such file" in (tmp_path / "eyes.log").read_text()
+    assert "/nowhere/python cannot be run: No such file" in (tmp_path / "io-helper.log").read_text()
     assert lookout.lost(now=0.0)
     assert lookout.fd == -1
 
 
 def test_process_that_cannot_be_started_is_noted(eyes: Bench, tmp_path: Path) -> None:
-    (tmp_path / "eyes.log").mkdir()
+    (tmp_path / "io-helper.log").mkdir()
     lookout = eyes.lookout("")
     assert not lookout.start(now=0.0)
     assert "cannot start" in eyes.notes[0]

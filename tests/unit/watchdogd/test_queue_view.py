@@ -1,7 +1,7 @@
 """What is known of the queues, whoever looked and whatever was amiss then."""
 
+from watchdogd.messages import Controls, QueueSeen, Request, Snapshot
 from watchdogd.sight import Sight
-from watchdogd.snapshot import Controls, QueueSeen, Request, Snapshot
 
 WELL = Snapshot(
     queues={"input": QueueSeen(ready=3, discarded=2), "one": QueueSeen()},

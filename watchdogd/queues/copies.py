@@ -132,7 +132,7 @@ class _Log:
         return len(data)
 
 
-class Mirror:
+class Copies:
     """All that one watchdog has, and how far it has been copied."""
 
     def __init__(self, local: str, host: str) -> None:

@@ -21,7 +21,7 @@ from queuedriver.driving.closing import Controls
 from queuedriver.driving.plan import DRAINED_AFTER
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from watchdogd.snapshot import QueueSeen
+from watchdogd.messages import QueueSeen
 
 # FAT stamps every two seconds, others each second or oftener.
 _COARSEST = 3.0

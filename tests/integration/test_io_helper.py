@@ -21,10 +21,10 @@ from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
-from watchdogd.lookout import ARGV, SILENCE, Lookout
+from watchdogd.helper import ARGV, SILENCE, Helper
+from watchdogd.messages import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.process import spawn_for_helper
-from watchdogd.snapshot import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -34,10 +34,10 @@ _PREPARED = """
 import sys
 from tests.faults import Fault
 from queuedriver.disk.filesystem import Directory
-from watchdogd import eyes
+from watchdogd.programs import io_helper
 place = {place!r}
 {prepare}
-eyes.main()
+io_helper.main()
 """
 
 
@@ -74,11 +74,11 @@ class Watch:
         self.heard: list[Message] = []
         self.lookout = self.open()
 
-    def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Lookout:
+    def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Helper:
         """Other eyes than there were."""
         brief = Brief(pipeline=self.pipeline, host="rose", local=str(self.local), made=tuple(made))
-        log = str(self.local / "eyes.log")
-        self.lookout = Lookout(brief, spawn_for_helper, log, self.notes.append, argv or ARGV)
+        log = str(self.local / "io-helper.log")
+        self.lookout = Helper(brief, spawn_for_helper, log, self.notes.append, argv or ARGV)
         return self.lookout
 
     def open_prepared(self, prepare: str) -> None:
@@ -126,7 +126,7 @@ class Watch:
         return self.lookout.receive(time.monotonic())
 
     def complaints(self) -> str:
-        log = self.local / "eyes.log"
+        log = self.local / "io-helper.log"
         return f"{self.notes} {log.read_text() if log.exists() else ''}"
 
     def close(self) -> None:
@@ -476,10 +476,10 @@ def test_eyes_end_amid_a_look_when_their_watchdog_does(watch: Watch) -> None:
 
 _WATCHDOG = """
 import os, subprocess, sys, time
-from watchdogd.lookout import Lookout
+from watchdogd.helper import Helper
 from watchdogd.process import spawn_for_helper
-from watchdogd.snapshot import brief_of
-lookout = Lookout(brief_of(sys.stdin.buffer.readline()), spawn_for_helper, "/dev/null", print)
+from watchdogd.messages import brief_of
+lookout = Helper(brief_of(sys.stdin.buffer.readline()), spawn_for_helper, "/dev/null", print)
 lookout.start(0.0)
 while not any(one.snapshot for one in lookout.receive(0.0)):
     time.sleep(0.01)
@@ -491,7 +491,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_eyes_do_not_outlive_a_watchdog_that_is_killed(watch: Watch) -> None:
-    script = _WATCHDOG.replace('"/dev/null"', repr(str(watch.local / "eyes.log")))
+    script = _WATCHDOG.replace('"/dev/null"', repr(str(watch.local / "io-helper.log")))
     brief = to_line(watch.lookout.brief)
     ran = subprocess.run(
         [sys.executable, "-c", script], input=brief, stdout=subprocess.PIPE, check=False
@@ -534,7 +534,7 @@ def cpu_ms(pid: int) -> float:
 
 
 def test_eyes_import_nothing_that_is_heavy() -> None:
-    script = "import sys, watchdogd.eyes; print(*sys.modules)"
+    script = "import sys, watchdogd.programs.io_helper; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     heavy = {"typer", "watchdog", "psutil", "filelock", "subprocess", "multiprocessing", "asyncio"}
     assert not heavy & set(ran.stdout.split())

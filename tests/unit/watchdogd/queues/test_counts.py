@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from watchdogd.snapshot import QueueSeen
-from watchdogd.survey import View, look_at_all
+from watchdogd.messages import QueueSeen
+from watchdogd.queues.counts import View, look_at_all
 
 N = "rose-1-0605d3a1f2b0c05a17"
 ITEMS = (

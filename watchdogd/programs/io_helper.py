@@ -1,6 +1,6 @@
 """The watchdog's eyes: the process that does all input and output below the root of a pipeline.
 
-    python -m watchdogd.eyes    a Brief and then Errands on stdin, Messages on stdout
+    python -m watchdogd.programs.io_helper    a Brief and then Errands on stdin, Messages on stdout
 
 That file system may hang, and whoever touches it then hangs with it, out of reach even of SIGKILL.
 So it is this process that does, and nothing waits for it. It says every second that it lives; but
@@ -20,16 +20,17 @@ import msgspec
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
-from watchdogd import control, upkeep
-from watchdogd.groundwork import Ground, prepare
+from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.learned import hard_limit
 from watchdogd.lessons import Lessons
-from watchdogd.mirror import Mirror
+from watchdogd.messages import Brief, Controls, Errands, Message, Snapshot, brief_of, errands_of
 from watchdogd.pipes import Pipes
-from watchdogd.rescue import Beats, Rescuer
-from watchdogd.snapshot import Brief, Controls, Errands, Message, Snapshot, brief_of, errands_of
-from watchdogd.survey import View, look_at_all
+from watchdogd.queues import moves
+from watchdogd.queues.copies import Copies
+from watchdogd.queues.counts import View, look_at_all
+from watchdogd.queues.recovery import Beats, Rescuer
+from watchdogd.queues.root import Root, prepare
 
 # A look each second; one that takes long, in ten times what it takes, but at least this often.
 _LOOK_EVERY = 1.0
@@ -54,11 +55,11 @@ class Eyes:
         self.pipeline = brief.pipeline
         self.host = brief.host
         self._pipes = pipes
-        self._ground = Ground(brief.pipeline.root, brief.local, fresh=not brief.made)
+        self._root = Root(brief.pipeline.root, brief.local, fresh=not brief.made)
         self._made = brief.made
         self._views: dict[str, View] = {}
         self._lessons: dict[tuple[str, ...], Lessons] = {}
-        self._mirror = Mirror(brief.local, brief.host)
+        self._copies = Copies(brief.local, brief.host)
         self._rescuer = Rescuer()
         self._beats = Beats(Observer())
         self._controls = Controls()
@@ -126,7 +127,7 @@ class Eyes:
         self._pipes.say(Message(snapshot=snapshot))
 
     def _see(self, *, probe: bool, anew: bool) -> None:
-        self._ground.check()
+        self._root.check()
         if not self._views:
             prepare(self.pipeline, self._made)
             self._made = self.pipeline.queues
@@ -136,14 +137,14 @@ class Eyes:
                 directory.check_writable(A_LITTLE)
             stages = [stage.name for stage in self.pipeline.stages]
             self._controls = control.read(directory, self.host, stages)
-            upkeep.forget_controls(directory, self._asked.forget_controls)
+            moves.forget_controls(directory, self._asked.forget_controls)
         self._asked = Errands()
         seen = look_at_all(self._views, anew=anew)
-        if upkeep.spread_pause(self.pipeline, seen, paused=self._controls.paused):
+        if moves.spread_pause(self.pipeline, seen, paused=self._controls.paused):
             seen = look_at_all(self._views, anew=anew)
         # One closed queue may let the next be closed, but no more of them than there are.
         for _ in self._views:
-            if not upkeep.cascade(self.pipeline, seen):
+            if not moves.cascade(self.pipeline, seen):
                 break
             seen = look_at_all(self._views, anew=anew)
 
@@ -178,7 +179,7 @@ class Eyes:
 
     def _publish(self, document: bytes) -> None:
         with self._control_directory() as directory:
-            upkeep.publish(directory, self.host, document)
+            moves.publish(directory, self.host, document)
 
     def _recover(self, queue: str) -> None:
         recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
@@ -189,12 +190,12 @@ class Eyes:
 
     def _expire(self) -> None:
         with self._control_directory() as directory:
-            upkeep.expire(directory)
+            moves.expire(directory)
 
     def _copy(self) -> None:
         with self._control_directory() as directory:
-            self._mirror.turn(directory)
-        for why in self._mirror.amiss.values():
+            self._copies.turn(directory)
+        for why in self._copies.amiss.values():
             self._note(why)
 
     def _learn(self) -> None:
@@ -239,7 +240,7 @@ def main() -> None:
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
     with contextlib.suppress(OSError):
-        set_name("watchdogd-eyes")
+        set_name("watchdogd-io")
     pipes.say(Message(alive=True))
     signal.signal(signal.SIGPROF, lambda _, __: pipes.say_alive())
     signal.siginterrupt(signal.SIGPROF, False)  # noqa: FBT003 - the system's interface

@@ -1,12 +1,11 @@
-"""What the watchdog and its eyes tell each other arrives as it was said."""
+"""What the watchdog and its helper tell each other arrives as it was said."""
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.snapshot import (
+from watchdogd.messages import (
     Brief,
     Controls,
     Errands,
@@ -20,6 +19,7 @@ from watchdogd.snapshot import (
     message_of,
     to_line,
 )
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 PIPELINE = Pipeline(
     name="p",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from watchdogd.snapshot import MAX_LINE, Brief, Errands, Message, message_of, to_line
+from watchdogd.messages import MAX_LINE, Brief, Errands, Message, message_of, to_line
 
 # argv, the descriptors for stdin and stdout, the file that stderr is appended to → pid, pidfd.
 Spawn = Callable[[Sequence[str], int, int, str], tuple[int, int]]
@@ -38,10 +38,10 @@ _CHUNK = 1 << 16
 # Room for a status document of many drivers, so that it need not be dropped.
 _PIPE_SIZE = 1 << 20
 
-ARGV = (sys.executable, "-m", "watchdogd.eyes")
+ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
 
 
-class Lookout:
+class Helper:
     """The eyes at hand, and those left behind. All instants are monotonic, and arguments."""
 
     def __init__(

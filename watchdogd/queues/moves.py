@@ -8,8 +8,8 @@ from queuedriver.driving.closing import close_if_fed
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.snapshot import QueueSeen
 
 # Who asked for something an hour ago has asked again, or done without.
 _REQUEST_AGE = 3600.0

@@ -9,7 +9,7 @@ import pytest
 
 from queuedriver.disk.filesystem import Directory
 from watchdogd.logs import rotate
-from watchdogd.mirror import Mirror
+from watchdogd.queues.copies import Copies
 
 
 class Place:
@@ -22,12 +22,12 @@ class Place:
         self.control.mkdir()
         self.log = self.local / "logs/parse-1.log"
         self.copy = self.control / "logs/rose/parse-1.log"
-        self.mirror = Mirror(str(self.local), "rose")
+        self.made = Copies(str(self.local), "rose")
 
     def turn(self, times: int = 1) -> None:
         with closing(Directory.open(self.control)) as directory:
             for _ in range(times):
-                self.mirror.turn(directory)
+                self.made.turn(directory)
 
     def write(self, text: str) -> None:
         with open(self.log, "a") as file:
@@ -37,7 +37,7 @@ class Place:
         rotate(str(self.log), keep=5)
 
     def start_anew(self) -> None:
-        self.mirror = Mirror(str(self.local), "rose")
+        self.made = Copies(str(self.local), "rose")
 
     def copies(self) -> dict[str, str]:
         return {one.name: one.read_text() for one in self.copy.parent.iterdir()}
@@ -131,7 +131,7 @@ def test_other_file_with_the_same_inode_is_not_taken_for_the_one_at_hand(place: 
     assert place.copies() == {"parse-1.log.1": "one\n", "parse-1.log": "two\nthree\n"}
 
 
-def test_next_eyes_go_on_where_the_last_ones_were(place: Place) -> None:
+def test_next_helper_goes_on_where_the_last_one_was(place: Place) -> None:
     place.write("one\n")
     place.turn()
     place.start_anew()
@@ -184,12 +184,12 @@ def test_copy_that_cannot_be_written_is_said_and_hinders_no_other(place: Place) 
     (place.control / "logs/rose").touch()
     (place.local / "events.jsonl").write_text("{}\n")
     place.turn()
-    (why,) = place.mirror.amiss.values()
+    (why,) = place.made.amiss.values()
     assert "logs/rose/parse-1.log cannot be written: Not a directory" in why
     assert (place.control / "events/rose.jsonl").read_text() == "{}\n"
     (place.control / "logs/rose").unlink()
     place.turn()
-    assert not place.mirror.amiss
+    assert not place.made.amiss
     assert place.copies() == {"parse-1.log": "one\n"}
 
 
