@@ -12,11 +12,10 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from watchdogd.events import Event
-from watchdogd.helper import Spawn
 from watchdogd.logs import open_log
 
 LOG = "hooks.log"
@@ -28,6 +27,8 @@ _LONGEST = 60.0
 _BURST = 20.0
 _EVERY = 1.0
 _MOST_WAITING = 100
+# argv, the descriptors for stdin and stdout, the file that stderr is appended to → pid, pidfd.
+Spawn = Callable[[Sequence[str], int, int, str], tuple[int, int]]
 _FIELD = re.compile(r"\{(event|stage|driver|message|host)\}")
 
 

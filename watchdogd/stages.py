@@ -14,8 +14,9 @@ from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper
-from watchdogd.messages import QueueSeen, Snapshot
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
 
 _REMEMBERED_MOVES = 10
@@ -134,11 +135,11 @@ class Stages:
             if not fits(loads, self.room, {load.stage: load.now for load in loads}):
                 keeper.stand_in(before)
 
-    def learn(self, snapshot: Snapshot, now: float) -> None:
+    def learn(self, view: QueueView, now: float) -> None:
         """The latest look at the queues."""
-        self._queues = snapshot.queues
+        self._queues = view.queues
         for name, keeper in self.keepers.items():
-            keeper.learn(snapshot.queues, snapshot.timeouts.get(name), now)
+            keeper.learn(view.queues, view.timeouts.get(name), now)
 
     def leave(self) -> None:
         """From the first stage to the last, each driver finishes what it has at hand."""

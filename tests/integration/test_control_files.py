@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from queuedriver.disk.filesystem import Directory
@@ -19,7 +18,6 @@ from watchdogd.events import EventLog
 from watchdogd.helper import Helper
 from watchdogd.messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import spawn_for_helper
 from watchdogd.scaling import SCALE
 
 PAGE = Path(__file__).parents[2] / "docs/control-files.rst"
@@ -64,7 +62,7 @@ class Site:
         file = str(self.data / "serif.toml")
         pipeline = Pipeline(name="serif", file=file, root=str(self.root), stages=stages)
         brief = Brief(pipeline=pipeline, host="rose", local=str(self.local))
-        self.lookout = Helper(brief, spawn_for_helper, str(self.local / "io-helper.log"))
+        self.helper = Helper(brief, lambda *_, **__: None)
         # What was seen in the control files, after each command.
         self.seen: list[Controls] = []
 
@@ -74,9 +72,10 @@ class Site:
         log = EventLog(str(self.local), "rose")
         log.note("started", stage="parse", driver="parse-2", at=1935410600.0)
         log.note("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
-        self.lookout.start(time.monotonic())
-        self.lookout.send(Errands(publish=msgspec.Raw(b'{"host":"rose"}'), look=True))
-        until(lambda: any(one.snapshot for one in self.lookout.receive(time.monotonic())), "a look")
+        self.helper.tend(time.monotonic())
+        (self.local / "report.json").write_bytes(b'{"host":"rose"}')
+        self.helper.ask(Errands(report=True, look=True))
+        until(lambda: any(one.look for one in self.helper.receive(time.monotonic())), "a look")
         (self.root / "values/discarded").mkdir()
         for name in ("16.pdf", "16.pdf.report.json"):
             (self.root / "values/discarded" / name).touch()
@@ -100,15 +99,15 @@ class Site:
         directory = Directory.open(self.root / control.CONTROL)
         self.seen.append(control.read(directory, "fern"))
         directory.close()
-        self.lookout.send(Errands(look=True))
-        self.lookout.receive(time.monotonic())
+        self.helper.ask(Errands(look=True))
+        self.helper.receive(time.monotonic())
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
-    site.lookout.close()
+    site.helper.close()
 
 
 def test_everything_on_the_page_does_what_it_says(site: Site) -> None:

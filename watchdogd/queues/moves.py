@@ -99,8 +99,10 @@ def expire(directory: Directory) -> None:
             directory.remove(name)
 
 
-def publish(directory: Directory, host: str, document: bytes) -> None:
-    """Let everybody see what this watchdog says of itself."""
+def publish(directory: Directory, host: str, path: str) -> None:
+    """Copy a watchdog's report to where everybody sees it."""
+    with open(path, "rb") as file:
+        document = file.read()
     hosts = directory.subdirectory(control.HOSTS, create=True)
     try:
         hosts.write_aside(f"{control.host_file(host)}.json", document)

@@ -9,11 +9,12 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
-from watchdogd.messages import QueueSeen, Snapshot
+from watchdogd.messages import Look, QueueSeen
 from watchdogd.past import HUNG
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import Ask, Policy
 from watchdogd.process import spawn
+from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
 from watchdogd.stages import Stages
 
@@ -50,7 +51,12 @@ class House:
         )
 
     def see(self, **queues: QueueSeen) -> None:
-        self.stages.learn(Snapshot(queues=queues), 100.0)
+        self.learn(Look(queues=queues))
+
+    def learn(self, look: Look) -> None:
+        view = QueueView()
+        view.take(look)
+        self.stages.learn(view, 100.0)
 
     def turn(self) -> None:
         """Nothing is started while the file system is not well."""
@@ -188,7 +194,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.learn(Snapshot(timeouts={"one": 600.0}), 100.0)
+    house.learn(Look(timeouts={"one": 600.0}))
     house.stages.begin()
 
     def state_after(seconds: float, docid: str) -> str:
