@@ -223,4 +223,50 @@ def test_log_that_is_gone_is_forgotten(place: Place) -> None:
     place.turn()
     place.log.unlink()
     place.turn()
-    assert (place.local / "mirror.json").read_bytes() == b"{}"
+    assert os.listdir(place.local / "copying") == []
+
+
+def test_crash_before_the_copy_was_rotated_puts_nothing_into_another_files_copy(
+    place: Place,
+) -> None:
+    place.write("of the first\n")
+    place.turn()
+    place.rotate()
+    place.write("of the second, which is longer\n")
+    # The next file is at hand, and the copy is still that of the one before.
+    os.link(place.log, place.local / "copying/aside")
+    os.replace(place.local / "copying/aside", place.local / "copying/parse-1.log")
+    place.start_anew()
+    place.turn(times=3)
+    assert place.copies() == {
+        "parse-1.log.1": "of the first\n",
+        "parse-1.log": "of the second, which is longer\n",
+    }
+
+
+def test_log_that_ends_as_the_one_before_it_is_not_taken_for_that(place: Place) -> None:
+    # As a driver that fails at each start leaves them.
+    for _ in range(3):
+        place.write("the same\n" * 100)
+        place.turn()
+        place.start_anew()
+        place.rotate()
+    place.write("the same\n" * 200)
+    place.turn(times=10)
+    sizes = {name: len(text) for name, text in place.copies().items()}
+    assert sizes == {
+        "parse-1.log.3": 900,
+        "parse-1.log.2": 900,
+        "parse-1.log.1": 900,
+        "parse-1.log": 1800,
+    }
+
+
+def test_nothing_is_read_or_written_for_a_log_that_was_copied_to_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write("one\n")
+    place.turn(times=2)
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("something is opened"))
+    with closing(Directory(str(place.control), os.dup(0))) as directory:
+        place.made.turn(directory)
