@@ -68,12 +68,11 @@ class Supervisor:
         *,
         drain: bool = False,
     ) -> None:
-        self.pipeline = pipeline
         self.host = host
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(host, local, herald.say)
+        self.stages = Stages(pipeline, host, local, herald.say)
         self.helper = helper
         self.wishes = Wishes(signals)
         self.reload_error = ""
@@ -89,7 +88,7 @@ class Supervisor:
         self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        self._begun = self._is_ready = self._leaving = self._ended = False
+        self._is_ready = self._leaving = self._ended = False
         # What the check of this host found that people should know, of the file as it is now.
         self.remarks: tuple[str, ...] = ()
         # How often this watchdog has told how it is.
@@ -124,16 +123,12 @@ class Supervisor:
         orphans_due = self._reap(now)
         self._obey(now)
         fs_ok = self.helper.well(now)
+        self.stages.hurried = self._leaving and self.wishes.hurried
         due = self.stages.turn(now, elapsed, fs_ok)
-        if not self._leaving:
-            if self.drain and (hopeless := self.stages.hopeless):
-                # There is no use in waiting for a stage that can never go on by itself.
-                self.hopeless = hopeless
-                self._leave("a stage that cannot go on")
-            elif fs_ok:
-                self.stages.balance(now)
-        elif self.wishes.hurried:
-            due = min(due, self.stages.hurry(now))
+        if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
+            # There is no use in waiting for a stage that can never go on by itself.
+            self.hopeless = hopeless
+            self._leave("a stage that cannot go on")
         if now >= self._look_at:
             self._look_at = math.inf
             self.helper.ask(Errands(look=True))
@@ -190,11 +185,6 @@ class Supervisor:
             # That this watchdog was started is the later wish.
             self.helper.ask(Errands(forget_controls=(QUIT,)))
         self.stages.learn(view, now)
-        if not self._leaving:
-            self.stages.scale(view.controls.scale)
-            if not self._begun:
-                self.stages.begin()
-        self._begun = True
         if self.drain and not self._leaving:
             self._see_empty(now)
 
@@ -247,7 +237,7 @@ class Supervisor:
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
             self._herald.say("note", words)
-        self.stages.leave()
+        self.stages.leaving = True
 
     # Reload
 
@@ -264,12 +254,10 @@ class Supervisor:
         if read.pipeline is None:
             self._herald.say("reload-refused", read.error)
         else:
-            self.pipeline, self.remarks = read.pipeline, read.notes
+            self.stages.man(read.pipeline, now)
+            self.remarks = read.notes
             self.helper.change(self.pipeline)
             self._herald.configure(self.pipeline.on_event)
-            self.stages.man(self.pipeline, now)
-            if not self._leaving:
-                self.stages.begin()
             self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
         self.wishes.serve(*self._reloads)
@@ -277,6 +265,11 @@ class Supervisor:
         self._bulletin.hasten(now)
 
     # What it tells
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """As the file has it now."""
+        return self.stages.pipeline
 
     @property
     def state(self) -> State:

@@ -42,8 +42,8 @@ PURE = {
     "watchdogd.learned",
     "watchdogd.programs",
     "watchdogd.queues",
-    "watchdogd.past",
     "watchdogd.policy",
+    "watchdogd.sizes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

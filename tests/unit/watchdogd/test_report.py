@@ -14,7 +14,6 @@ from watchdogd.report import (
     Alien,
     DriverReport,
     HostReport,
-    Move,
     StageReport,
     Standing,
     decode,
@@ -35,7 +34,6 @@ REPORT = HostReport(
     drivers=(
         DriverReport(name="parse-1", id="rose-parse-1", stage="parse", state="busy", document="a"),
     ),
-    moves=(Move(at=1.0, from_stage="values", to_stage="parse", why="its backlog"),),
 )
 
 
