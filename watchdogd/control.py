@@ -27,8 +27,8 @@ from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
 from queuedriver.format import names
+from watchdogd.messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
-from watchdogd.snapshot import Controls, Request
 
 CONTROL = ".watchdogd"
 PAUSE = names.PAUSE

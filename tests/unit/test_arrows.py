@@ -39,6 +39,8 @@ PURE = {
     "watchdogd.pipeline.values",
     "watchdogd.balance",
     "watchdogd.learned",
+    "watchdogd.programs",
+    "watchdogd.queues",
     "watchdogd.policy",
     "watchdogd.sizes",
 }
