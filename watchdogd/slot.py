@@ -16,10 +16,10 @@ from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
+from watchdogd.children import Child, Exit
 from watchdogd.events import Kind
 from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember
 from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide
-from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.
@@ -77,7 +77,7 @@ class Slot:
         self.restarting = False
         # A start was asked of the stage's template, and has not come about yet.
         self.coming = False
-        self.process: Process | None = None
+        self.process: Child | None = None
         self.glimpse = _BLANK
         self.memory = 0
         self.past = Past()
@@ -134,7 +134,7 @@ class Slot:
         try:
             self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
         except OSError:
-            # It has ended, and its pidfd will say so; or it is a set-uid program, or we have too
+            # It has ended, and will be reaped; or it is a set-uid program, or we have too
             # many files open.
             pass
         if not glimpse.ready_at or before.ready_at:
@@ -229,7 +229,7 @@ class Slot:
 
     # Lives
 
-    def born(self, process: Process, board: Board, now: float, memory_before: int = 0) -> None:
+    def born(self, process: Child, board: Board, now: float, memory_before: int = 0) -> None:
         """A driver lives here from now on."""
         self.process, self._board = process, board
         self.coming = False
@@ -244,7 +244,7 @@ class Slot:
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)
 
-    def adopted(self, process: Process, board: Board, now: float) -> None:
+    def adopted(self, process: Child, board: Board, now: float) -> None:
         """A driver lives here since before this watchdog did."""
         self.process, self._board = process, board
         self.glimpse = board.read()
@@ -272,8 +272,6 @@ class Slot:
         if self._board is not None:
             self.glimpse = self._board.read()
             self._board.close()
-        if self.process is not None:
-            self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
         # Who was never ready has not looked at what the one before left.
