@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.driving.live_status import Board
-from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd.children import Child, Children
 from watchdogd.hand import Order
 from watchdogd.launch import code_of
 from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 

@@ -85,15 +85,6 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver that was moved from one stage to another; from or to "" is one more or one less."""
-
-    at: float
-    from_stage: str
-    to_stage: str
-    why: str = ""
-
-
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     """One watchdog at one moment."""
 
@@ -128,8 +119,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     cpus: float | None = None
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-    # The latest few, the last one last.
-    moves: tuple[Move, ...] = ()
 
 
 class Alien(Exception):

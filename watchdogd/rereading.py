@@ -13,9 +13,9 @@ import msgspec
 
 from queuedriver.errors import QueueError
 from queuedriver.format.records import decode
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.children import Children
 from watchdogd.kernel import die_with_parent
+from watchdogd.pipeline.model import Pipeline
 
 # Longer than any reading takes where the file can be read.
 PATIENCE = 60.0
@@ -78,8 +78,8 @@ class Rereading:
 
 def main(file: str, host: str) -> Read:
     """What the file says, in the process that may wait for it."""
-    from queuedriver.pipeline import read
     from watchdogd.check import check_host
+    from watchdogd.pipeline import read
 
     try:
         pipeline = read(file, host)

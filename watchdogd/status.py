@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from queuedriver.claims.liveness import identify
 from queuedriver.format.units import format_count
-from watchdogd.flow import through
 from watchdogd.keeper import Keeper
-from watchdogd.report import DriverReport, HostReport, Move, StageReport
+from watchdogd.report import DriverReport, HostReport, StageReport
 from watchdogd.slot import Slot
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ def stage_report(keeper: Keeper) -> StageReport:
         name=keeper.stage.name,
         inputs=keeper.stage.inputs,
         outputs=keeper.stage.outputs,
-        wanted=keeper.wanted,
-        min=keeper.least,
-        max=keeper.most,
+        wanted=keeper.size.drivers,
+        min=min(keeper.stage.drivers.min, keeper.size.drivers),
+        max=max(keeper.stage.drivers.max, keeper.size.drivers),
         state=state,
         why=why,
         rate=pace.rate,
@@ -103,10 +102,6 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         cpus=room.cpus,
         stages=tuple(stage_report(keeper) for keeper in keepers),
         drivers=tuple(driver_report(slot, now) for slot in watchdog.stages.slots),
-        moves=tuple(
-            Move(at=at, from_stage=one.taken_from or "", to_stage=one.to or "", why=one.why)
-            for at, one in watchdog.stages.moves
-        ),
     )
 
 
@@ -144,10 +139,11 @@ def went_through(watchdog: "Supervisor") -> int:
     if watchdog.drain:
         inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
-            {name: one for name, one in queues.items() if name in inputs}
+            sum(one.unfinished for name, one in queues.items() if name in inputs)
             for queues in (sight.queues_at_first, sight.queues)
         )
-        return through(then, now, sum(sight.discarded.values()))
+        # Results may be more: a pipeline may part.
+        return max(0, then - now - sum(sight.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
     return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))

@@ -19,10 +19,10 @@ import msgspec
 
 from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked
 from queuedriver.format.records import decode
-from queuedriver.pipeline.complaints import Slip
-from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.child import Tail
 from watchdogd.children import Children, Exit
+from watchdogd.pipeline.complaints import Slip
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.trying import Order, Outcome, last_lines
 
 # Seconds for one trial. Long for an import that fails, short for somebody who waits.

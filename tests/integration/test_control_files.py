@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.waiting import until
 from watchdogd import control
 from watchdogd.children import Children
 from watchdogd.events import EventLog
 from watchdogd.lookout import Lookout
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.scaling import SCALE
 from watchdogd.snapshot import Brief, Controls, Errands
 

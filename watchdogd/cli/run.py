@@ -12,8 +12,6 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from queuedriver.pipeline import read
-from queuedriver.pipeline.model import Pipeline
 from watchdogd import places
 from watchdogd.check import check_host
 from watchdogd.children import Children
@@ -24,6 +22,8 @@ from watchdogd.herald import Herald
 from watchdogd.lock import only_one
 from watchdogd.lookout import Lookout
 from watchdogd.notify import own_notifier
+from watchdogd.pipeline import read
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Brief
 from watchdogd.status import went_through

@@ -11,9 +11,9 @@ import msgspec
 
 from queuedriver.claims.picking import Counts
 from queuedriver.operating.queue_view import DriverView, QueueView
-from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost
 from watchdogd.cli.seen import Facts, SeenDriver, SeenStage, SeenWatchdog, View
+from watchdogd.pipeline.model import Stage
 from watchdogd.places import driver_id, short_host
 from watchdogd.report import DriverReport, StageReport
 
@@ -59,7 +59,6 @@ def _watchdog(seen: SeenHost) -> SeenWatchdog:
         reload_error=report.reload_error,
         crash=report.crash,
         notes=report.notes,
-        moves=report.moves,
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.pipeline import Pipeline, read
 from tests.waiting import until
 from watchdogd.children import Children
+from watchdogd.pipeline import Pipeline, read
 from watchdogd.renewal import Outcome, Renewal
 
 PATIENCE = 60.0

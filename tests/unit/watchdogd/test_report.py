@@ -12,7 +12,6 @@ from watchdogd.report import (
     Alien,
     DriverReport,
     HostReport,
-    Move,
     StageReport,
     Standing,
     decode,
@@ -31,7 +30,6 @@ REPORT = HostReport(
     drivers=(
         DriverReport(name="parse-1", id="rose-parse-1", stage="parse", state="busy", document="a"),
     ),
-    moves=(Move(at=1.0, from_stage="values", to_stage="parse", why="its backlog"),),
 )
 
 
