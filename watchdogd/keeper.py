@@ -14,13 +14,13 @@ from watchdogd.adoption import find
 from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
+from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
-from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.

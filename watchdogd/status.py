@@ -90,13 +90,13 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         local=watchdog.local,
         adopt=pipeline.adopt,
         state=watchdog.state,
-        trouble=watchdog.outlook.trouble(now),
+        trouble=watchdog.helper.trouble(now),
         reload_error=watchdog.reload_error,
         served=watchdog.wishes.served,
         notes=(
             *watchdog.remarks,
             *watchdog.stages.notes,
-            *watchdog.outlook.sight.controls.notes,
+            *watchdog.helper.view.controls.notes,
         ),
         memory=room.memory,
         cpus=room.cpus,
@@ -129,21 +129,21 @@ def last_word(watchdog: "Supervisor", crash: str) -> HostReport:
 def in_a_line(watchdog: "Supervisor") -> str:
     """All of it, for a service manager."""
     living = sum(slot.process is not None for slot in watchdog.stages.slots)
-    waiting = sum(one.waiting for one in watchdog.outlook.sight.queues.values())
+    waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
     return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
 
 
 def went_through(watchdog: "Supervisor") -> int:
     """How many documents have left the pipeline at its ends."""
-    pipeline, sight = watchdog.pipeline, watchdog.outlook.sight
+    pipeline, view = watchdog.pipeline, watchdog.helper.view
     if watchdog.drain:
         inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
             sum(one.unfinished for name, one in queues.items() if name in inputs)
-            for queues in (sight.queues_at_first, sight.queues)
+            for queues in (view.at_first, view.queues)
         )
         # Results may be more: a pipeline may part.
-        return max(0, then - now - sum(sight.discarded.values()))
+        return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
     return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))

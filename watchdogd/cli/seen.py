@@ -6,9 +6,9 @@ import msgspec
 
 from queuedriver.operating.queue_view import QueueView
 from watchdogd.cli.hosts import Hosts
+from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import DriverReport, Standing
-from watchdogd.snapshot import Controls
 
 # The states in which a driver, or what one would be, needs somebody to look after it.
 AMISS = ("crash-looped", "hung", "unkillable", "backoff")
