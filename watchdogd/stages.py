@@ -150,14 +150,14 @@ class Stages:
         slots = chain.from_iterable(one.living for one in self.everyone)
         return min((slot.hurry(now) for slot in slots), default=math.inf)
 
-    def restart(self, target: str) -> bool:
+    def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
         known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
             slots = [slot for slot in keeper.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(None if whole else slots)
+                keeper.restart(serial, None if whole else slots)
                 known = True
         return known
 

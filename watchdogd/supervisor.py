@@ -237,7 +237,7 @@ class Supervisor:
         if request.kind == "reload":
             self._read_again(now, request.serial)
             return
-        if not self.stages.restart(request.target):
+        if not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
         self.wishes.serve(request.serial)
 

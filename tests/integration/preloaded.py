@@ -129,6 +129,7 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
         call=call,
         function=function,
         watchdog=os.getpid(),
+        env={},
     )
 
 
