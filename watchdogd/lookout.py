@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from watchdogd.children import Child, Children
+from watchdogd.logs import open_log
 from watchdogd.snapshot import MAX_LINE, Brief, Errands, Message, message_of, to_line
-
-# argv, the descriptors for stdin and stdout, the file that stderr is appended to → pid, pidfd.
-Spawn = Callable[[Sequence[str], int, int, str], tuple[int, int]]
 
 # Seconds of silence after which the file system counts as hung; eyes that are well say something
 # every second, and every half amid a long look.
@@ -35,6 +34,7 @@ RESTART_DEAD_AFTER = 5.0
 # night must not fill the memory with them.
 MOST_LEFT = 5
 _CHUNK = 1 << 16
+_LOG_SIZE = 1_000_000
 # Room for a status document of many drivers, so that it need not be dropped.
 _PIPE_SIZE = 1 << 20
 
@@ -47,24 +47,23 @@ class Lookout:
     def __init__(
         self,
         brief: Brief,
-        spawn: Spawn,
+        children: Children,
         stderr: str,
         note: Callable[[str], None] = lambda _: None,
         argv: Sequence[str] = ARGV,
-        kill: Callable[[int], None] = lambda pidfd: signal.pidfd_send_signal(pidfd, signal.SIGKILL),
+        kill: Callable[[Child], object] = lambda eyes: eyes.send(signal.SIGKILL),
     ) -> None:
         self.brief = brief
         # When something was last heard, or could have been.
         self.heard_at = 0.0
-        self.pid = 0
         # To be polled for reading; -1 while there are no eyes.
         self.fd = -1
-        self._spawn = spawn
+        self._children = children
         self._stderr = stderr
         self._note = note
         self._argv = tuple(argv)
         self._kill = kill
-        self._pidfd = -1
+        self._eyes: Child | None = None
         self._out = -1
         # Other eyes are not started before.
         self._may_start_at = float("-inf")
@@ -74,7 +73,7 @@ class Lookout:
         self._read = b""
         # The rest of a line that the pipe had no room for.
         self._unsent = b""
-        self._left: list[int] = []
+        self._left: list[Child] = []
 
     # Start and end
 
@@ -94,7 +93,7 @@ class Lookout:
             _enlarge(self._out)
             os.set_blocking(self._out, False)
             os.set_blocking(self.fd, False)
-            self.pid, self._pidfd = self._spawn(self._argv, theirs_in, theirs_out, self._stderr)
+            self._eyes = self._begin(theirs_in, theirs_out)
         except OSError as error:
             self._note(f"cannot start the process that looks after the queues: {error}")
             self._close()
@@ -109,6 +108,20 @@ class Lookout:
         self._send(to_line(msgspec.structs.replace(self.brief, parent=os.getpid())))
         return True
 
+    def _begin(self, stdin: int, stdout: int) -> Child:
+        log = open_log(self._stderr, _LOG_SIZE, 1)
+        try:
+            return self._children.start(
+                self._argv, os.environ, stdin=stdin, stdout=stdout, stderr=log
+            )
+        finally:
+            os.close(log)
+
+    @property
+    def pid(self) -> int:
+        """The eyes at hand; 0 while there are none."""
+        return self._eyes.pid if self._eyes is not None else 0
+
     def tend(self, now: float) -> bool:
         """Whatever is due: start, or leave behind and start anew; whether eyes were started.
 
@@ -120,20 +133,15 @@ class Lookout:
 
     def abandon(self) -> None:
         """Leave the eyes at hand behind: killed, and not waited for."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                self._kill(self._pidfd)
-            self._left.append(self._pidfd)
-            self._pidfd = -1
+        if self._eyes is not None:
+            self._kill(self._eyes)
+            self._left.append(self._eyes)
+            self._eyes = None
         self._close()
-        self._reap()
 
     def close(self) -> None:
         """At the end of the watchdog: the eyes leave by themselves when nobody talks to them."""
         self.abandon()
-        for pidfd in self._left:
-            os.close(pidfd)
-        self._left = []
 
     def lost(self, now: float) -> bool:
         """Whether there are no eyes, or they have been silent for too long."""
@@ -236,25 +244,14 @@ class Lookout:
     # Those left behind
 
     def _too_many_left(self) -> bool:
-        self._reap()
+        self._left = [eyes for eyes in self._left if eyes.exit is None]
         return len(self._left) >= MOST_LEFT
-
-    def _reap(self) -> None:
-        for pidfd in list(self._left):
-            if not _readable(pidfd):
-                continue
-            # Somebody who reaps all children may be faster.
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-            os.close(pidfd)
-            self._left.remove(pidfd)
 
     def _close(self) -> None:
         for fd in (self.fd, self._out):
             if fd >= 0:
                 os.close(fd)
         self.fd = self._out = -1
-        self.pid = 0
         self._unsent = b""
 
 

@@ -6,14 +6,13 @@ import sys
 from typing import NamedTuple
 
 from queuedriver.driving.live_status import Board
+from watchdogd.children import Child, Children
 from watchdogd.launch import code_of
-from watchdogd.lives import GRACE, LIFE
+from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
 from watchdogd.orders import Order, encode, keep
-from watchdogd.orphans import life_of, new_life
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load
-from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 
 # For what was loaded to clean up, once nobody needs it any more; and to end when it was killed.
@@ -25,7 +24,7 @@ class Born(NamedTuple):
     """A driver runs in this slot."""
 
     name: str
-    process: Process
+    process: Child
     board: Board
 
 
@@ -40,8 +39,9 @@ class Stillborn(NamedTuple):
 class Nursery:
     """Starts the drivers of one stage. Nothing here waits."""
 
-    def __init__(self, stage: Stage, pipeline: Pipeline, local: str) -> None:
+    def __init__(self, stage: Stage, pipeline: Pipeline, local: str, children: Children) -> None:
         self.stage = stage
+        self._children = children
         # Bytes that all its drivers share.
         self.shared_memory = 0
         # What a user had better know of what is loaded.
@@ -54,8 +54,6 @@ class Nursery:
         # Told to leave, and not gone yet; and when each is ended.
         self._former: list[tuple[Template, float]] = []
         self._looked_at = 0.0
-        # What all forks of the template are known by.
-        self._life = ""
         # The request by which what is loaded was loaded anew.
         self._restart = ""
 
@@ -65,15 +63,6 @@ class Nursery:
     def fds(self) -> list[int]:
         """When one of these is readable, `receive` has something to do."""
         return [fd for template in self._templates for fd in template.fds]
-
-    @property
-    def pids(self) -> set[int]:
-        return {one.pid for template in self._templates for one in template.processes}
-
-    @property
-    def lives(self) -> set[str]:
-        """Those of what is loaded, and of what is about to leave."""
-        return {life_of(pid) for pid in self.pids}
 
     @property
     def settled(self) -> bool:
@@ -161,16 +150,13 @@ class Nursery:
 
     # Anew
 
-    def _spawn(self, order: Order) -> Process:
+    def _spawn(self, order: Order) -> Child:
         log = self._open_log(order.name)
         try:
             # The last word is for people who list processes.
             argv = (sys.executable, "-P", "-m", "watchdogd.hand", order.name)
-            life = new_life()
-            environ = {**os.environ, **order.env, LIFE: life}
-            process = spawn(argv, environ, order=encode(order), stdout=log, stderr=log)
-            process.life = life
-            return process
+            environ = {**os.environ, **order.env}
+            return self._children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
         finally:
             os.close(log)
 
@@ -203,8 +189,7 @@ class Nursery:
             template = None
         if template is None:
             stage = self.stage
-            self._life = new_life()
-            template = self._template = Template(self._load(), {LIFE: self._life})
+            template = self._template = Template(self._load(), self._children)
             log = self._open_log(f"{stage.name}-load")
             try:
                 template.start(log)
@@ -226,7 +211,6 @@ class Nursery:
         )
 
     def _born(self, event: Spawned) -> Born:
-        event.process.life = self._life
         return Born(event.name, event.process, self._boards.pop(event.name))
 
     def _refused(self, event: Refused) -> Stillborn:

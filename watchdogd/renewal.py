@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from watchdogd.children import Children
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.rereading import Read, Rereading
 
@@ -22,8 +23,9 @@ class Outcome(NamedTuple):
 class Renewal:
     """At most one reading at a time. Instants are monotonic, and arguments."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, children: Children) -> None:
         self._host = host
+        self._children = children
         self._rereading: Rereading | None = None
         self._serials: list[str] = []
         # A reading that could not even begin.
@@ -42,7 +44,7 @@ class Renewal:
             self._rereading.abandon()
             self._rereading = None
         try:
-            self._rereading = Rereading(file, self._host, now)
+            self._rereading = Rereading(file, self._host, self._children, now)
         except OSError as error:
             self._failed = Read(error=f"{file} cannot be read: {error}")
 

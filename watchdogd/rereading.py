@@ -13,9 +13,9 @@ import msgspec
 
 from queuedriver.errors import QueueError
 from queuedriver.format.records import decode
+from watchdogd.children import Children
 from watchdogd.kernel import die_with_parent
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import Process, spawn
 
 # Longer than any reading takes where the file can be read.
 PATIENCE = 60.0
@@ -33,7 +33,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Rereading:
     """One reading that is under way."""
 
-    def __init__(self, file: str, host: str, now: float) -> None:
+    def __init__(self, file: str, host: str, children: Children, now: float) -> None:
         self._file = file
         self._ends_at = now + PATIENCE
         self._data = b""
@@ -41,7 +41,7 @@ class Rereading:
         os.set_blocking(self.fd, False)
         argv = (sys.executable, "-P", "-m", "watchdogd.rereading", file, host, str(os.getpid()))
         try:
-            self._process: Process = spawn(argv, os.environ, stdout=theirs)
+            self._reader = children.start(argv, os.environ, stdout=theirs)
         except OSError:
             os.close(self.fd)
             raise
@@ -72,8 +72,7 @@ class Rereading:
     def _end(self, read: Read) -> Read:
         os.close(self.fd)
         # It has said all it had to say, or waits for a dead file system: in no case do we.
-        self._process.kill()
-        self._process.close()
+        self._reader.send(signal.SIGKILL)
         return read
 
 

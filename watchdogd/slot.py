@@ -18,6 +18,7 @@ from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_e
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
+from watchdogd.children import Child, Exit
 from watchdogd.events import Kind
 from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
@@ -38,7 +39,6 @@ from watchdogd.policy import (
     decide,
     remember,
 )
-from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.
@@ -96,7 +96,7 @@ class Slot:
         self.unwanted = "scale"
         # A start was asked of the stage's template, and has not come about yet.
         self.coming = False
-        self.process: Process | None = None
+        self.process: Child | None = None
         self.glimpse = _BLANK
         self.memory = 0
         self.past = Past()
@@ -159,7 +159,7 @@ class Slot:
             taken = resident_memory(self.process.pid) if glimpse.pid else 0
             self.memory = max(0, taken - glimpse.shared)
         except OSError:
-            # It has ended, and its pidfd will say so; or it is a set-uid program, or we have too
+            # It has ended, and will be reaped; or it is a set-uid program, or we have too
             # many files open.
             pass
         if not glimpse.ready_at or before.ready_at:
@@ -271,7 +271,7 @@ class Slot:
 
     # Lives
 
-    def born(self, process: Process, board: Board, now: float) -> None:
+    def born(self, process: Child, board: Board, now: float) -> None:
         """A driver lives here from now on."""
         self.process, self._board = process, board
         self.coming = False
@@ -286,7 +286,7 @@ class Slot:
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)
 
-    def adopted(self, process: Process, board: Board, order: Order | None, now: float) -> None:
+    def adopted(self, process: Child, board: Board, order: Order | None, now: float) -> None:
         """A driver lives here since before this watchdog did; None: nobody knows its order."""
         self.process, self._board = process, board
         if order is not None:
@@ -316,8 +316,6 @@ class Slot:
         if self._board is not None:
             self.glimpse = self._board.read()
             self._board.close()
-        if self.process is not None:
-            self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
         if not (life.ended_for or life.word) and (life.signal or life.exit_code is not None):

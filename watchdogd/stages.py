@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from queuedriver.format.units import format_count, format_size
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import Load, Move, Room, fits, initial, move
+from watchdogd.children import Children
 from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
@@ -24,13 +25,14 @@ _REMEMBERED_MOVES = 10
 class Stages:
     """All drivers of this watchdog. Instants are monotonic, and arguments."""
 
-    def __init__(self, host: str, local: str, say: Say) -> None:
+    def __init__(self, host: str, local: str, say: Say, children: Children) -> None:
         self.keepers: dict[str, Keeper] = {}
         # The latest, with when they were, in seconds since the epoch.
         self.moves: list[tuple[float, Move]] = []
         self._host = host
         self._local = local
         self._say = say
+        self._children = children
         self._pipeline: Pipeline | None = None
         # Stages that the file no longer has, until their drivers have left.
         self._parting: list[Keeper] = []
@@ -56,17 +58,8 @@ class Stages:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has come, or ended."""
+        """To be polled: readable when a driver has come."""
         return list(chain.from_iterable(one.fds for one in self.everyone))
-
-    @property
-    def pids(self) -> set[int]:
-        return set(chain.from_iterable(one.pids for one in self.everyone))
-
-    @property
-    def lives(self) -> set[str]:
-        """What all that runs is known by."""
-        return set(chain.from_iterable(one.lives for one in self.everyone))
 
     @property
     def settled(self) -> bool:
@@ -192,7 +185,9 @@ class Stages:
         for stage in pipeline.stages:
             keeper = before.pop(stage.name, None)
             if keeper is None:
-                keeper = Keeper(stage, pipeline, self._host, self._local, self._tell)
+                keeper = Keeper(
+                    stage, pipeline, self._host, self._local, self._tell, self._children
+                )
                 keeper.adopt_living(now)
                 if is_reload:
                     # It may take over the queues of one that is parting, here or on other hosts.
@@ -213,7 +208,9 @@ class Stages:
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = Keeper(stage, self._pipeline, self._host, self._local, self._tell)
+            keeper = Keeper(
+                stage, self._pipeline, self._host, self._local, self._tell, self._children
+            )
             keeper.adopt_living(now)
             keeper.want(0, "unmanaged")
             self._parting.append(keeper)

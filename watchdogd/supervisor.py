@@ -8,11 +8,11 @@
     outlook.py   what there is to see of the queues, and what is told of it
     lookout.py   the eyes: a process that does all input and output where the queues are
     wishes.py    what files ask of a watchdog
-    process.py   the only place that starts processes
+    children.py  every process that is started, and how each has ended
 
-The loop sleeps in one poll over the pidfds of the drivers, the pipe of the eyes and that of the
-signals. It touches no file below the root of the pipeline and waits for nothing else, so that it
-goes on, and says so, while that file system hangs.
+The loop sleeps in one poll over the pipe of the eyes and that of the signals, of which one tells
+that a child has ended. It touches no file below the root of the pipeline and waits for nothing
+else, so that it goes on, and says so, while that file system hangs.
 """
 
 import math
@@ -24,15 +24,14 @@ from collections.abc import Callable
 import msgspec
 
 from watchdogd.bulletin import Bulletin
+from watchdogd.children import Children
 from watchdogd.control import QUIT
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
 from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
-from watchdogd.orphans import Orphans
 from watchdogd.outlook import Outlook
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import reap_strangers
 from watchdogd.renewal import Outcome, Renewal
 from watchdogd.report import State, encode
 from watchdogd.signals import Signals
@@ -65,6 +64,7 @@ class Supervisor:
         pipeline: Pipeline,
         host: str,
         local: str,
+        children: Children,
         lookout: Lookout,
         herald: Herald,
         signals: Signals,
@@ -77,7 +77,8 @@ class Supervisor:
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(host, local, herald.say)
+        self._children = children
+        self.stages = Stages(host, local, herald.say, children)
         self.outlook = Outlook(lookout, herald.say)
         self.wishes = Wishes(signals)
         self.reload_error = ""
@@ -87,10 +88,9 @@ class Supervisor:
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._will = Will(local, herald.say, needed=not pipeline.adopt)
-        self._renewal = Renewal(host)
+        self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
+        self._renewal = Renewal(host, children)
         self._bulletin = Bulletin(notifier)
-        self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
         self._begun = self._is_ready = self._leaving = self._ended = False
@@ -125,7 +125,7 @@ class Supervisor:
         elapsed, self._turned_at = now - self._turned_at, now
         self._lookout.tend(now)
         self._listen(now)
-        orphans_due = self._reap(now)
+        self._reap(now)
         self._obey(now)
         fs_ok = self.outlook.well(now)
         due = self.stages.turn(now, elapsed, fs_ok)
@@ -148,35 +148,28 @@ class Supervisor:
             now + _LONGEST_SLEEP,
             self._look_at,
             self._lookout.lost_at,
-            orphans_due,
             self._herald.tend(now),
             self._bulletin.due_at,
             self._will.tend(now),
+            # Last: a look for orphans is not to keep a driver from being started.
+            self._children.tend(now),
         )
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
-        fds = [self._signals.wake_fd, self._lookout.fd, *self._herald.fds, *self.stages.fds]
-        fds += self._renewal.fds + self._will.fds
+        fds = [self._signals.wake_fd, self._lookout.fd, *self._children.fds, *self.stages.fds]
+        fds += self._renewal.fds
         for fd in fds:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         poll.poll(max(0.0, due - time.monotonic()) * 1000)
         self._signals.clear()
 
-    def _reap(self, now: float) -> float:
+    def _reap(self, now: float) -> None:
+        self._children.reap(now)
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self._lookout.send(Errands(look=True))
-            self._orphans.expect(now)
-        ours = self._ours
-        reap_strangers(ours)
-        return self._orphans.tend(ours, self.stages.lives, now)
-
-    @property
-    def _ours(self) -> set[int]:
-        """The processes that somebody here looks after."""
-        return self.stages.pids | self._herald.pids | self._will.pids | {self._lookout.pid}
 
     # What the eyes see
 
@@ -314,8 +307,7 @@ class Supervisor:
         """The last look, for whoever counts, and the last word."""
         self._ended = True
         self._herald.say("watchdog-stopped", f"process {os.getpid()}")
-        self._orphans.end_all(self._ours)
-        self._will.close()
+        self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
         last = Errands(recover=queues if killed else (), look=True, farewell=True)

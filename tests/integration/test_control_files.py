@@ -15,10 +15,10 @@ import pytest
 from queuedriver.disk.filesystem import Directory
 from tests.waiting import until
 from watchdogd import control
+from watchdogd.children import Children
 from watchdogd.events import EventLog
 from watchdogd.lookout import Lookout
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import spawn_for_helper
 from watchdogd.scaling import SCALE
 from watchdogd.snapshot import Brief, Controls, Errands
 
@@ -64,7 +64,7 @@ class Site:
         file = str(self.data / "serif.toml")
         pipeline = Pipeline(name="serif", file=file, root=str(self.root), stages=stages)
         brief = Brief(pipeline=pipeline, host="rose", local=str(self.local))
-        self.lookout = Lookout(brief, spawn_for_helper, str(self.local / "eyes.log"))
+        self.lookout = Lookout(brief, Children(), str(self.local / "eyes.log"))
         # What was seen in the control files, after each command.
         self.seen: list[Controls] = []
 

@@ -21,9 +21,9 @@ from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
+from watchdogd.children import Children
 from watchdogd.lookout import ARGV, SILENCE, Lookout
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import spawn_for_helper
 from watchdogd.snapshot import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 
 N = "rose-1-0605d3a1f2b0c05a17"
@@ -78,7 +78,7 @@ class Watch:
         """Other eyes than there were."""
         brief = Brief(pipeline=self.pipeline, host="rose", local=str(self.local), made=tuple(made))
         log = str(self.local / "eyes.log")
-        self.lookout = Lookout(brief, spawn_for_helper, log, self.notes.append, argv or ARGV)
+        self.lookout = Lookout(brief, Children(), log, self.notes.append, argv or ARGV)
         return self.lookout
 
     def open_prepared(self, prepare: str) -> None:
@@ -476,10 +476,10 @@ def test_eyes_end_amid_a_look_when_their_watchdog_does(watch: Watch) -> None:
 
 _WATCHDOG = """
 import os, subprocess, sys, time
+from watchdogd.children import Children
 from watchdogd.lookout import Lookout
-from watchdogd.process import spawn_for_helper
 from watchdogd.snapshot import brief_of
-lookout = Lookout(brief_of(sys.stdin.buffer.readline()), spawn_for_helper, "/dev/null", print)
+lookout = Lookout(brief_of(sys.stdin.buffer.readline()), Children(), "/dev/null", print)
 lookout.start(0.0)
 while not any(one.snapshot for one in lookout.receive(0.0)):
     time.sleep(0.01)

@@ -2,11 +2,13 @@
 
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import until
+from watchdogd.children import Children
 from watchdogd.pipeline import Pipeline, read
 from watchdogd.renewal import Outcome, Renewal
 
@@ -21,15 +23,23 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def renewal() -> Iterator[Renewal]:
+    children = Children()
+    yield Renewal(socket.gethostname(), children)
+    children.close()
+    assert children.running == []
+
+
 def outcome(renewal: Renewal, current: Pipeline) -> Outcome:
     found = until(lambda: renewal.outcome(current, time.monotonic()), "its outcome")
     assert found is not None
     return found
 
 
-def test_changed_file_is_taken_and_whoever_asked_is_told(file: Path) -> None:
+def test_changed_file_is_taken_and_whoever_asked_is_told(file: Path, renewal: Renewal) -> None:
     host = socket.gethostname()
-    current, renewal = read(file, host), Renewal(host)
+    current = read(file, host)
     file.write_text(FILE.replace("yard", "other") + "drivers = 3\n")
     renewal.ask(str(file), time.monotonic(), "first")
     renewal.ask(str(file), time.monotonic(), "second")
@@ -44,9 +54,11 @@ def test_changed_file_is_taken_and_whoever_asked_is_told(file: Path) -> None:
     assert renewal.outcome(current, time.monotonic()) is None
 
 
-def test_what_people_should_know_of_the_file_is_said_of_the_file_as_it_is_now(file: Path) -> None:
+def test_what_people_should_know_of_the_file_is_said_of_the_file_as_it_is_now(
+    file: Path, renewal: Renewal
+) -> None:
     host = socket.gethostname()
-    current, renewal = read(file, host), Renewal(host)
+    current = read(file, host)
     many = FILE + 'memory = "1 GB"\ndrivers = { min = 1, max = 4 }\n[host]\nmemory = "2 GB"\n'
     for text, notes in ((many, ["one gets at most 2 of 4 drivers"]), (FILE, [])):
         file.write_text(text)
@@ -65,9 +77,9 @@ def test_what_people_should_know_of_the_file_is_said_of_the_file_as_it_is_now(fi
     ],
 )
 def test_file_that_cannot_be_taken_changes_nothing(
-    file: Path, old: str, new: str, said: str
+    file: Path, renewal: Renewal, old: str, new: str, said: str
 ) -> None:
-    current, renewal = read(file), Renewal(socket.gethostname())
+    current = read(file)
     file.write_text(FILE.replace(old, new))
     renewal.ask(str(file), time.monotonic())
     found = outcome(renewal, current)

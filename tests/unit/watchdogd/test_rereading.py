@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.drivers import PATIENCE
+from tests.waiting import until
+from watchdogd.children import Children
 from watchdogd.rereading import Read, Rereading
 
 GOOD = '[pipeline]\nname = "p"\n\n[[stage]]\nname = "one"\ncommand = "cat"\n'
@@ -24,12 +26,12 @@ def write(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-@pytest.fixture(autouse=True)
-def left() -> Iterator[None]:
+@pytest.fixture
+def children() -> Iterator[Children]:
     """Whatever was started has ended, or will at once."""
-    before = children()
-    yield
-    reap(children() - before)
+    children = Children()
+    yield children
+    until(lambda: children.reap(0.0) or not children.running, "the end of all readers")
 
 
 def result(reading: Rereading) -> Read:
@@ -40,8 +42,10 @@ def result(reading: Rereading) -> Read:
     return read
 
 
-def test_what_the_file_says_comes_as_a_pipeline(write: Callable[[str], str]) -> None:
-    read = result(Rereading(write(GOOD), "rose", 0.0))
+def test_what_the_file_says_comes_as_a_pipeline(
+    write: Callable[[str], str], children: Children
+) -> None:
+    read = result(Rereading(write(GOOD), "rose", children, 0.0))
     assert read.error == ""
     assert read.pipeline is not None
     assert [stage.name for stage in read.pipeline.stages] == ["one"]
@@ -57,36 +61,30 @@ def test_what_the_file_says_comes_as_a_pipeline(write: Callable[[str], str]) -> 
     ],
 )
 def test_what_is_wrong_with_the_file_is_said(
-    write: Callable[[str], str], text: str, says: str
+    write: Callable[[str], str], children: Children, text: str, says: str
 ) -> None:
-    read = result(Rereading(write(text), "rose", 0.0))
+    read = result(Rereading(write(text), "rose", children, 0.0))
     assert read.pipeline is None
     assert says in read.error
 
 
-def test_file_that_cannot_be_read_is_waited_for_no_longer_than_patience(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_waited_for_no_longer_than_patience(
+    tmp_path: Path, children: Children
+) -> None:
     # Nobody ever writes into it, so its reader waits for ever.
     path = str(tmp_path / "pipeline.toml")
     os.mkfifo(path)
     now = time.monotonic()
-    reading = Rereading(path, "rose", now)
+    reading = Rereading(path, "rose", children, now)
     if (read := reading.result(now)) is None:
         read = reading.result(now + 3600)
     assert read is not None
     assert path in read.error
 
 
-def test_reading_that_is_abandoned_leaves_nothing_behind(write: Callable[[str], str]) -> None:
+def test_reading_that_is_abandoned_leaves_nothing_behind(
+    write: Callable[[str], str], children: Children
+) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    Rereading(write(GOOD), "rose", 0.0).abandon()
+    Rereading(write(GOOD), "rose", children, 0.0).abandon()
     assert set(os.listdir("/proc/self/fd")) == before
-
-
-def children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-
-
-def reap(pids: set[int]) -> None:
-    """What the supervisor does for whoever is nobody's any more."""
-    for pid in pids:
-        assert os.waitpid(pid, 0)[0] == pid

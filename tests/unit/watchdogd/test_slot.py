@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
+from tests.children import end_of
 from tests.waiting import until
+from watchdogd.children import Child, Children, Exit
 from watchdogd.orders import decode, encode, order_of
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
-from watchdogd.process import Exit, Process, spawn
 from watchdogd.slot import Slot
 
 STAGE = Stage(
@@ -41,7 +42,8 @@ class Place:
         self.slot = Slot("one", 1, order, self._tell)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
-        self.processes: list[Process] = []
+        self.children = Children()
+        self.processes: list[Child] = []
 
     def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
         assert slot is self.slot
@@ -49,7 +51,7 @@ class Place:
 
     def live(self, *argv: str, now: float = 100.0) -> None:
         """A driver begins here."""
-        process = spawn(argv or IDLE, os.environ)
+        process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
         self.slot.born(process, Board.open(self.path), now)
@@ -57,10 +59,8 @@ class Place:
     def ended(self) -> Exit:
         process = self.slot.process
         assert process is not None
-        found = until(process.reap)
-        assert found is not None
         self.processes.remove(process)
-        return found
+        return end_of(self.children, process)
 
     def die(self, now: float = 200.0) -> None:
         self.slot.died(self.ended(), STAGE, now)
@@ -80,9 +80,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield place
     for process in place.processes:
         process.signal_group(signal.SIGKILL)
-        until(process.reap)
-        with contextlib.suppress(OSError):
-            process.close()
+        end_of(place.children, process)
 
 
 # Lives
@@ -323,7 +321,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     place: Place, tmp_path: Path, parent: int
 ) -> None:
     up = tmp_path / "up"
-    process = spawn((*DEAF, str(up)), os.environ)
+    process = place.children.start((*DEAF, str(up)), os.environ)
     place.processes.append(process)
     until(up.exists)
     order = replace(place.slot.next_order, parent=parent)
@@ -354,7 +352,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
 def test_adopted_driver_is_stale_when_it_was_told_other_things(
     place: Place, change: dict[str, Any], stale: bool
 ) -> None:
-    process = spawn(IDLE, os.environ)
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
     told = decode(encode(replace(place.slot.next_order, **change)))
     place.slot.adopted(process, Board.open(place.path), told, 100.0)
@@ -362,19 +360,19 @@ def test_adopted_driver_is_stale_when_it_was_told_other_things(
 
 
 def test_adopted_driver_of_which_nobody_knows_what_it_was_told_is_not_stale(place: Place) -> None:
-    process = spawn(IDLE, os.environ)
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
     place.slot.adopted(process, Board.open(place.path), None, 100.0)
     assert not place.slot.is_stale
 
 
 def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
-    process = spawn(IDLE, os.environ)
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
     place.slot.adopted(process, Board.open(place.path), None, 100.0)
     place.theirs.left("failed", "its queue is gone", 66)
-    process.kill()
-    until(process.reap)
+    process.send(signal.SIGKILL)
+    end_of(place.children, process)
     place.processes.remove(process)
     life = place.slot.died(Exit(), STAGE, time.monotonic())
     assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

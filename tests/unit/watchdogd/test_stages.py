@@ -1,6 +1,7 @@
 """How many drivers the stages get, and what is told of them. No driver runs here."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.children import Children
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
-from watchdogd.process import spawn
 from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 from watchdogd.stages import Stages
@@ -26,7 +27,8 @@ class House:
         self.directory = directory
         (directory / "boards").mkdir(exist_ok=True)
         self.told: list[tuple[str, str, str]] = []
-        self.stages = Stages("rose", str(directory), self._say)
+        self.children = Children()
+        self.stages = Stages("rose", str(directory), self._say, self.children)
         self.host = host
         self.man(*stages)
 
@@ -59,7 +61,7 @@ class House:
         slot = next(slot for slot in self.stages.slots if slot.name == name)
         path = str(self.directory / "boards" / f"{slot.driver}.board")
         theirs = Board.create(path)
-        slot.born(spawn(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        slot.born(self.children.start(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
         theirs.ready(now)
         return slot, theirs
 
@@ -74,8 +76,16 @@ class House:
         self.turn()
 
     def reap_all(self) -> None:
-        until(lambda: self.stages.reap(102.0) or not self.stages.pids)
+        def ended() -> bool:
+            self.children.reap(102.0)
+            return bool(self.stages.reap(102.0)) or not self.living
+
+        until(ended)
         self.turn()
+
+    @property
+    def living(self) -> bool:
+        return any(slot.process for slot in self.stages.slots)
 
     @property
     def here(self) -> list[str]:
@@ -197,7 +207,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)
         state = slot.rest.state
-        slot.process.kill() if slot.process else None
+        slot.process.send(signal.SIGKILL) if slot.process else None
         house.reap_all()
         return state
 
@@ -231,7 +241,7 @@ def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "one-4"]
     house.stages.scale({"one": 1})
     assert house.here == ["one-1", "one-2"]
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -246,7 +256,7 @@ def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
     house.stages.scale({"two": 8})
     assert house.wanted == {"one": 2, "two": 1}
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -380,9 +390,11 @@ def full(tmp_path: Path, drivers: int) -> House:
 
 def end(house: House, name: str) -> None:
     slot = next(slot for slot in house.stages.slots if slot.name == name)
-    assert slot.process is not None
-    slot.process.kill()
-    house.reap_all()
+    # One that was asked to leave may have gone by now.
+    if slot.process is not None:
+        slot.process.send(signal.SIGKILL)
+    while slot.process is not None:
+        house.reap_all()
 
 
 def replace_one(house: House, name: str) -> None:
