@@ -1,8 +1,7 @@
 """Keeps the drivers of one stage on this host: how many, which of them, and with what.
 
-A slot is wanted while its number is not above the count that the stage is to have, and that of the
-drivers that stand in for unkillable ones. Drivers that are to be replaced leave one at a time, each
-when the one before works again.
+A slot is wanted while its number is not above those that the stage's size counts. Drivers that are
+to be replaced leave one at a time, each when the one before works again.
 """
 
 import time
@@ -10,19 +9,18 @@ from collections import deque
 from collections.abc import Mapping
 
 from watchdogd import places
-from watchdogd.admission import memory_of
 from watchdogd.adoption import find
-from watchdogd.balance import Load
 from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
+from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.orders import Order, order_of, read
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
+from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
-from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
@@ -31,6 +29,15 @@ _LEAST_MEMORY = 20_000_000
 _REMEMBERED = 1000
 # After a change that all drivers of a queue must agree on: longer than those of other hosts have.
 _SETTLING = 60.0
+
+
+class Starts:
+    """How many drivers may still be started in this turn of the loop."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        # A driver would have been started, had there been any left.
+        self.put_off = False
 
 
 class Keeper:
@@ -47,14 +54,9 @@ class Keeper:
     ) -> None:
         self.stage = stage
         self.slots: list[Slot] = []
-        self.wanted = 0
-        # Further ones, beside those that not even SIGKILL ends and that do nothing any more.
-        self.stand_ins = 0
-        # What an operator asked for, and gets, instead of what the file says.
-        self.asked: int | None = None
-        self.scaled: int | None = None
-        # Why that is not the same.
-        self.scarce = ""
+        # The file has it no more: it goes when its drivers have left.
+        self.parting = False
+        self.size = Size()
         self.paused = False
         # Why the stage has stopped itself; empty while it has not.
         self.tripped = ""
@@ -77,33 +79,18 @@ class Keeper:
         self.pace = Pace()
         self._nursery = Nursery(stage, pipeline, local, children)
         self._unsettled_until = 0.0
-        # Why those slots are unwanted whose numbers are too high.
-        self._why = "scale"
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
     # How many
 
-    @property
-    def least(self) -> int:
-        return self.stage.drivers.min if self.scaled is None else self.scaled
-
-    @property
-    def most(self) -> int:
-        return self.stage.drivers.max if self.scaled is None else self.scaled
-
-    def want(self, count: int, why: str = "scale") -> None:
-        """So many drivers from now on; those above leave after the document at hand."""
-        self.wanted, self._why = count, why
-        self.stand_ins = min(self.stand_ins, count)
-        self._make_slots(count + self.stand_ins)
-        self._judge()
-
-    def _judge(self) -> None:
-        """Say of each slot why its driver is to leave, if it is."""
-        last = self.wanted + self.stand_ins
+    def resize(self, size: Size) -> None:
+        """Have a driver in each slot that the size counts, and let the others leave; those that are
+        stale leave, too, for another."""
+        self.size = size
+        self._make_slots(size.slots)
         for slot in self.slots:
-            slot.unwanted = "" if slot.number <= last else self._why
+            slot.unwanted = "" if slot.number <= size.slots else size.why
         for slot in self._outdated():
             slot.unwanted = "restart"
 
@@ -118,19 +105,6 @@ class Keeper:
             return [rolled] if rolled.is_stale else []
         self._rolled = stale[0] if stale else None
         return stale[:1]
-
-    def stand_in(self, count: int) -> None:
-        """So many further drivers, for those that are unkillable."""
-        if count != self.stand_ins:
-            self.stand_ins = count
-            self.want(self.wanted)
-
-    @property
-    def unkillable(self) -> int:
-        """How many of those that are to work never will. Not more than there are to be: what one
-        waits for, the next may wait for, and they must not pile up."""
-        stuck = sum(slot.wanted and slot.rest.state == "unkillable" for slot in self.slots)
-        return min(stuck, self.wanted)
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
@@ -205,16 +179,18 @@ class Keeper:
 
     # Turn
 
-    def turn(self, now: float, elapsed: float, fs_ok: bool) -> float | None:
-        """Look at every driver, and do about it what the policy says; when to come back."""
-        self._judge()
+    def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float | None:
+        """Look at every driver, and do about it what the policy says; return when to come back."""
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
+            if slot.process is None and slot.wanted and not starts.left:
+                starts.put_off = True
+                continue
             seen = slot.seen(self._hard_limit(slot), fs_ok, self._has_work(slot))
-            until = slot.follow(self.stage, seen, now, self._start)
+            until = slot.follow(self.stage, seen, now, lambda slot: self._start(slot, starts))
             if until is not None:
                 due.append(until)
         if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
@@ -237,7 +213,8 @@ class Keeper:
 
     # Start
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: Slot, starts: Starts) -> None:
+        starts.left -= 1
         now = time.monotonic()
         slot.order = slot.next_order
         outcome = self._nursery.start(slot.order, now)
@@ -302,7 +279,7 @@ class Keeper:
             slot.adopted(process, board, order, now)
             if not slot.order.parent:
                 # How many there are to be is not known before the first look.
-                self.want(max(self.wanted, number))
+                slot.unwanted = ""
 
     # Reload
 
@@ -356,34 +333,36 @@ class Keeper:
             found.append(("note", self._nursery.note))
         return found
 
-    def load(self, queues: Mapping[str, QueueSeen], coming: int) -> Load:
-        """What the balance is to know of this stage."""
+    def load(
+        self, queues: Mapping[str, QueueSeen], coming: int, asked: int | None, unwanted: str
+    ) -> Load:
+        """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         first, more = memory_of(stage)
+        if asked is not None and not more:
+            # The file need not say what a driver takes; but whoever asks for more than it says is
+            # bound by what is there to be measured.
+            first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
         seen = [queues[name] for name in stage.inputs if name in queues]
         idle = self.paused or self.tripped or self.done or any(one.quit for one in seen)
+        there = [slot for slot in self.slots if slot.process is not None or slot.coming]
         return Load(
             stage=stage.name,
             backlog=0 if idle else sum(one.waiting + one.working for one in seen),
             coming=0 if idle else coming,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,
-            now=self.wanted,
-            min=self.least,
-            max=self.most,
+            min=stage.drivers.min,
+            max=stage.drivers.max,
+            asked=asked,
+            unwanted=unwanted,
+            alive=len(there),
+            last=max((slot.number for slot in there if slot.wanted), default=0),
+            stuck=tuple(slot.number for slot in there if slot.rest.state == "unkillable"),
             memory=first,
             memory_more=more,
-            beside=self.stand_ins,
             cpus=stage.cpus,
         )
-
-    @property
-    def memory(self) -> int:
-        """Bytes that one driver takes: as declared, or else as those that are there do."""
-        first, more = memory_of(self.stage)
-        # Before it has begun there are none, nor where the file says `drivers = 0`.
-        measured = (slot.memory for slot in self.slots)
-        return max(first, more) or max(_LEAST_MEMORY, max(measured, default=0))
 
     @property
     def totals(self) -> Totals:
