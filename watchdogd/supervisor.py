@@ -31,7 +31,8 @@ from watchdogd.notify import Notifier
 from watchdogd.orphans import Orphans
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import reap_strangers
-from watchdogd.report import HostReport, State, save
+from watchdogd.report import HostReport, State
+from watchdogd.report_file import save
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
 from watchdogd.status import host_report, in_a_line, last_word

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
-from watchdogd import control, report
+from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.learned import hard_limit
 from watchdogd.lessons import Lessons
@@ -46,6 +46,7 @@ from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
+from watchdogd.report_file import read_saved
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -265,7 +266,7 @@ class IoHelper:
 
     def _publish(self) -> None:
         with self._control_directory() as directory:
-            moves.publish(directory, self.host, report.path(self._local))
+            moves.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
         recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
