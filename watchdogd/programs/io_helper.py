@@ -77,8 +77,7 @@ class Watchdog:
         self._lines = Lines()
         self._heard: list[bytes] = []
         self._saying = False
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
+        self._poll = _poll(fd)
 
     def say(self, message: Message) -> None:
         """Say something; wait while the watchdog does not read: then nobody needs us to go on."""
@@ -97,7 +96,8 @@ class Watchdog:
     def interrupt(self) -> None:
         """Say, amid work, that we live, if nothing was said for a while; or end, if nobody is there
         to listen."""
-        if any(seen & select.POLLHUP for _, seen in self._poll.poll(0)):
+        # Another than the one that may be interrupted.
+        if any(seen & select.POLLHUP for _, seen in _poll(self._fd).poll(0)):
             os._exit(0)
         if not self._saying and time.monotonic() - self.said_at >= ALIVE_EVERY:
             self.say(Message())
@@ -336,6 +336,12 @@ def _words(error: OSError | QueueError) -> str:
         )
     said = os.strerror(error.errno)
     return f"{where}: {said}" if where else said
+
+
+def _poll(fd: int) -> select.poll:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return poll
 
 
 def main() -> None:
