@@ -512,13 +512,13 @@ def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -
 # Runs the words after its own as the interpreter would, but for a bug that nobody has found yet.
 WITH_A_BUG = """
 import sys
+from watchdogd import stages
 from watchdogd.cli import main
-from watchdogd.stages import Stages
 
-def begin(self):
+def sizes(*facts):
     raise ZeroDivisionError("a number of drivers")
 
-Stages.begin = begin
+stages.sizes = sizes
 main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
 
@@ -559,6 +559,17 @@ def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None
 
 
 # Steering
+
+
+def test_signal_is_heard_while_very_many_drivers_are_started(yard: Yard) -> None:
+    yard.write('name = "one"\ncall = "stages:shout"\ndrivers = 200')
+    watchdog = yard.run()
+    until(lambda: any(one["event"] == "started" for one in yard.events()))
+    watchdog.terminate()
+    watchdog.communicate(timeout=PATIENCE)
+    assert watchdog.returncode == 0
+    started = [one for one in yard.events() if one["event"] == "started"]
+    assert 8 <= len(started) < 150
 
 
 def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
