@@ -1,8 +1,8 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host. Pure.
 
-`report.json` in the watchdog's local directory, which its helper copies to
-`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
-since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
+`<root>/.watchdogd/hosts/<host>.json` is a copy of what it saves (report_file.py); `status` reads
+those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
+durations in seconds, sizes in bytes.
 """
 
 import json
@@ -17,7 +17,6 @@ from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 
 VERSION = 1
-_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
 # After so long without a new document a watchdog of another host is called silent. Only `status`
 # says so, and only by the clocks: nothing is decided by it.
@@ -120,19 +119,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     cpus: float | None = None
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-
-
-def path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
-def save(report: HostReport) -> None:
-    """Write a report to the local directory, whole or not at all."""
-    aside = os.path.join(report.local, f".{_FILE}")
-    with open(aside, "wb") as file:
-        file.write(encode(report))
-    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):
