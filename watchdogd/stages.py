@@ -1,7 +1,6 @@
 """The stages of a pipeline on this host: who keeps each, and how many drivers it gets."""
 
 import math
-import time
 from collections.abc import Mapping
 from itertools import chain
 
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 from queuedriver.format.units import format_count, format_size
 from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.adoption import stages_with_boards
-from watchdogd.balance import Load, Move, Room, fits, initial, move
+from watchdogd.balance import Load, Room, fits, initial, move
 from watchdogd.events import Kind, Say
 from watchdogd.flow import coming
 from watchdogd.host import physical_memory
@@ -18,16 +17,12 @@ from watchdogd.keeper import Keeper
 from watchdogd.slot import Slot
 from watchdogd.snapshot import QueueSeen, Snapshot
 
-_REMEMBERED_MOVES = 10
-
 
 class Stages:
     """All drivers of this watchdog. Instants are monotonic, and arguments."""
 
     def __init__(self, host: str, local: str, say: Say) -> None:
         self.keepers: dict[str, Keeper] = {}
-        # The latest, with when they were, in seconds since the epoch.
-        self.moves: list[tuple[float, Move]] = []
         self._host = host
         self._local = local
         self._say = say
@@ -305,7 +300,6 @@ class Stages:
         if found is None:
             return
         self._moved_at = now
-        self.moves = [*self.moves, (time.time(), found)][-_REMEMBERED_MOVES:]
         if found.taken_from:
             giver = self.keepers[found.taken_from]
             giver.want(giver.wanted - 1)

@@ -34,11 +34,10 @@ from watchdogd.orphans import Orphans
 from watchdogd.outlook import Outlook
 from watchdogd.process import reap_strangers
 from watchdogd.renewal import Outcome, Renewal
-from watchdogd.report import State, encode
+from watchdogd.report import State, encode, host_report, in_a_line, last_word
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Errands, Request
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
 from watchdogd.wishes import Wishes
 
@@ -325,6 +324,7 @@ class Supervisor:
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        self.beat += 1
         report = msgspec.Raw(encode(last_word(self, words)))
         if self._lookout.send(Errands(publish=report, farewell=True)):
             self.outlook.listen_to_the_end(_LAST_LOOK)

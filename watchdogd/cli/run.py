@@ -19,6 +19,7 @@ from watchdogd.check import check_host
 from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
 from watchdogd.events import Event, EventLog, describe
+from watchdogd.flow import through
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
 from watchdogd.lookout import Lookout
@@ -26,7 +27,6 @@ from watchdogd.notify import own_notifier
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Brief
-from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
 # How long the commands of `on_event` may take at the end to begin, in seconds.
@@ -180,13 +180,28 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
             )
 
 
+def _went_through(watchdog: Supervisor) -> int:
+    """Return how many documents have left the pipeline at its ends."""
+    pipeline, sight = watchdog.pipeline, watchdog.outlook.sight
+    if watchdog.drain:
+        inputs = {name for stage in pipeline.stages for name in stage.inputs}
+        then, now = (
+            {name: one for name, one in queues.items() if name in inputs}
+            for queues in (sight.queues_at_first, sight.queues)
+        )
+        return through(then, now, sum(sight.discarded.values()))
+    ends = set(pipeline.results)
+    keepers = watchdog.stages.keepers.values()
+    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+
+
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
     discarded = watchdog.outlook.sight.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        say(f"{format_count(went_through(watchdog), 'document')} went through: {where}")
+        say(f"{format_count(_went_through(watchdog), 'document')} went through: {where}")
         for words in _left_alone(watchdog):
             say(words)
         for name, count in discarded.items():
