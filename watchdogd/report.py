@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 HOSTS = os.path.join(".watchdogd", "hosts")
-# After so long without a new document a watchdog of another host is called silent. Only `status`
-# says so, and only by the clocks: nothing is decided by it.
+# After so long without a new document a watchdog of another host is called silent, and one whose
+# process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
+# is decided by it.
 SILENT_AFTER = 180.0
+HUNG_AFTER = 60.0
 
 # How a driver spent its time: fields of what it says, and of its report in milliseconds.
 SHARES = ("work", "wait", "block", "overhead")
@@ -38,8 +40,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # running, draining, waiting-fs, stopping while it lives; stopped is the last word of one that left.
 State = Literal["running", "draining", "waiting-fs", "stopping", "stopped"]
-# stopped and gone: for certain; silent: of another host, by the clocks.
-Standing = Literal["alive", "stopped", "gone", "silent"]
+# stopped and gone: for certain; hung: there, and says nothing; silent: of another host.
+Standing = Literal["alive", "hung", "stopped", "gone", "silent"]
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +131,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     # What this host gives the pipeline; None when there is no bound.
     memory: int | None = None
     cpus: float | None = None
+    # What this host has.
+    processors: int = 0
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
 
@@ -160,16 +164,18 @@ def decode(data: bytes) -> HostReport:
 
 
 def standing(report: HostReport, me: Identity, ticks: int | None, now: float) -> Standing:
-    """Whether the watchdog is there, as far as one can know who looks once. `ticks` is when the
-    process that has its pid here started; None when there is none."""
+    """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
+    the process that has its pid here started; None when there is none."""
     if report.state == "stopped":
         return "stopped"
-    them = report.identity
+    them, age = report.identity, now - report.at
     if (them.boot, them.namespace) == (me.boot, me.namespace) and ticks != HIDDEN:
-        return "alive" if ticks == them.ticks else "gone"
+        if ticks != them.ticks:
+            return "gone"
+        return "hung" if age > HUNG_AFTER else "alive"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
-    return "silent" if now - report.at > SILENT_AFTER else "alive"
+    return "silent" if age > SILENT_AFTER else "alive"
 
 
 # What a stage is said to be
@@ -310,6 +316,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         notes=(*watchdog.remarks, *watchdog.stages.notes, *sight.controls.notes),
         memory=room.memory,
         cpus=room.cpus,
+        processors=os.cpu_count() or 0,
         stages=tuple(_stage(keeper) for keeper in watchdog.stages.keepers.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )

@@ -15,7 +15,7 @@ from queuedriver.pipeline.drawing import draw
 from queuedriver.pipeline.model import Pipeline
 from queuedriver.pipeline.reading import study
 from watchdogd.check import Findings, examine, this_host
-from watchdogd.cli.arguments import PIPELINE, pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, pipeline_file
 
 _COLUMNS = ("", "NAME", "DRIVERS", "MEMORY", "~")
 

@@ -16,8 +16,8 @@ from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
 from watchdogd import places
 from watchdogd.check import check_host
-from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
+from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
 from watchdogd.flow import through
 from watchdogd.herald import Herald

@@ -17,8 +17,8 @@ from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import docid_of, explain
 from queuedriver.operating.queue import Queue
 from queuedriver.pipeline.model import Pipeline
-from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose
-from watchdogd.cli.gathering import read_controls
+from watchdogd.cli.hosts import read_controls
+from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose
 from watchdogd.cli.route import End, Route, Stop, route
 
 # Events with which a document begins to wait.

@@ -10,7 +10,7 @@ from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.pipeline import read
 from queuedriver.pipeline.model import Pipeline
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.places import STATE_VARIABLE, state_of
 
 # Where systemd looks for programs when nobody says otherwise.

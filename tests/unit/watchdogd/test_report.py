@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from queuedriver.claims.liveness import HIDDEN
 from queuedriver.format.records import Identity
 from watchdogd.report import (
+    HUNG_AFTER,
     SILENT_AFTER,
     Alien,
     DriverReport,
@@ -85,8 +86,11 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
     [
         # Its process is there, or it is not: certain, whatever the clocks say.
         ({}, 5, 0.0, "alive"),
-        ({}, 5, 1e6, "alive"),
+        ({}, 5, HUNG_AFTER - 1, "alive"),
+        # It says something every 2 s while it turns.
+        ({}, 5, HUNG_AFTER + 1, "hung"),
         ({}, None, 0.0, "gone"),
+        ({}, None, 1e6, "gone"),
         ({}, 6, 0.0, "gone"),
         # Another user's, which is not shown: only its document tells.
         ({}, HIDDEN, 0.0, "alive"),
