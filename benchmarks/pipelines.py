@@ -15,8 +15,8 @@ from benchmarks import measuring
 from benchmarks.measuring import Failed
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.errors import ConfigError
-from queuedriver.pipeline import read
 from watchdogd import places
+from watchdogd.pipeline import read
 
 HOST = "bench"
 # Seconds: far more than anything here takes.

@@ -18,8 +18,8 @@ from queuedriver.errors import FileSystemTrouble
 from queuedriver.format.records import decode
 from queuedriver.format.settings import Publication
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Pipeline
 from watchdogd import control
+from watchdogd.pipeline.model import Pipeline
 
 _LIMIT = 64
 _MEMORY = "root.json"

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.driving.live_status import Board
-from queuedriver.pipeline.model import Pipeline, Stage
 from watchdogd.hand import Order
 from watchdogd.launch import code_of
 from watchdogd.lives import GRACE, LIFE
 from watchdogd.logs import open_log
 from watchdogd.orphans import life_of, new_life
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load
 from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from queuedriver.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.rereading import Read, Rereading
 
 # What a watchdog that runs cannot change of itself.

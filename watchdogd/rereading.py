@@ -13,8 +13,8 @@ import msgspec
 
 from queuedriver.errors import QueueError
 from queuedriver.format.records import decode
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.kernel import die_with_parent
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import Process, spawn
 
 # Longer than any reading takes where the file can be read.
@@ -79,8 +79,8 @@ class Rereading:
 
 def main(file: str, host: str) -> Read:
     """What the file says, in the process that may wait for it."""
-    from queuedriver.pipeline import read
     from watchdogd.check import check_host
+    from watchdogd.pipeline import read
 
     try:
         pipeline = read(file, host)

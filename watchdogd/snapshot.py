@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from queuedriver.format.records import decode_by
-from queuedriver.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline
 
 # A line may be as long as a host's whole status document; more than this is not ours.
 MAX_LINE = 4 << 20

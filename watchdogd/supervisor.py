@@ -23,7 +23,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.bulletin import Bulletin
 from watchdogd.control import QUIT
 from watchdogd.herald import Herald
@@ -32,6 +31,7 @@ from watchdogd.lookout import Lookout
 from watchdogd.notify import Notifier
 from watchdogd.orphans import Orphans
 from watchdogd.outlook import Outlook
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import reap_strangers
 from watchdogd.renewal import Outcome, Renewal
 from watchdogd.report import State, encode, host_report, in_a_line, last_word
@@ -71,12 +71,11 @@ class Supervisor:
         *,
         drain: bool = False,
     ) -> None:
-        self.pipeline = pipeline
         self.host = host
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(host, local, herald.say)
+        self.stages = Stages(pipeline, host, local, herald.say)
         self.outlook = Outlook(lookout, herald.say)
         self.wishes = Wishes(signals)
         self.reload_error = ""
@@ -92,7 +91,7 @@ class Supervisor:
         self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        self._begun = self._is_ready = self._leaving = self._ended = False
+        self._is_ready = self._leaving = self._ended = False
         # What the check of this host found that people should know, of the file as it is now.
         self.remarks: tuple[str, ...] = ()
         # How often this watchdog has told how it is.
@@ -127,16 +126,12 @@ class Supervisor:
         orphans_due = self._reap(now)
         self._obey(now)
         fs_ok = self.outlook.well(now)
+        self.stages.hurried = self._leaving and self.wishes.hurried
         due = self.stages.turn(now, elapsed, fs_ok)
-        if not self._leaving:
-            if self.drain and (hopeless := self.stages.hopeless):
-                # There is no use in waiting for a stage that can never go on by itself.
-                self.hopeless = hopeless
-                self._leave("a stage that cannot go on")
-            elif fs_ok:
-                self.stages.balance(now)
-        elif self.wishes.hurried:
-            due = min(due, self.stages.hurry(now))
+        if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
+            # There is no use in waiting for a stage that can never go on by itself.
+            self.hopeless = hopeless
+            self._leave("a stage that cannot go on")
         if now >= self._look_at:
             self._look_at = math.inf
             self._lookout.send(Errands(look=True))
@@ -193,11 +188,6 @@ class Supervisor:
             # That this watchdog was started is the later wish.
             self._lookout.send(Errands(forget_controls=(QUIT,)))
         self.stages.learn(sight.snapshot, now)
-        if not self._leaving:
-            self.stages.scale(sight.controls.scale)
-            if not self._begun:
-                self.stages.begin()
-        self._begun = True
         if self.drain and not self._leaving:
             self._see_empty(now)
 
@@ -250,7 +240,7 @@ class Supervisor:
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
             self._herald.say("note", words)
-        self.stages.leave()
+        self.stages.leaving = True
 
     # Reload
 
@@ -266,20 +256,23 @@ class Supervisor:
         if outcome.pipeline is None:
             self._herald.say("reload-refused", outcome.error)
         else:
-            self.pipeline, self.remarks = outcome.pipeline, outcome.notes
+            self.stages.man(outcome.pipeline, now)
+            self.remarks = outcome.notes
             if not self._lookout.send(Errands(pipeline=self.pipeline)):
                 # Eyes that do not hear it would look at the wrong queues; the next are told first.
                 self._lookout.abandon()
             self._herald.configure(self.pipeline.on_event)
-            self.stages.man(self.pipeline, now)
-            if not self._leaving:
-                self.stages.begin()
             self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
         self.wishes.serve(*outcome.serials)
         self._bulletin.hasten(now)
 
     # What it tells
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """As the file has it now."""
+        return self.stages.pipeline
 
     @property
     def state(self) -> State:

@@ -19,9 +19,9 @@ import msgspec
 
 from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked
 from queuedriver.format.records import decode
-from queuedriver.pipeline.complaints import Slip
-from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.child import Tail
+from watchdogd.pipeline.complaints import Slip
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.trying import Order, Outcome, last_lines
 

@@ -7,8 +7,8 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Pipeline
 from watchdogd import control
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.snapshot import QueueSeen
 
 # Who asked for something an hour ago has asked again, or done without.

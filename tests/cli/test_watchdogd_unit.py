@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from queuedriver.errors import BadArgument
-from queuedriver.pipeline import read
 from tests.cli import pipelines
 from tests.cli.pipelines import make
 from watchdogd.cli.unit import unit_of
+from watchdogd.pipeline import read
 from watchdogd.places import STATE_VARIABLE, state_directory
 
 Capsys = pytest.CaptureFixture[str]

@@ -9,13 +9,13 @@ from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.runtime import waited_for_files
 from queuedriver.errors import BadDocid
 from queuedriver.format import names
-from queuedriver.pipeline import BadPipeline
-from queuedriver.pipeline.drawing import draw
-from queuedriver.pipeline.reading import parse as parse_pipeline
 from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
 from watchdogd import control, scaling, snapshot
+from watchdogd.pipeline import BadPipeline
+from watchdogd.pipeline.drawing import draw
+from watchdogd.pipeline.reading import parse as parse_pipeline
 from watchdogd.report import Alien, decode
 
 TOKEN = "h-1-0605d3a1f2b0c05a17"

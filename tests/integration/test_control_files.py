@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.waiting import until
 from watchdogd import control
 from watchdogd.events import EventLog
 from watchdogd.lookout import Lookout
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.process import spawn_for_helper
 from watchdogd.scaling import SCALE
 from watchdogd.snapshot import Brief, Controls, Errands

@@ -18,11 +18,11 @@ from queuedriver.claims.liveness import DRIVERS, identify
 from queuedriver.disk.journal import Journal
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
 from watchdogd.lookout import ARGV, SILENCE, Lookout
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.process import spawn_for_helper
 from watchdogd.snapshot import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 

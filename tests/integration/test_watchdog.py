@@ -172,6 +172,26 @@ def test_poison_document_is_set_aside_before_it_brings_the_stage_down(yard: Yard
     assert yard.count("crash-looped") == 0, said
 
 
+@pytest.mark.parametrize(
+    ("does", "fact", "words"),
+    [
+        ("exit", {"exit_code": 3}, "ended with exit code 3"),
+        ("crash", {"signal": "SIGKILL"}, "was ended by SIGKILL"),
+    ],
+)
+def test_report_of_a_document_says_how_its_driver_ended_by_itself(
+    yard: Yard, does: str, fact: dict[str, object], words: str
+) -> None:
+    yard.write(f"{ONE}\nretries = 0")
+    yard.put("poison", does)
+    code, said = yard.drain()
+    assert code == 1, said
+    failure = yard.discarded("input")["poison"]["failure"]
+    assert failure["cause"] == "crashed"
+    assert failure.items() >= fact.items()
+    assert failure["message"] == f"the driver's process {words} while it had the document"
+
+
 def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded(
     yard: Yard,
 ) -> None:
@@ -452,6 +472,20 @@ def test_told_twice_it_gives_the_documents_back_at_once(yard: Yard) -> None:
     assert watchdog.wait(PATIENCE) == 0
     assert yard.ls("input") == ["a.ready"]
     assert yard.all_pids() == []
+
+
+def test_stop_that_has_to_kill_charges_no_document_of_a_stage_with_another_environment(
+    yard: Yard,
+) -> None:
+    (yard.root / "own").mkdir()
+    yard.write(f'{ONE}\nretries = 0\nenv = {{XDG_RUNTIME_DIR = "{yard.root}/own"}}')
+    yard.put("a", "deaf")
+    watchdog = yard.run()
+    until((yard.root / "hanging").exists)
+    # At once.
+    watchdog.send_signal(signal.SIGQUIT)
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("input") == ["a.ready"]
 
 
 @pytest.mark.parametrize("by", ["signal", "command"])

@@ -29,19 +29,19 @@ PURE = {
     "queuedriver.options",
     "queuedriver.processors.answers",
     "queuedriver.format.settings",
-    "queuedriver.pipeline.model",
-    "queuedriver.pipeline.complaints",
-    "queuedriver.pipeline.drawing",
-    "queuedriver.pipeline.graph",
-    "queuedriver.pipeline.naming",
-    "queuedriver.pipeline.positions",
-    "queuedriver.pipeline.source",
-    "queuedriver.pipeline.values",
+    "watchdogd.pipeline.model",
+    "watchdogd.pipeline.complaints",
+    "watchdogd.pipeline.drawing",
+    "watchdogd.pipeline.graph",
+    "watchdogd.pipeline.naming",
+    "watchdogd.pipeline.positions",
+    "watchdogd.pipeline.source",
+    "watchdogd.pipeline.values",
     "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
-    "watchdogd.past",
     "watchdogd.policy",
+    "watchdogd.sizes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {
@@ -152,7 +152,7 @@ def comes_along(module: str) -> set[str]:
     packages = {
         "queuedriver": str(ROOT),
         "queuedriver.processors": str(ROOT / "processors"),
-        "queuedriver.pipeline": str(ROOT / "pipeline"),
+        "watchdogd.pipeline": str(WATCHDOG / "pipeline"),
         "queuedriver.protocols": str(PROTOCOLS),
         "watchdogd": str(WATCHDOG),
     }

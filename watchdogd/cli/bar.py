@@ -35,7 +35,7 @@ class Bar:
 
 def line_of(watchdog: Supervisor) -> str:
     """The whole pipeline in one line."""
-    keepers = list(watchdog.stages.keepers.values())
+    keepers = watchdog.stages.everyone
     loads = watchdog.stages.loads()
     # A document that has three stages before it is three times to do.
     left = sum(load.backlog + load.coming for load in loads)

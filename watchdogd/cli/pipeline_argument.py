@@ -13,11 +13,11 @@ import msgspec
 
 from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
-from queuedriver.pipeline import naming, read
-from queuedriver.pipeline.complaints import Wrong
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
-from queuedriver.pipeline.reading import load_bytes
 from watchdogd.cli.hosts import Hosts, read_hosts
+from watchdogd.pipeline import naming, read
+from watchdogd.pipeline.complaints import Wrong
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.reading import load_bytes
 from watchdogd.report import StageReport
 
 VARIABLE = "WATCHDOGD_PIPELINE"
@@ -113,7 +113,7 @@ def _root_of(file: str) -> str | None:
         text = load_bytes(file).decode(errors="replace")
     except (QueueError, OSError):
         return None
-    from queuedriver.pipeline.resolve import ROOT
+    from watchdogd.pipeline.resolve import ROOT
 
     found = _ROOT.search(text)
     try:

@@ -12,8 +12,8 @@ from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.operations import Result
-from queuedriver.pipeline.model import Stage
 from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose, nearest_first
+from watchdogd.pipeline.model import Stage
 
 # Of several queues the one that did most for a document speaks for all.
 _RANK = ("done", "refused", "nothing to do", "missing")

@@ -17,7 +17,7 @@ from queuedriver.format.names import JOURNAL
 from queuedriver.operating.document_view import DocumentView, gather, history
 from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline, Stage
 
 _READY = ".ready"
 

@@ -12,18 +12,17 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from queuedriver.pipeline import read
-from queuedriver.pipeline.model import Pipeline
 from watchdogd import places
 from watchdogd.check import check_host
 from watchdogd.cli.bar import Bar
 from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
-from watchdogd.flow import through
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
 from watchdogd.lookout import Lookout
 from watchdogd.notify import own_notifier
+from watchdogd.pipeline import read
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
 from watchdogd.snapshot import Brief
@@ -186,10 +185,11 @@ def _went_through(watchdog: Supervisor) -> int:
     if watchdog.drain:
         inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
-            {name: one for name, one in queues.items() if name in inputs}
+            sum(one.unfinished for name, one in queues.items() if name in inputs)
             for queues in (sight.queues_at_first, sight.queues)
         )
-        return through(then, now, sum(sight.discarded.values()))
+        # Results may be more: a pipeline may part.
+        return max(0, then - now - sum(sight.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
     return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))

@@ -16,9 +16,9 @@ from queuedriver.claims.picking import Counts
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
-from queuedriver.pipeline.model import Stage
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
 from watchdogd.cli.pipeline_argument import Chosen
+from watchdogd.pipeline.model import Stage
 from watchdogd.places import driver_id, short_host
 from watchdogd.report import SHARES, DriverReport, StageReport, stage_facts
 from watchdogd.snapshot import Controls

@@ -16,10 +16,10 @@ from queuedriver.format.event import Event, describe
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import docid_of, explain
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Pipeline
 from watchdogd.cli.hosts import read_controls
 from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose
 from watchdogd.cli.route import End, Route, Stop, route
+from watchdogd.pipeline.model import Pipeline
 
 # Events with which a document begins to wait.
 _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})

@@ -10,8 +10,8 @@ import pytest
 from queuedriver.disk.mounts import filesystem_type
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.groundwork import Ground, Known, prepare
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 
 class Site:

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from tests.waiting import until, until_ended
 from watchdogd.lookout import (
     MOST_LEFT,
@@ -22,6 +21,7 @@ from watchdogd.lookout import (
     SILENCE,
     Lookout,
 )
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.process import spawn_for_helper
 from watchdogd.snapshot import Brief, Errands, Message, QueueSeen, Snapshot, to_line
 

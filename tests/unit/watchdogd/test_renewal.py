@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.pipeline import Pipeline, read
 from tests.waiting import until
+from watchdogd.pipeline import Pipeline, read
 from watchdogd.renewal import Outcome, Renewal
 
 PATIENCE = 60.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.snapshot import (
     Brief,
     Controls,

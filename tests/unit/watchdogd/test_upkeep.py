@@ -13,9 +13,9 @@ from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_regist
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd import control, upkeep
 from watchdogd.groundwork import Ground, prepare
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.rescue import Beats, Rescuer
 from watchdogd.snapshot import QueueSeen, Recovered
 from watchdogd.survey import View

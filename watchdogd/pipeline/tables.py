@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from queuedriver.pipeline.complaints import Path, Slip, Wrong, nearest
-from queuedriver.pipeline.keys import (
+from watchdogd.pipeline.complaints import Path, Slip, Wrong, nearest
+from watchdogd.pipeline.keys import (
     HOST_KEYS,
     MEANT,
     OF_ONE_HOST,
     PIPELINE_KEYS,
     STAGE_KEYS,
 )
-from queuedriver.pipeline.values import Reader, kind_of
+from watchdogd.pipeline.values import Reader, kind_of
 
 TABLES = ("pipeline", "stage", "host", "hosts")
 _STAGE = "right would be [[stage]] above the keys of each stage"

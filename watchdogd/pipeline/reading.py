@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from queuedriver.errors import is_trouble, trouble
-from queuedriver.pipeline import graph, rules
-from queuedriver.pipeline.complaints import (
+from watchdogd.pipeline import graph, rules
+from watchdogd.pipeline.complaints import (
     BadPipeline,
     Complaint,
     Path,
@@ -25,12 +25,12 @@ from queuedriver.pipeline.complaints import (
     missing,
     nearest,
 )
-from queuedriver.pipeline.keys import SHARED_KEYS
-from queuedriver.pipeline.model import Pipeline
-from queuedriver.pipeline.positions import find_lines
-from queuedriver.pipeline.resolve import Draft, draft_stages, resolve
-from queuedriver.pipeline.source import Source
-from queuedriver.pipeline.tables import Tables, read_tables
+from watchdogd.pipeline.keys import SHARED_KEYS
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.positions import find_lines
+from watchdogd.pipeline.resolve import Draft, draft_stages, resolve
+from watchdogd.pipeline.source import Source
+from watchdogd.pipeline.tables import Tables, read_tables
 
 # Far more than anybody writes; in bytes. Whatever is larger is another file.
 _MAX_SIZE = 1_000_000

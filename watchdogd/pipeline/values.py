@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeGuard
 
 from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
-from queuedriver.pipeline.complaints import Path, Slip, Wrong, nearest
-from queuedriver.pipeline.model import MAX_DRIVERS, Drivers
+from watchdogd.pipeline.complaints import Path, Slip, Wrong, nearest
+from watchdogd.pipeline.model import MAX_DRIVERS, Drivers
 
 Reader = Callable[[Any], Any]
 

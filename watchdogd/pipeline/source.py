@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from queuedriver.pipeline.complaints import NOTHING, Complaint, Path, Slip, show
+from watchdogd.pipeline.complaints import NOTHING, Complaint, Path, Slip, show
 
 
 class Source(NamedTuple):

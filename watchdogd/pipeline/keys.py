@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, get_args
 
 from queuedriver.format.units import MAX_SIZE
 from queuedriver.options import Said, StageOptions, rows
-from queuedriver.pipeline.model import Kind
-from queuedriver.pipeline.naming import queues, stage_name
-from queuedriver.pipeline.values import (
+from watchdogd.pipeline.model import Kind
+from watchdogd.pipeline.naming import queues, stage_name
+from watchdogd.pipeline.values import (
     Reader,
     above_zero,
     choice,
@@ -21,7 +21,7 @@ from queuedriver.pipeline.values import (
     text,
     whole,
 )
-from queuedriver.pipeline.works import call, command, hook, preload, program, publish
+from watchdogd.pipeline.works import call, command, hook, preload, program, publish
 
 KINDS: tuple[Kind, ...] = ("call", "command", "server")
 

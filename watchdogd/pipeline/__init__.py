@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from queuedriver.pipeline.complaints import BadPipeline, Complaint
-    from queuedriver.pipeline.model import Pipeline, Stage
-    from queuedriver.pipeline.reading import Study, read, study
+    from watchdogd.pipeline.complaints import BadPipeline, Complaint
+    from watchdogd.pipeline.model import Pipeline, Stage
+    from watchdogd.pipeline.reading import Study, read, study
 
 __all__ = ["BadPipeline", "Complaint", "Pipeline", "Stage", "Study", "read", "study"]
 

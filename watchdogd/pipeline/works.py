@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from queuedriver.errors import ConfigError
 from queuedriver.format.settings import check_publish
-from queuedriver.pipeline.values import each, kind_of, wrong
 from queuedriver.processors.command import Template
 from queuedriver.processors.program import split_command
+from watchdogd.pipeline.values import each, kind_of, wrong
 
 _CALL = 'right would be "package.module:function", or the name of a plug-in'
 _FUNCTION = 'right would be "package.module:function"'

@@ -4,8 +4,8 @@ from typing import Any
 
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
-from queuedriver.pipeline.model import MAX_STAGE_NAME
-from queuedriver.pipeline.values import Reader, each, kind_of, wrong
+from watchdogd.pipeline.model import MAX_STAGE_NAME
+from watchdogd.pipeline.values import Reader, each, kind_of, wrong
 
 # What a file system takes as one name, in bytes.
 _MAX_NAME = 255

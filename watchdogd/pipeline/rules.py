@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from queuedriver.pipeline.complaints import Slip
-from queuedriver.pipeline.model import Stage
-from queuedriver.pipeline.works import output_queues
+from watchdogd.pipeline.complaints import Slip
+from watchdogd.pipeline.model import Stage
+from watchdogd.pipeline.works import output_queues
 
 # What a command has for each document.
 _PLACE = re.compile(r"\{(?:input|output)\b[^{}]*\}")

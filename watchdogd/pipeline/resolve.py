@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from queuedriver.pipeline.complaints import Slip
-from queuedriver.pipeline.keys import KINDS, SHARED_KEYS
-from queuedriver.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Stage
-from queuedriver.pipeline.tables import Table, Tables
+from watchdogd.pipeline.complaints import Slip
+from watchdogd.pipeline.keys import KINDS, SHARED_KEYS
+from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Stage
+from watchdogd.pipeline.tables import Table, Tables
 
 # Where the documents of the first stage are, and all queues, unless the file says otherwise.
 FIRST_INPUT = "input"

@@ -8,7 +8,7 @@ import re
 import tomllib
 from typing import Any
 
-from queuedriver.pipeline.complaints import Path
+from watchdogd.pipeline.complaints import Path
 
 _SPACE = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

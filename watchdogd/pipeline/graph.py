@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from queuedriver.errors import BadDocid
 from queuedriver.format.settings import Publication
-from queuedriver.pipeline.complaints import Slip, nearest
-from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.complaints import Slip, nearest
+from watchdogd.pipeline.model import Pipeline, Stage
 
 # Documents that are followed through the names that stages give them. What {stem} drops is there.
 _SAMPLES = ("d", "d.e", "d.e.f")

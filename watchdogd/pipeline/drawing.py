@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuedriver.format.units import format_size
-from queuedriver.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline, Stage
 
 # A queue by its name, a stage by its number.
 Node = str | int
