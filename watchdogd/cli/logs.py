@@ -4,22 +4,22 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
-from typing import NamedTuple
 
 from queuedriver.cli.program import say
 from queuedriver.cli.render import escape, escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
-from watchdogd import control, places
+from watchdogd import control
 from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, Target, choose, targets
+from watchdogd.places import local_directory
 
 LOGS = "logs"
 # What loads for all drivers of a stage has a log, too.
-_LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?P<slot>[0-9]+|load))\.log")
+_LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")
 _FOLLOW_EVERY = 0.25
 # How often one looks for drivers that have started since.
 _LIST_EVERY = 1.0
@@ -33,11 +33,8 @@ _MOST = 16 << 20
 _MAX_KEPT = 1000
 
 
-class Place(NamedTuple):
-    """A directory with the logs of one host."""
-
-    host: str
-    path: str
+# A host, a stage of its, and a slot of that; 0 is what loads for all of them.
+Whose = tuple[str, str, int]
 
 
 def logs(
@@ -57,14 +54,15 @@ def logs(
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
     chosen = choose(pipeline)
-    watched = [one for one in _places(chosen) if host in (None, one.host)]
-    shown = _Shown(watched, targets(chosen, what or (), host), as_json=as_json)
+    places = {name: path for name, path in _places(chosen).items() if host in (None, name)}
+    shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
     try:
         shown.find()
         if not shown.tails and not follow:
-            where = ", ".join(escape_name(one.path) for one in watched) or "any place known here"
+            where = ", ".join(map(escape_name, places.values())) or "any place known here"
             raise NotFound(f"no such log in {where}; there is one once a driver has started")
-        shown.show_last(lines)
+        for whose in sorted(shown.tails):
+            shown.print(whose, shown.tails[whose].last(lines))
         if follow:
             if not shown.tails:
                 say("no log yet; waiting for a driver to start")
@@ -75,7 +73,7 @@ def logs(
     return 0
 
 
-def _places(chosen: Chosen) -> list[Place]:
+def _places(chosen: Chosen) -> dict[str, str]:
     """Return where the logs of each host are: on this host itself, else their copies below the
     root."""
     copies = os.path.join(chosen.pipeline.root, control.CONTROL, control.LOGS)
@@ -87,17 +85,16 @@ def _places(chosen: Chosen) -> list[Place]:
         copied = os.path.join(copies, control.host_file(seen.report.host))
         found[seen.report.host] = local if readable else copied
     # Its watchdog may never have come as far as to say anything.
-    own = os.path.join(places.local_directory(chosen.pipeline.root, hosts.own_name), LOGS)
+    own = os.path.join(local_directory(chosen.pipeline.root, hosts.own_name), LOGS)
     if os.path.isdir(own):
         found.setdefault(hosts.own_name, own)
     known = {control.host_file(name) for name in found}
-    found |= {name: os.path.join(copies, name) for name in _listed(copies) if name not in known}
-    return [Place(*one) for one in found.items()]
+    return found | {name: os.path.join(copies, name) for name in set(_listed(copies)) - known}
 
 
 def _listed(path: str) -> list[str]:
     try:
-        return sorted(os.listdir(path))
+        return os.listdir(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
@@ -106,31 +103,28 @@ class _Shown:
     """The logs that are shown, and which line is whose."""
 
     def __init__(
-        self, watched: Sequence[Place], targets: Sequence[Target], *, as_json: bool
+        self, places: Mapping[str, str], targets: Sequence[Target], *, as_json: bool
     ) -> None:
-        # By host, stage and slot: in the order in which they are shown.
-        self.tails: dict[tuple[str, str, int], Tail] = {}
-        self._watched = watched
+        self.tails: dict[Whose, Tail] = {}
+        self._places = places
         self._targets = targets
         self._as_json = as_json
-        self._several_hosts = len(watched) > 1
         # Where there can be but one driver: a prefix that comes and goes would puzzle.
         one = targets[0] if len(targets) == 1 else None
-        self._alone = bool(one and one.driver and (one.host or not self._several_hosts))
+        self._alone = bool(one and one.driver and (one.host or len(places) <= 1))
         # On a terminal nothing in a line may steer it; a file gets the bytes as they are.
         self._terminal = sys.stdout.isatty()
 
     def find(self) -> None:
         """Find the logs that are new."""
-        for place in self._watched:
-            for name in _listed(place.path):
+        for host, path in self._places.items():
+            for name in _listed(path):
                 log = _LOG.fullmatch(name)
-                if log is None or not self._wanted(log["stage"], log["driver"], place.host):
+                if log is None or not self._wanted(log["stage"], log["driver"], host):
                     continue
-                slot = 0 if log["slot"] == "load" else int(log["slot"])
-                key = (place.host, log["stage"], slot)
-                if key not in self.tails:
-                    self.tails[key] = Tail(os.path.join(place.path, name))
+                whose = (host, log["stage"], int(log["slot"] or 0))
+                if whose not in self.tails:
+                    self.tails[whose] = Tail(os.path.join(path, name))
 
     def _wanted(self, stage: str, driver: str, host: str) -> bool:
         return not self._targets or any(
@@ -141,29 +135,24 @@ class _Shown:
             for one in self._targets
         )
 
-    def show_last(self, count: int) -> None:
-        for key in sorted(self.tails):
-            self._show(key, self.tails[key].last(count))
-
     def follow(self) -> None:
         """Show what comes, until somebody has seen enough."""
         list_at = time.monotonic() + _LIST_EVERY
         while True:
-            for key, tail in self.tails.items():
-                self._show(key, tail.more())
+            for whose, tail in self.tails.items():
+                self.print(whose, tail.more())
             sys.stdout.flush()
             time.sleep(_FOLLOW_EVERY)
             if time.monotonic() >= list_at:
                 list_at = time.monotonic() + _LIST_EVERY
                 self.find()
 
-    def _show(self, key: tuple[str, str, int], lines: Iterable[bytes]) -> None:
-        host, stage, slot = key
+    def print(self, whose: Whose, lines: Iterable[bytes]) -> None:
+        host, stage, slot = whose
         driver = f"{stage}-{slot or 'load'}"
         # Names of files that others may have made, as any line may be.
-        prefix = escape_name(f"{driver}@{host}" if self._several_hosts else driver) + " | "
-        if self._alone:
-            prefix = ""
+        name = escape_name(f"{driver}@{host}" if len(self._places) > 1 else driver)
+        prefix = "" if self._alone else f"{name} | "
         for line in lines:
             if self._as_json:
                 text = line.decode(errors="surrogateescape")
