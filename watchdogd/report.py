@@ -256,7 +256,8 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         return replace(known, until=epoch + rest.until if rest.until is not None else 0.0)
     return replace(
         known,
-        why=rest.why or glimpse.why,
+        # What it waited for before it had a document does not matter any more.
+        why=rest.why or ("" if glimpse.docid else glimpse.why),
         pid=process.pid,
         document=glimpse.docid,
         since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),

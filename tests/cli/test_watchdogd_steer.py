@@ -11,6 +11,7 @@ import pytest
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
+from tests.cli.processes import command, unprivileged
 from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
 from watchdogd.control import parse_request
@@ -115,6 +116,24 @@ def test_a_slip_in_the_last_word_changes_nothing(file: Path, watch: Watch) -> No
 @pytest.mark.parametrize("word", ["parse", "parse=", "parse=-1", "parse=2.5", "=2", "parse=many"])
 def test_a_number_of_drivers_that_cannot_be_meant_has_code_2(word: str, watch: Watch) -> None:
     assert watch("scale", word).code == 2
+
+
+def test_a_directory_that_may_not_be_written_is_named(file: Path) -> None:
+    publish(file, report())
+    queue = file.parent / "queues/values"
+    for directory in (control(file), queue):
+        directory.chmod(0o555)
+    prefix = unprivileged()
+    words = "may not be changed: permission denied; who steers must be able to write in it"
+    for args, directory in (
+        (["pause"], control(file)),
+        (["pause", "parse"], queue),
+        (["scale", "parse=2"], control(file)),
+        (["restart"], control(file)),
+        (["stop"], control(file)),
+    ):
+        called = command(*args, "-p", file, prefix=prefix, program="watchdogd")
+        assert (called.code, called.err) == (77, f"watchdogd: {directory} {words}\n")
 
 
 # What is asked

@@ -201,7 +201,8 @@ def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     discarded = watchdog.outlook.sight.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        say(f"{format_count(_went_through(watchdog), 'document')} went through: {where}")
+        went = f"{format_count(_went_through(watchdog), 'document')} went through"
+        say(f"{went}: {where}" if where else went)
         for words in _left_alone(watchdog):
             say(words)
         for name, count in discarded.items():
