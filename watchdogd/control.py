@@ -32,6 +32,7 @@ from queuedriver.errors import (
     is_trouble,
 )
 from queuedriver.format import names
+from watchdogd.messages import Controls, Request
 from watchdogd.scaling import (
     MOST_DRIVERS,
     SCALE,
@@ -42,7 +43,6 @@ from watchdogd.scaling import (
     visible,
     wanted_here,
 )
-from watchdogd.snapshot import Controls, Request
 
 CONTROL = ".watchdogd"
 PAUSE = names.PAUSE

@@ -13,6 +13,7 @@ from watchdogd import places
 from watchdogd.adoption import find
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
+from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
@@ -21,7 +22,6 @@ from watchdogd.process import Exit
 from watchdogd.report import StageFacts, stage_facts
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
-from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.

@@ -1,8 +1,8 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host.
 
-`<root>/.watchdogd/hosts/<host>.json`, written aside and renamed by the watchdog's eyes; `status`
-reads those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
-durations in seconds, sizes in bytes.
+`report.json` in the watchdog's local directory, which its helper copies to
+`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
+since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
 """
 
 import json
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from watchdogd.supervisor import Supervisor
 
 VERSION = 1
+_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
@@ -135,6 +136,19 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     processors: int = 0
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
+
+
+def path(local: str) -> str:
+    """Return where the watchdog of a local directory keeps its report."""
+    return os.path.join(local, _FILE)
+
+
+def save(report: HostReport) -> None:
+    """Write a report to the local directory, whole or not at all."""
+    aside = os.path.join(report.local, f".{_FILE}")
+    with open(aside, "wb") as file:
+        file.write(encode(report))
+    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):
@@ -307,14 +321,14 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
 
 def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     """Return all there is to say of a watchdog at this moment."""
-    room, sight = watchdog.stages.room, watchdog.outlook.sight
+    room, helper = watchdog.stages.room, watchdog.helper
     return replace(
         last_word(watchdog),
         state=watchdog.state,
-        trouble=watchdog.outlook.trouble(now),
+        trouble=helper.trouble(now),
         reload_error=watchdog.reload_error,
         served=watchdog.wishes.served,
-        notes=(*watchdog.remarks, *watchdog.stages.notes, *sight.controls.notes),
+        notes=(*watchdog.remarks, *watchdog.stages.notes, *helper.view.controls.notes),
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,
@@ -326,5 +340,5 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
 def in_a_line(watchdog: "Supervisor") -> str:
     """Return the state of a watchdog for a service manager."""
     living = sum(slot.process is not None for slot in watchdog.stages.slots)
-    waiting = sum(one.waiting for one in watchdog.outlook.sight.queues.values())
+    waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
     return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"

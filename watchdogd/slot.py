@@ -104,7 +104,7 @@ class Slot:
         self.ended_at = 0.0
         self.starts = 0
         self.earlier = Totals()
-        # A dead driver's claims are still to be recovered: by the next one here, or by the eyes.
+        # A dead driver's claims are still to be recovered: by the next one here, or by the helper.
         self.leftovers = False
         self._tell = tell
         self._asked: Asked | None = None

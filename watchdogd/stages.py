@@ -11,10 +11,11 @@ from watchdogd.balance import complete, move, moved
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.snapshot import QueueSeen, Snapshot
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -139,11 +140,11 @@ class Stages:
             if {"paused", "stage-tripped"} & (before - {kind for kind, _ in news}):
                 self._say("resumed", stage=name)
 
-    def learn(self, snapshot: Snapshot, now: float) -> None:
+    def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
-        self._queues, self._asked, self._looked = snapshot.queues, snapshot.controls.scale, True
+        self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
         for name, keeper in self._keepers.items():
-            keeper.learn(snapshot.queues, snapshot.timeouts.get(name), now)
+            keeper.learn(view.queues, view.timeouts.get(name), now)
 
     def restart(self, target: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""

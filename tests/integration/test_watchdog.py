@@ -512,13 +512,13 @@ def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -
 # Runs the words after its own as the interpreter would, but for a bug that nobody has found yet.
 WITH_A_BUG = """
 import sys
+from watchdogd import stages
 from watchdogd.cli import main
-from watchdogd.stages import Stages
 
-def begin(self):
+def sizes(*facts):
     raise ZeroDivisionError("a number of drivers")
 
-Stages.begin = begin
+stages.sizes = sizes
 main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
 
@@ -721,13 +721,13 @@ def test_silent_file_system_stops_restarts_and_limits_and_charges_nothing(yard: 
     yard.write(f'{ONE}\ntimeout = "3 s"\nhard_after = "2 s"')
     watchdog = yard.run()
     until(lambda: yard.states() == {"one-1": "ready"})
-    eyes = next(pid for pid in yard.all_pids() if b"watchdogd.eyes" in _command_of(pid))
-    os.kill(eyes, signal.SIGSTOP)
+    helper = next(pid for pid in yard.all_pids() if b"programs.io_helper" in _command_of(pid))
+    os.kill(helper, signal.SIGSTOP)
     until(lambda: yard.count("waiting-fs"))
     os.kill(yard.driver_pids()[0], signal.SIGKILL)
     until(lambda: yard.count("exited", "one-1"))
     assert yard.driver_pids() == []
-    os.kill(eyes, signal.SIGCONT)
+    os.kill(helper, signal.SIGCONT)
     until(lambda: yard.count("fs-well"))
     until(lambda: yard.count("restarted", "one-1"))
     assert watchdog.poll() is None

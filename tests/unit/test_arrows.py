@@ -40,6 +40,8 @@ PURE = {
     "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
+    "watchdogd.programs",
+    "watchdogd.queues",
     "watchdogd.policy",
     "watchdogd.sizes",
 }

@@ -11,8 +11,8 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
+from watchdogd.messages import Controls
 from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
-from watchdogd.snapshot import Controls
 
 # A host's document may be long; longer is somebody else's file.
 _MAX_DOCUMENT = 16 << 20

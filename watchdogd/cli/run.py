@@ -17,15 +17,15 @@ from watchdogd.check import check_host
 from watchdogd.cli.bar import Bar
 from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
+from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
-from watchdogd.lookout import Lookout
+from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Brief
 from watchdogd.supervisor import Supervisor
 
 # How long the commands of `on_event` may take at the end to begin, in seconds.
@@ -126,16 +126,11 @@ def _watch(
     spawn = spawn_for_helper
     herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    lookout = Lookout(
-        brief,
-        spawn,
-        os.path.join(local, "eyes.log"),
-        lambda message: herald.say("note", message),
-    )
+    helper = Helper(brief, herald.say)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
-        pipeline, host, local, lookout, herald, signals, own_notifier(), drain=drain
+        pipeline, host, local, helper, herald, signals, own_notifier(), drain=drain
     )
     watchdog.remarks = notes
     if bar is not None:
@@ -147,7 +142,7 @@ def _watch(
         fallen = explain(error)
         watchdog.crashed(fallen[0])
     finally:
-        lookout.close()
+        helper.close()
         herald.close(_LAST_HOOKS)
         signals.restore()
         if bar is not None:
@@ -169,7 +164,7 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
     """What was in the queues all the time, and is no document: somebody may wait for it."""
     pipeline = watchdog.pipeline
     for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
-        seen = watchdog.outlook.sight.queues.get(name)
+        seen = watchdog.helper.view.queues.get(name)
         if watchdog.drain and seen is not None and seen.foreign:
             path = pipeline.path(name)
             verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
@@ -181,15 +176,15 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
 
 def _went_through(watchdog: Supervisor) -> int:
     """Return how many documents have left the pipeline at its ends."""
-    pipeline, sight = watchdog.pipeline, watchdog.outlook.sight
+    pipeline, view = watchdog.pipeline, watchdog.helper.view
     if watchdog.drain:
         inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
             sum(one.unfinished for name, one in queues.items() if name in inputs)
-            for queues in (sight.queues_at_first, sight.queues)
+            for queues in (view.at_first, view.queues)
         )
         # Results may be more: a pipeline may part.
-        return max(0, then - now - sum(sight.discarded.values()))
+        return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
     return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
@@ -198,7 +193,7 @@ def _went_through(watchdog: Supervisor) -> int:
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
-    discarded = watchdog.outlook.sight.discarded
+    discarded = watchdog.helper.view.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
         went = f"{format_count(_went_through(watchdog), 'document')} went through"

@@ -18,10 +18,10 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
 from watchdogd.cli.pipeline_argument import Chosen
+from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.places import driver_id, short_host
 from watchdogd.report import SHARES, DriverReport, StageReport, stage_facts
-from watchdogd.snapshot import Controls
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (

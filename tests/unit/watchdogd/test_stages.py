@@ -9,11 +9,12 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
 from watchdogd.process import spawn
+from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
-from watchdogd.snapshot import Controls, QueueSeen, Snapshot
 from watchdogd.stages import Stages
 
 MB = 10**6
@@ -55,8 +56,9 @@ class House:
 
     def _look(self, **timeouts: float | None) -> None:
         controls = Controls(scale=self.numbers)
-        snapshot = Snapshot(queues=self.queues, controls=controls, timeouts=timeouts)
-        self.stages.learn(snapshot, 100.0)
+        view = QueueView()
+        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        self.stages.learn(view, 100.0)
 
     def begin(self, **timeouts: float | None) -> None:
         """Look for the first time, and do what follows."""
