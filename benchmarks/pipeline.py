@@ -17,7 +17,7 @@ from benchmarks.pipeline_child import go, noted
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
-from queuedriver.pipeline.model import BETWEEN_STAGES
+from watchdogd.pipeline.model import BETWEEN_STAGES
 
 TITLE = "A chain of three stages"
 LEAD = (

@@ -15,8 +15,8 @@ from benchmarks import measuring
 from benchmarks.measuring import Failed
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.errors import ConfigError
-from queuedriver.pipeline import read
 from watchdogd import places
+from watchdogd.pipeline import read
 
 HOST = "bench"
 # Seconds: far more than anything here takes.
@@ -107,9 +107,9 @@ class Watchdog:
         return (lines or ["no words"])[-1]
 
     @property
-    def eyes(self) -> int:
+    def helper(self) -> int:
         """The process that does all input and output for it."""
-        return self._helper(b"watchdogd.eyes")
+        return self._helper(b"watchdogd.programs.io_helper")
 
     @property
     def warden(self) -> int:

@@ -13,7 +13,7 @@ Exception
 │   ├── LocalProtocolError       we were about to send what our peer may not get       70
 │   ├── Unreachable              no broker answers                                     69
 │   └── ConfigError              drivers, settings or processors that cannot work      78
-│       └── BadPipeline          a pipeline file with mistakes (queuedriver.pipeline)  78
+│       └── BadPipeline          a pipeline file with mistakes (watchdogd.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
 ├── TakenBack (OSError)          a claimed document is not there any more
 ├── OutputMissing (OSError)      an output that was written is not where it was to be

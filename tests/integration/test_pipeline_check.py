@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.pipeline import BadPipeline, Complaint, read, study
 from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
 from tests.waiting import is_alive, until, until_ended
 from watchdogd.check import Findings, Here, check_host, examine
+from watchdogd.pipeline import BadPipeline, Complaint, read, study
 from watchdogd.trial import Trials, try_calls
 
 # Seconds: far more than anything here takes, on a machine that does other things too.

@@ -13,7 +13,6 @@ import pytest
 from queuedriver.driving.driver import Driver
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.pipeline.model import Pipeline
 from queuedriver.processors.base import Processor
 from queuedriver.processors.command import CommandProcessor
 from queuedriver.processors.server import ServerProcessor
@@ -21,6 +20,7 @@ from tests.cli.processes import ENVIRON, command
 from watchdogd import hooks
 from watchdogd.cli.unit import unit_of
 from watchdogd.events import Event
+from watchdogd.pipeline.model import Pipeline
 
 # Each of these would leave a file called `ran` in the current directory, or do something worse.
 NASTY = [

@@ -10,12 +10,12 @@ from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
-from queuedriver.pipeline.complaints import BadPipeline, Complaint, exit_code_of
-from queuedriver.pipeline.drawing import draw
-from queuedriver.pipeline.model import Pipeline
-from queuedriver.pipeline.reading import study
 from watchdogd.check import Findings, examine, this_host
-from watchdogd.cli.arguments import PIPELINE, pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, pipeline_file
+from watchdogd.pipeline.complaints import BadPipeline, Complaint, exit_code_of
+from watchdogd.pipeline.drawing import draw
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.reading import study
 
 _COLUMNS = ("", "NAME", "DRIVERS", "MEMORY", "~")
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.pipeline.drawing import draw
-from queuedriver.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.drawing import draw
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 
 def stage(name: str, inputs: str, outputs: str) -> Stage:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from queuedriver.pipeline import BadPipeline, Pipeline
-from queuedriver.pipeline.graph import remarks_on
-from queuedriver.pipeline.reading import parse
+from watchdogd.pipeline import BadPipeline, Pipeline
+from watchdogd.pipeline.graph import remarks_on
+from watchdogd.pipeline.reading import parse
 
 
 def stage(name: str, inputs: str = "", outputs: str = "", more: str = "") -> str:

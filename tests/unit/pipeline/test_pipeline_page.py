@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from queuedriver.pipeline.keys import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS
-from queuedriver.pipeline.model import Drivers, Host, Pipeline, Stage
-from queuedriver.pipeline.reading import parse
-from queuedriver.pipeline.resolve import ROOT
-from queuedriver.pipeline.values import Reader
+from watchdogd.pipeline.keys import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS
+from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
+from watchdogd.pipeline.reading import parse
+from watchdogd.pipeline.resolve import ROOT
+from watchdogd.pipeline.values import Reader
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipeline-file.rst").read_text()
 SECTIONS = re.split(r"\n(?=\S.*\n-{3,}\n)", PAGE)

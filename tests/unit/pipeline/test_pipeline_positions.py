@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.pipeline.complaints import Path
-from queuedriver.pipeline.positions import find_lines
+from watchdogd.pipeline.complaints import Path
+from watchdogd.pipeline.positions import find_lines
 
 SCALARS = (
     *("1", "-0.5", "1_000", "0xff", "inf", "true", "1979-05-27 07:32:00", "07:32:00", '""', "''"),

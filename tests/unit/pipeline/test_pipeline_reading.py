@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.errors import ConfigError
-from queuedriver.pipeline import BadPipeline, Complaint, Pipeline, read
-from queuedriver.pipeline.keys import PIPELINE_KEYS, SHARED_KEYS, STAGE, STAGE_KEYS
-from queuedriver.pipeline.model import (
+from watchdogd import places
+from watchdogd.pipeline import BadPipeline, Complaint, Pipeline, read
+from watchdogd.pipeline.keys import PIPELINE_KEYS, SHARED_KEYS, STAGE, STAGE_KEYS
+from watchdogd.pipeline.model import (
     BETWEEN_STAGES,
     MAX_DRIVERS,
     MAX_STAGE_NAME,
@@ -21,8 +22,7 @@ from queuedriver.pipeline.model import (
     Host,
     Stage,
 )
-from queuedriver.pipeline.reading import parse
-from watchdogd import places
+from watchdogd.pipeline.reading import parse
 
 SERIF = """
 [pipeline]

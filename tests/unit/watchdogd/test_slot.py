@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
+from tests.children import end_of
 from tests.waiting import until
-from watchdogd.past import HUNG, LATE, MEMORY, Past, Policy
-from watchdogd.policy import Ask
-from watchdogd.process import Exit, Process, spawn
+from watchdogd.children import Child, Children, Exit
+from watchdogd.orders import decode, encode, order_of
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
 from watchdogd.slot import Slot
 
-POLICY = Policy()
+STAGE = Stage(
+    name="one", inputs=("in",), outputs=(), drivers=Drivers(1, 1), kind="call", work="m:f"
+)
+PIPELINE = Pipeline(name="p", file="/here/p.toml", root="/here/queues", stages=(STAGE,), adopt=True)
 IDLE = ("/bin/sleep", "3600")
 # Has begun to ignore it once it says so.
 DEAF = ("/bin/sh", "-c", "trap '' TERM; : > \"$1\"; while :; do sleep 0.05; done", "sh")
@@ -32,10 +38,12 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "rose-one-1.board")
         self.told: list[tuple[str, str]] = []
-        self.slot = Slot("one", 1, "rose-one-1", "one-1", self._tell)
-        self.slot.wanted = True
+        order = order_of(STAGE, PIPELINE, str(directory), "rose-one-1", "one-1")
+        self.slot = Slot("one", 1, order, self._tell)
+        self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
-        self.processes: list[Process] = []
+        self.children = Children()
+        self.processes: list[Child] = []
 
     def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
         assert slot is self.slot
@@ -43,7 +51,7 @@ class Place:
 
     def live(self, *argv: str, now: float = 100.0) -> None:
         """A driver begins here."""
-        process = spawn(argv or IDLE, os.environ)
+        process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
         self.slot.born(process, Board.open(self.path), now)
@@ -51,16 +59,19 @@ class Place:
     def ended(self) -> Exit:
         process = self.slot.process
         assert process is not None
-        found = until(process.reap)
-        assert found is not None
         self.processes.remove(process)
-        return found
+        return end_of(self.children, process)
 
     def die(self, now: float = 200.0) -> None:
-        self.slot.died(self.ended(), POLICY, now)
+        self.slot.died(self.ended(), STAGE, now)
 
     def look(self, now: float, elapsed: float = 1.0, *, fs_ok: bool = True) -> float | None:
         return self.slot.look(now, elapsed, fs_ok)
+
+    def follow(self, now: float, hard: float | None = None) -> None:
+        """Do what is to be done; nothing is started."""
+        seen = self.slot.seen(hard, fs_ok=True, work=True)
+        self.slot.follow(STAGE, seen, now, lambda _: None)
 
 
 @pytest.fixture
@@ -69,9 +80,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield place
     for process in place.processes:
         process.signal_group(signal.SIGKILL)
-        until(process.reap)
-        with contextlib.suppress(OSError):
-            process.close()
+        end_of(place.children, process)
 
 
 # Lives
@@ -101,7 +110,7 @@ def test_totals_go_on_from_life_to_life(place: Place) -> None:
 
 def test_start_that_comes_to_nothing_is_told_and_remembered(place: Place) -> None:
     place.slot.coming = True
-    place.slot.not_born("the module does not import", 78, POLICY, 100.0)
+    place.slot.not_born("the module does not import", 78, STAGE, 100.0)
     assert place.slot.hopeless
     assert not place.slot.coming
     assert place.told[0] == ("exited", "it did not start: the module does not import")
@@ -138,13 +147,9 @@ def asked(step: str, why: str) -> Callable[[Place], None]:
 
 def unwanted(why: str) -> Callable[[Place], None]:
     def unwanted(place: Place) -> None:
-        place.slot.wanted, place.slot.unwanted_for = False, why
+        place.slot.unwanted = why
 
     return unwanted
-
-
-def restarting(place: Place) -> None:
-    place.slot.restarting = True
 
 
 @pytest.mark.parametrize(
@@ -161,8 +166,8 @@ def restarting(place: Place) -> None:
         ([unwanted("stop"), asked("hurry", "stop")], 0),
         # Scaled down, and up again before it has left.
         ([asked("leave", "not wanted")], 0),
-        ([restarting, asked("leave", "not wanted")], 0),
-        ([restarting, asked("kill", LATE)], 0),
+        ([unwanted("restart"), asked("leave", "not wanted")], 0),
+        ([unwanted("restart"), asked("kill", LATE)], 0),
     ],
 )
 def test_only_who_ended_by_fault_of_its_own_is_unhealthy(
@@ -175,7 +180,6 @@ def test_only_who_ended_by_fault_of_its_own_is_unhealthy(
         os.kill(place.processes[0].pid, signal.SIGKILL)
     place.die()
     assert place.slot.past.unhealthy == unhealthy
-    assert not place.slot.restarting
 
 
 # Facts
@@ -186,17 +190,17 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(100.0)
     # Loading, too.
     place.look(110.0, 10.0, fs_ok=False)
-    assert place.slot.seen(fs_ok=False, work=True).started_at == 110.0
+    assert place.slot.seen(None, fs_ok=False, work=True).started_at == 110.0
     place.theirs.ready(111.0)
     place.theirs.began("a", 112.0, 1)
     place.look(113.0)
     place.look(118.0, 5.0, fs_ok=False)
     place.look(121.0, 3.0, fs_ok=False)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 120.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 120.0
     # The next document has a clock of its own.
     place.theirs.began("b", 130.0, 2)
     place.look(131.0)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 130.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 130.0
 
 
 def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
@@ -205,15 +209,19 @@ def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Pla
     place.theirs.began("a", 102.0, 1)
     place.look(103.0)
     place.look(3703.0, 3600.0)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 3702.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 3702.0
 
 
 def test_memory_is_what_it_has_more_than_at_its_fork(place: Place) -> None:
     place.live()
     place.look(101.0)
+    # What is shared is not known yet.
+    assert place.slot.memory == 0
+    place.theirs.sign(place.processes[0].pid, 1)
+    place.look(101.0)
     assert place.slot.memory > 0
     # More than it will ever have: it still grows, just started.
-    place.slot.born(place.processes[0], Board.open(place.path), 104.0, memory_before=1 << 40)
+    place.theirs.sign(place.processes[0].pid, 1, shared=1 << 40)
     place.look(105.0)
     assert place.slot.memory == 0
 
@@ -229,19 +237,20 @@ def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Plac
     again = place.slot.hurry(150.1)
     assert 150.1 < again < 151.0
     place.slot.hurry(again)
-    seen = place.slot.seen(fs_ok=True, work=True).asked
+    seen = place.slot.seen(None, fs_ok=True, work=True).asked
     assert seen is not None
     assert (seen.step, seen.at) == ("hurry", again)
     # Once.
     assert place.slot.hurry(again + 1) == float("inf")
 
 
+@pytest.mark.parametrize("next_one", [True, False])
 def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: bool
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with stacks_file() as dump:
-        name = os.path.basename(str(dump.name))
+        name = str(dump.name)
         # Stacks are asked for by a signal that ends whoever has not prepared for it.
         place.live(
             "/bin/sh",
@@ -259,9 +268,13 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         ending = read_ending(name)
         assert ending is not None
         assert ending.cause == "hung"
-        place.theirs.began("b", 151.0, 2)
+        # Whether or not another document has come by then.
+        place.theirs.ended((0, 0, 0, 0, 1), 0, 0)
+        if next_one:
+            place.theirs.began("b", 151.0, 2)
         place.look(152.0)
-        assert place.slot.seen(fs_ok=True, work=True).asked is None
+        place.follow(152.0, hard=30.0)
+        assert place.slot.seen(None, fs_ok=True, work=True).asked is None
         assert read_ending(name) is None
 
 
@@ -275,7 +288,29 @@ def test_full_runtime_directory_keeps_nobody_from_being_ended(
     place.look(101.0)
     asked("kill", MEMORY)(place)
     assert place.ended() == Exit(signal=signal.SIGKILL)
-    place.slot.died(Exit(signal=signal.SIGKILL), POLICY, 200.0)
+    place.slot.died(Exit(signal=signal.SIGKILL), STAGE, 200.0)
+
+
+def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_over(
+    place: Place,
+) -> None:
+    place.live()
+    place.theirs.ready(101.0)
+    place.theirs.began("a", 102.0, 1)
+    place.slot.unwanted = "scale"
+    place.look(120.0)
+    for now in (120.0, 140.0):
+        place.follow(now, hard=30.0)
+    asked = place.slot.seen(None, fs_ok=True, work=True).asked
+    assert (asked.step if asked else None) == "stacks"
+    # The file system does not answer: that it hangs is no fault of its document.
+    place.look(141.0, fs_ok=False)
+    for _ in range(2):
+        seen = place.slot.seen(30.0, fs_ok=False, work=True)
+        place.slot.follow(STAGE, seen, 141.0, lambda _: None)
+    asked = place.slot.seen(None, fs_ok=True, work=True).asked
+    # A second SIGTERM would take the document away from it.
+    assert asked == Asked("leave", "not wanted", 120.0)
 
 
 # Adoption
@@ -286,31 +321,58 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     place: Place, tmp_path: Path, parent: int
 ) -> None:
     up = tmp_path / "up"
-    process = spawn((*DEAF, str(up)), os.environ)
+    process = place.children.start((*DEAF, str(up)), os.environ)
     place.processes.append(process)
     until(up.exists)
-    place.theirs.ordered(parent, 123, "as it was told")
+    order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
     place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
-    place.slot.adopted(process, Board.open(place.path), 100.0)
+    place.slot.adopted(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
     place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
     place.look(101.0)
     assert place.slot.totals.documents == 3
-    seen = place.slot.seen(fs_ok=True, work=True)
+    seen = place.slot.seen(None, fs_ok=True, work=True)
     assert seen.ready_at == 50.0
     # The kernel has told one that was to end with its watchdog.
     assert (seen.asked.step if seen.asked else None) == ("leave" if parent else None)
     assert place.slot.started_at == 50.0
 
 
-def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
-    process = spawn(IDLE, os.environ)
+@pytest.mark.parametrize(
+    ("change", "stale"),
+    [
+        ({}, False),
+        # Replaced once by a request of an operator: that is no reason to do so again.
+        ({"restart": "r1"}, False),
+        ({"work": "other:f"}, True),
+        ({"parent": 4711}, True),
+    ],
+)
+def test_adopted_driver_is_stale_when_it_was_told_other_things(
+    place: Place, change: dict[str, Any], stale: bool
+) -> None:
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
-    place.slot.adopted(process, Board.open(place.path), 100.0)
+    told = decode(encode(replace(place.slot.next_order, **change)))
+    place.slot.adopted(process, Board.open(place.path), told, 100.0)
+    assert place.slot.is_stale is stale
+
+
+def test_adopted_driver_of_which_nobody_knows_what_it_was_told_is_not_stale(place: Place) -> None:
+    process = place.children.start(IDLE, os.environ)
+    place.processes.append(process)
+    place.slot.adopted(process, Board.open(place.path), None, 100.0)
+    assert not place.slot.is_stale
+
+
+def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
+    process = place.children.start(IDLE, os.environ)
+    place.processes.append(process)
+    place.slot.adopted(process, Board.open(place.path), None, 100.0)
     place.theirs.left("failed", "its queue is gone", 66)
-    process.kill()
-    until(process.reap)
+    process.send(signal.SIGKILL)
+    end_of(place.children, process)
     place.processes.remove(process)
-    life = place.slot.died(Exit(), POLICY, time.monotonic())
-    assert (life.word, life.exit_code, life.signal) == ("failed", 66, None)
+    life = place.slot.died(Exit(), STAGE, time.monotonic())
+    assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

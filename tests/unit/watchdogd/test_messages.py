@@ -1,0 +1,99 @@
+"""What the watchdog and its helper tell each other arrives as it was said."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchdogd.messages import (
+    MAX_LINE,
+    Brief,
+    Controls,
+    Errands,
+    Lines,
+    Look,
+    Message,
+    QueueSeen,
+    Read,
+    Recovered,
+    Request,
+    brief_of,
+    errands_of,
+    message_of,
+    to_line,
+)
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+
+PIPELINE = Pipeline(
+    name="p",
+    file="/etc/p.toml",
+    root="/queues",
+    stages=(
+        Stage(
+            name="parse",
+            inputs=("in",),
+            outputs=("out",),
+            drivers=Drivers(1, 4),
+            kind="command",
+            work=("wc", "-w"),
+        ),
+    ),
+)
+MESSAGES = [
+    Message(),
+    Message(note="strange"),
+    Message(recovered=Recovered("in", 2, ("a", "ü\n"))),
+    Message(read=Read(number=3, pipeline=PIPELINE, notes=("odd",))),
+    Message(
+        look=Look(
+            queues={"in": QueueSeen(ready=3, working=1, done=True), "out": QueueSeen()},
+            controls=Controls(
+                paused=True,
+                quit="now",
+                scale={"parse": 4, "other": None},
+                requests=(Request("restart", "parse-2", "1" * 18),),
+                notes=("odd",),
+            ),
+            trouble="full",
+            timeouts={"parse": 600.0, "other": None},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_message_arrives_as_it_was_said(message: Message) -> None:
+    line = to_line(message)
+    assert line.count(b"\n") == 1
+    assert message_of(line[:-1]) == message
+
+
+def test_brief_and_errands_arrive_as_they_were_said() -> None:
+    brief = Brief(pipeline=PIPELINE, host="rose", local="/var/lib/w", made=("in",), parent=7)
+    assert brief_of(to_line(brief)) == brief
+    errands = Errands(recover=("in",), forget_controls=("QUIT",), pipeline=PIPELINE)
+    assert errands_of(to_line(errands)) == errands
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_what_is_not_understood_is_ignored(line: bytes) -> None:
+    # Neither raises.
+    assert isinstance(message_of(line), Message | None)
+    assert isinstance(errands_of(line), Errands | None)
+
+
+def test_what_a_later_version_says_besides_is_ignored() -> None:
+    assert message_of(b'{"note":"odd","mood":"good"}') == Message(note="odd")
+
+
+def test_waiting_is_what_could_be_claimed_and_unfinished_what_may_become_work() -> None:
+    seen = QueueSeen(ready=1, failed=2, later=7, due=4, working=8, written=16, writing=32)
+    assert seen.waiting == 7
+    assert seen.unfinished == 1 + 2 + 7 + 8 + 16 + 32
+
+
+def test_lines_come_in_pieces_and_one_without_an_end_does_not_fill_the_memory() -> None:
+    lines = Lines()
+    assert lines.split(b"one\ntw") == [b"one"]
+    assert lines.split(b"o\n\nthree") == [b"two", b""]
+    assert lines.split(b"\n" + b"x" * (MAX_LINE + 1)) == [b"three"]
+    assert lines.split(b"rest\nnext\n") == [b"rest", b"next"]

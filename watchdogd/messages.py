@@ -1,0 +1,178 @@
+"""What the watchdog and its helper tell each other: one JSON object a line, both ways. Pure.
+
+    watchdog → helper    first a Brief, then Errands
+    helper → watchdog    Messages; an empty one: that it lives
+
+Either side leaves out what it has nothing to say about, and ignores what it does not know.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from queuedriver.claims.picking import Counts
+from queuedriver.format.records import decode_by
+from watchdogd.pipeline.model import Pipeline
+
+# A line may be as long as a large pipeline; more than this is not ours.
+MAX_LINE = 4 << 20
+
+
+class QueueSeen(Counts, kw_only=True, omit_defaults=True):
+    """One queue at the last look: how many items are in each state, and its control files."""
+
+    done: bool = False
+    paused: bool = False
+    quit: bool = False
+    # Why its stage has stopped itself; empty while it has not.
+    tripped: str = ""
+    # Seen twice without any item, and unchanged between; says nothing of `done`.
+    drained: bool = False
+    # Closed, and with items though it had been drained: somebody copied them in.
+    late: bool = False
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A file that asks for something once. `target`: a stage or a driver's short name, or empty."""
+
+    kind: Literal["restart", "reload"]
+    target: str
+    serial: str
+
+
+class Controls(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in `.watchdogd/`, as far as it is meant for this host."""
+
+    paused: bool = False
+    quit: Literal["", "drain", "now"] = ""
+    # Drivers that a stage is to have; None: as the pipeline file says.
+    scale: dict[str, int | None] = {}
+    # Each until it expires. Whoever serves them remembers which it has served: whole, for two may
+    # have one serial.
+    requests: tuple[Request, ...] = ()
+    # What could not be understood, in words for people.
+    notes: tuple[str, ...] = ()
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one look has seen; amid trouble that may be a part."""
+
+    queues: dict[str, QueueSeen] = {}
+    # None where they could not be read.
+    controls: Controls | None = None
+    # What the file system said; empty while all is well.
+    trouble: str = ""
+    # The learned hard limit of one document, in seconds, of stages with timeout = "auto".
+    timeouts: dict[str, float | None] = {}
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What came of a queue's leftovers when there was no driver to deal with them."""
+
+    queue: str
+    # Claims that were finished or taken back.
+    claims: int
+    # The documents that were discarded by it.
+    discarded: tuple[str, ...] = ()
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pipeline as its file has it now, with what people should know of it on this host, or why
+    it cannot be taken."""
+
+    # As in the errand that asked for it.
+    number: int = 0
+    pipeline: Pipeline | None = None
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """From the helper: any one of these, or none."""
+
+    look: Look | None = None
+    recovered: Recovered | None = None
+    read: Read | None = None
+    # Something odd that is nobody's fault, in words for people.
+    note: str = ""
+    # All that came before the farewell has been done, and seen.
+    farewell: bool = False
+
+
+class Brief(msgspec.Struct, frozen=True, kw_only=True):
+    """To the helper, first: where to look, for whom."""
+
+    pipeline: Pipeline
+    host: str
+    # The watchdog's own directory on this host: never below the root.
+    local: str
+    # Queues that have been made or found: of these, what is missing may be a file system that went
+    # away, and is not made again.
+    made: tuple[str, ...] = ()
+    # The watchdog's pid, without which the helper is not to live; 0: it need not care.
+    parent: int = 0
+
+
+class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """To the helper: what else to do, all of it once."""
+
+    # Queues that have claims, and no driver that would recover what dead ones left.
+    recover: tuple[str, ...] = ()
+    # Files of `.watchdogd/` that have been obeyed: remove them.
+    forget_controls: tuple[str, ...] = ()
+    # Copy this host's report now, rather than with the next look.
+    report: bool = False
+    # Read the pipeline's file again; answered with this number.
+    read: int = 0
+    # After a reload.
+    pipeline: Pipeline | None = None
+    # Look now, rather than at the next regular moment.
+    look: bool = False
+    # The last that is asked: to be answered with a farewell, after whatever is still on its way.
+    farewell: bool = False
+
+
+_message = msgspec.json.Decoder(Message)
+_errands = msgspec.json.Decoder(Errands)
+_brief = msgspec.json.Decoder(Brief)
+_encoder = msgspec.json.Encoder()
+
+
+def to_line(said: Message | Errands | Brief) -> bytes:
+    """Encode what is said as one line."""
+    return _encoder.encode(said) + b"\n"
+
+
+def message_of(line: bytes) -> Message | None:
+    """Decode what the helper says; return None when it is not understood."""
+    try:
+        return decode_by(_message, line)
+    except msgspec.DecodeError:
+        return None
+
+
+def errands_of(line: bytes) -> Errands | None:
+    """Decode what the watchdog asks for; return None when it is not understood."""
+    try:
+        return decode_by(_errands, line)
+    except msgspec.DecodeError:
+        return None
+
+
+def brief_of(line: bytes) -> Brief:
+    """Decode the first line; raise msgspec.DecodeError when it is not one."""
+    return decode_by(_brief, line)
+
+
+class Lines:
+    """Lines that come in pieces. One that is too long is no line of ours, and forgotten."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def split(self, piece: bytes) -> list[bytes]:
+        """Return the lines that are whole with this piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            self._rest = b""
+        return lines

@@ -1,0 +1,108 @@
+"""What the eyes do to the queues besides looking at them. Each is harmless when done twice, or by
+the eyes of several hosts at once."""
+
+from collections.abc import Iterable, Mapping
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import close_if_fed
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
+from watchdogd import control
+from watchdogd.messages import QueueSeen
+from watchdogd.pipeline.model import Pipeline
+
+# Who asked for something an hour ago has asked again, or done without.
+_REQUEST_AGE = 3600.0
+_SMALL = 64
+
+
+def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
+    """Close each queue whose feeds are all through: its drivers would, but there may be none.
+    Whether any was closed."""
+    closed = False
+    for name in _fed_out(pipeline, seen):
+        with Queue.open(pipeline.path(name)) as queue:
+            closed |= close_if_fed(queue.directory)
+    return closed
+
+
+def _fed_out(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> list[str]:
+    """Queues that are open though, as far as is known here, nothing more can come. Others than our
+    stages may feed them too: the queue itself knows."""
+    feeds: dict[str, set[str]] = {}
+    for stage in pipeline.stages:
+        for name in stage.outputs:
+            feeds.setdefault(name, set()).update(stage.inputs)
+    through = {name for name, one in seen.items() if one.done and one.drained}
+    return [
+        name
+        for name in pipeline.queues
+        if name in feeds and feeds[name] <= through and name in seen and not seen[name].done
+    ]
+
+
+def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: bool) -> bool:
+    """Pause what the stages take from while the whole pipeline is paused; then resume it, but not
+    what somebody paused by itself. Whether anything changed."""
+    changed = False
+    for name in dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs):
+        if name not in seen or seen[name].paused == paused:
+            continue
+        directory = Directory.open(pipeline.path(name))
+        try:
+            if paused:
+                changed |= _pause(directory)
+            elif _is_ours(directory):
+                changed |= directory.remove(names.PAUSE)
+        finally:
+            directory.close()
+    return changed
+
+
+def _pause(queue: Directory) -> bool:
+    try:
+        queue.write_first(names.PAUSE, control.MARK)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_ours(queue: Directory) -> bool:
+    try:
+        return queue.read(names.PAUSE, _SMALL) == control.MARK
+    except OSError:
+        # A symlink, or one we may not read: somebody's.
+        return False
+
+
+def forget_controls(directory: Directory, obeyed: Iterable[str]) -> None:
+    """Remove files of `.watchdogd/` that have been obeyed."""
+    for name in obeyed:
+        if name in (control.PAUSE, control.QUIT) or control.parse_request(name):
+            directory.remove(name)
+
+
+def expire(directory: Directory) -> None:
+    """Remove requests that are an hour old, by the clock of the file system that stamped them."""
+    asked = [name for name in directory.names() if control.parse_request(name)]
+    if not asked:
+        return
+    clock = ".clock"
+    directory.write_aside(clock, b"")
+    now_ns = directory.status(clock).st_mtime_ns
+    for name in asked:
+        try:
+            age = (now_ns - directory.status(name).st_mtime_ns) / 1e9
+        except FileNotFoundError:
+            continue
+        if age > _REQUEST_AGE:
+            directory.remove(name)
+
+
+def publish(directory: Directory, host: str, document: bytes) -> None:
+    """Let everybody see a watchdog's report."""
+    hosts = directory.subdirectory(control.HOSTS, create=True)
+    try:
+        hosts.write_aside(f"{control.host_file(host)}.json", document)
+    finally:
+        hosts.close()
