@@ -15,10 +15,13 @@ from benchmarks import (
     balance,
     checkout,
     command,
+    crowd,
     doors,
     doors_idle,
     doors_tasks,
     idle,
+    kills,
+    loading,
     many,
     measuring,
     nfs,
@@ -49,6 +52,9 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "sharing": preload.measure_memory,
     "restart": restart.measure,
     "overhead": overhead.measure,
+    "crowd": crowd.measure,
+    "kills": kills.measure,
+    "loading": loading.measure,
     "pipeline": pipeline.measure,
     "balance": balance.measure,
     "alternatives": alternatives.measure,
@@ -59,7 +65,10 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
 
 
 # Which can measure another commit beside this one.
-BESIDE = ("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start", "pipeline")
+BESIDE = (
+    *("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start"),
+    *("crowd", "kills", "loading", "pipeline"),
+)
 
 
 def words() -> argparse.Namespace:

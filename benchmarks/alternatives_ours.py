@@ -1,8 +1,13 @@
-"""The stages of benchmarks/alternatives.py as calls of a pipeline of ours."""
+"""The stages of benchmarks/alternatives.py as calls of a pipeline of ours.
+
+It and alternatives_work.py are copied beside the pipeline's file, where drivers find them, of
+whichever commit these are.
+"""
 
 import os
 
-from benchmarks.alternatives_work import load, work
+from alternatives_work import load, work
+
 from queuedriver.claims.document import Document
 
 

@@ -227,6 +227,8 @@ def _ours(name: str, *, durable: bool) -> Tool:
     def lay_out(directory: Path, job: Job) -> None:
         tables = [_table(stage, job, durable=durable) for stage in job.stages]
         pipelines.write(directory, tables)
+        for name in ("alternatives_work.py", "alternatives_ours.py"):
+            shutil.copy(HERE / name, directory)
 
     @contextlib.contextmanager
     def start(directory: Path, job: Job) -> Iterator[subprocess.Popen[bytes]]:
@@ -255,7 +257,7 @@ def _ours(name: str, *, durable: bool) -> Tool:
 
 
 def _table(stage: int, job: Job, *, durable: bool) -> str:
-    function = f"benchmarks.alternatives_ours:{_FUNCTIONS[stage - 1]}"
+    function = f"alternatives_ours:{_FUNCTIONS[stage - 1]}"
     lines = [f'name = "s{stage}"', f"durable = {str(durable).lower()}"]
     if job.kind == COMMAND:
         lines.append('command = ["cp", "{input}", "{output}"]')
@@ -454,8 +456,9 @@ def _redis(directory: Path, job: Job) -> Iterator[None]:
         yield
 
 
+OWN = _ours(OURS, durable=False)
 TOOLS = (
-    _ours(OURS, durable=False),
+    OWN,
     _ours(DURABLE, durable=True),
     _shell(
         PARALLEL,

@@ -39,6 +39,10 @@ class Scale:
     alternatives_documents: int = 2_000
     alternatives_commands: int = 300
     alternatives_wakes: int = 10
+    crowd_stages: int = 20
+    crowd_each: int = 25
+    crowd_terms: int = 5
+    crowd_rounds: int = 1
 
 
 QUICK = Scale(
@@ -72,4 +76,7 @@ QUICK = Scale(
     alternatives_documents=500,
     alternatives_commands=100,
     alternatives_wakes=5,
+    crowd_stages=4,
+    crowd_each=5,
+    crowd_terms=2,
 )
