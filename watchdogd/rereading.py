@@ -80,11 +80,10 @@ class Rereading:
 def main(file: str, host: str) -> Read:
     """What the file says, in the process that may wait for it."""
     from watchdogd.check import check_host
-    from watchdogd.pipeline import read
 
     try:
-        pipeline = read(file, host)
-        return Read(pipeline=pipeline, notes=check_host(pipeline, host).notes)
+        found = check_host(file, host, imported=lambda _: True)
+        return Read(pipeline=found.pipeline, notes=found.notes)
     except QueueError as error:
         return Read(error=str(error))
     except OSError as error:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from watchdogd.pipeline import Pipeline, read
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.read import read
 from watchdogd.renewal import Outcome, Renewal
 
 PATIENCE = 60.0

@@ -1,4 +1,4 @@
-"""The process of a trial, `python -m watchdogd.trying`: imports what a stage calls, like a driver.
+"""Import what a stage calls, like a driver: `python -m watchdogd.programs.import_check`.
 
 It reports in one line of JSON what is wrong, and ends, whatever the modules have left running.
 """
@@ -27,7 +27,7 @@ _IMPORTERS = ("<frozen ", importlib.__file__, load.__code__.co_filename, __file_
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What one trial is to try."""
+    """What is to be imported."""
 
     # Where the pipeline's file is.
     directory: str
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     preload: str
     # The descriptor that takes the outcome.
     report: int
-    # Whose death ends the trial.
+    # Whose death ends the process.
     parent: int
 
 
@@ -50,10 +50,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> NoReturn:
-    """Try, report, and end, whatever the modules have left running."""
+    """Import, report, and end, whatever the modules have left running."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     die_with_parent(order.parent, signal.SIGKILL)
-    set_name("trial")
+    set_name("import check")
     os.set_inheritable(order.report, False)  # noqa: FBT003 - the name says what it sets
     # A crash shows where.
     faulthandler.enable()
@@ -103,7 +103,7 @@ def _failed(key: str, reference: str, error: ConfigError) -> Outcome:
 
 
 def _traceback(error: BaseException) -> tuple[str, ...]:
-    """Its last lines, but for those of whoever imported, and the last, which is in the problem."""
+    """Return its last lines, but for those of whoever imported, and the last, which is told."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -114,7 +114,7 @@ def _traceback(error: BaseException) -> tuple[str, ...]:
 
 
 def last_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """What is worth reading of a traceback, or of what a crash has printed."""
+    """Return what is worth reading of a traceback, or of what a crash has printed."""
     said = [
         line[:_WIDTH].rstrip()
         for line in lines

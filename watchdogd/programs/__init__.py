@@ -1,0 +1,1 @@
+"""What the watchdog runs in processes of their own, each as `python -m watchdogd.programs.NAME`."""
