@@ -48,8 +48,8 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     columns = ["what", "place", "CPU %", "(min-max)", "RSS MB", "PSS MB"]
     group = Group("")
     notes = {
-        "Neither peer looks at what its children do; watchdogd's eyes look at each queue once a "
-        "second, and publish what `watchdogd status` shows.",
+        "Neither peer looks at what its children do; watchdogd's helper looks at each queue once a "
+        "second, and publishes what `watchdogd status` shows.",
         "The children of the peers are `sleep`; memory is that of the supervisor alone.",
     }
     for place in places:
@@ -107,10 +107,10 @@ def by_peer(peer: Peer, directory: Path, seconds: float) -> Sample:
 
 
 def cost_of_all(watchdog: Watchdog, meanwhile: Callable[[], object]) -> dict[str, Cost]:
-    own, eyes, warden = cost([watchdog.process.pid, watchdog.eyes, watchdog.warden], meanwhile)
+    own, helper, warden = cost([watchdog.process.pid, watchdog.helper, watchdog.warden], meanwhile)
     watchdog.check()
-    together = own.plus(eyes).plus(warden)
-    return {"": together, " itself": own, "’s eyes": eyes, "’s warden": warden}
+    together = own.plus(helper).plus(warden)
+    return {"": together, " itself": own, "’s helper": helper, "’s warden": warden}
 
 
 def cost(pids: list[int], meanwhile: Callable[[], object]) -> list[Cost]:

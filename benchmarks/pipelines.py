@@ -107,9 +107,9 @@ class Watchdog:
         return (lines or ["no words"])[-1]
 
     @property
-    def eyes(self) -> int:
+    def helper(self) -> int:
         """The process that does all input and output for it."""
-        return self._helper(b"watchdogd.eyes")
+        return self._helper(b"watchdogd.programs.io_helper")
 
     @property
     def warden(self) -> int:

@@ -12,10 +12,7 @@ import msgspec
 
 from queuedriver.format.units import format_size
 from watchdogd.pipeline.model import Pipeline, Stage
-
-# What each driver of a preloaded stage adds, as a share of what is loaded once: what it writes to
-# is no longer shared.
-_ADDED = 0.1
+from watchdogd.sizes import memory_of
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,16 +58,6 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     def refusal(self, of: str, remedy: str) -> str:
         also = f", or raise {self.key}" if self.key else ""
         return f"{of}; {self.limit_words}; {remedy}{also}"
-
-
-def memory_of(stage: Stage) -> tuple[int, int]:
-    """What the first driver takes, with all that is loaded once, and each further one."""
-    memory = stage.memory or 0
-    if not stage.preload:
-        return memory, memory
-    added = stage.memory_per_driver
-    further = round(_ADDED * memory) if added is None else added
-    return memory + further, further
 
 
 def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:

@@ -1,4 +1,4 @@
-"""How many drivers each stage should have: where the work is, within what the host has. Pure.
+"""Where the work is: the split of a host's drivers among the stages, and the way there. Pure.
 
 A stage is through when what waits in its queues, and what is still to come to it, has been dealt
 with: that many documents, times what one takes a driver, over its drivers. The stage that takes
@@ -14,8 +14,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from queuedriver.format.units import format_count, format_duration
+from watchdogd.sizes import Load, Room, fits, goal, sizes
 
 # A driver more must be of use for longer than it takes to start, within this time; and what takes
 # longer to start is looked at for longer, or it would never be moved to however much there is.
@@ -30,40 +32,6 @@ WORTH = 0.9
 _UNKNOWN = 1.0
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do in a stage, and what a driver of it takes."""
-
-    stage: str
-    # Documents in its input queues, those at hand included; and those that are still upstream.
-    backlog: int
-    coming: int = 0
-    # Seconds one document takes one driver; None: not yet known.
-    service: float | None = None
-    # Seconds until a driver that was started is ready.
-    startup: float = 0.0
-    # How many drivers it is to have at present.
-    now: int
-    min: int
-    max: int
-    # Bytes for the first driver, with all that is loaded once; and for each further one.
-    memory: int = 0
-    memory_more: int = 0
-    # Drivers that do nothing and cannot be ended: they take memory beside those that work.
-    beside: int = 0
-    cpus: float = 0.0
-
-    @property
-    def documents(self) -> int:
-        return self.backlog + self.coming
-
-
-class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is for all drivers of the host. None: no limit."""
-
-    memory: int | None = None
-    cpus: float | None = None
-
-
 class Move(msgspec.Struct, frozen=True):
     """One driver: started in free room (from None), moved, or given back (to None)."""
 
@@ -72,50 +40,74 @@ class Move(msgspec.Struct, frozen=True):
     why: str
 
 
-def needs(loads: Sequence[Load], split: Mapping[str, int]) -> tuple[int, float]:
-    """The memory and the CPUs of so many drivers."""
-    memory, cpus = 0, 0.0
-    for load in loads:
-        if drivers := split[load.stage]:
-            memory += load.memory + (drivers - 1 + load.beside) * load.memory_more
-            cpus += drivers * load.cpus
-    return memory, cpus
+def complete(split: Mapping[str, int], loads: Sequence[Load], room: Room) -> dict[str, int]:
+    """Return the split with a number for each stage: what it had, within what the file says; for a
+    new one, what it starts with: the least, and one where something is to be learned."""
+    known = [load for load in loads if not load.unwanted]
+    new = [load for load in known if load.stage not in split]
+    first = initial(_bounded(known, room, split), room) if new else {}
+    found = {**split, **{load.stage: max(first[load.stage], load.last) for load in new}}
+    return {
+        load.stage: min(max(_said(load, found), load.min), load.max)
+        for load in loads
+        if load.stage in found
+    }
 
 
-def fits(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> bool:
-    memory, cpus = needs(loads, split)
-    # Sums of CPUs like 0.1 are not exact.
-    return (room.memory is None or memory <= room.memory) and (
-        room.cpus is None or cpus <= room.cpus + 1e-9
-    )
+def _said(load: Load, split: Mapping[str, int]) -> int:
+    """Return the number from which the balancer goes on once no operator asks for another."""
+    return split[load.stage] if load.asked is None else load.asked
+
+
+def moved(split: Mapping[str, int], one: Move) -> dict[str, int]:
+    """Return the split after a move."""
+    by = {one.to: 1, one.taken_from: -1}
+    return {stage: number + by.get(stage, 0) for stage, number in split.items()}
+
+
+def _bounded(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> list[Load]:
+    """Return the loads as the balancer may move them: an operator's number is none of its."""
+    found = sizes(loads, room, split)
+    numbers = {load.stage: found[load.stage].drivers for load in loads}
+    return [
+        load
+        if load.asked is None and not load.unwanted
+        else replace(load, asked=None, min=numbers[load.stage], max=numbers[load.stage])
+        for load in loads
+    ]
 
 
 def share(loads: Sequence[Load], room: Room) -> dict[str, int]:
-    """The split that is through first."""
+    """Return the split that is through first."""
     return _share(loads, room, _work(loads))
 
 
 def initial(loads: Sequence[Load], room: Room) -> dict[str, int]:
-    """What to start with: a stage of which nothing is known gets what it must, and one to learn."""
+    """Return what to start with: where nothing is known, what must be, and one to learn from."""
     work = _work(loads)
     work.update({load.stage: 0.0 for load in loads if load.service is None})
     return _share(loads, room, work)
 
 
 def move(
-    loads: Sequence[Load], room: Room, last_moved_at: float, now: float, every: float = 30.0
+    loads: Sequence[Load],
+    room: Room,
+    split: Mapping[str, int],
+    waited: float,
+    every: float = 30.0,
 ) -> Move | None:
-    """The next step to the split that is through first, if it is worth one now."""
-    work = _work(loads)
-    plan = _Plan(loads, room, work, _share(loads, room, work), now - last_moved_at, every)
+    """Return the next step to the split that is through first, if it is worth one so many seconds
+    after the last."""
+    loads = _bounded(loads, room, split)
+    plan = _Plan(loads, room, {load.stage: goal(load, split) for load in loads}, waited, every)
     if plan.then < plan.longest:
         # The one that takes longest first.
-        for load in sorted(loads, key=lambda load: -_left(load, work, load.now)):
+        for load in sorted(loads, key=lambda load: -plan.left(load)):
             if _gains(load, plan) and (found := _give(load, plan)):
                 return found
-    if plan.waited >= every:
+    if waited >= every:
         for load in loads:
-            if load.now > load.min and not load.documents:
+            if plan.present[load.stage] > load.min and not load.documents:
                 return Move(None, load.stage, "it has nothing to do")
     return None
 
@@ -127,62 +119,67 @@ class _Plan:
         self,
         loads: Sequence[Load],
         room: Room,
-        work: Mapping[str, float],
-        target: Mapping[str, int],
+        present: Mapping[str, int],
         waited: float,
         every: float,
     ) -> None:
-        self.loads, self.room, self.work, self.target = loads, room, work, target
+        self.loads, self.room, self.present = loads, room, present
         self.waited, self.every = waited, every
-        self.present = {load.stage: load.now for load in loads}
+        self.work = _work(loads)
+        self.target = _share(loads, room, self.work)
         # Until the pipeline is through, with what there is and with what there should be; but for
         # stages that get no driver anyway.
-        served = [load for load in loads if target[load.stage]]
-        self.longest = _longest(served, work, self.present)
-        self.then = _longest(served, work, target)
+        served = [load for load in loads if self.target[load.stage]]
+        self.longest = _longest(served, self.work, present)
+        self.then = _longest(served, self.work, self.target)
 
     def fits(self, split: Mapping[str, int]) -> bool:
         return fits(self.loads, self.room, split)
 
+    def left(self, load: Load, more: int = 0) -> float:
+        """Return the seconds until a stage is through, with so many drivers more than it has."""
+        return _left(load, self.work, self.present[load.stage] + more)
+
 
 def _give(to: Load, plan: _Plan) -> Move | None:
-    """One driver more for this stage, from what is free or from one that has too many."""
+    """Return one driver more for this stage, from what is free or from one with too many."""
     paced = plan.waited >= max(plan.every, START_UPS * to.startup)
-    more = {**plan.present, to.stage: to.now + 1}
-    why = _why(to, plan.work)
+    have = plan.present
+    more = {**have, to.stage: have[to.stage] + 1}
+    why = _why(to, plan)
     if plan.fits(more):
         # Of a stage of which nothing is known, one driver is enough to learn; further ones come
         # slowly, for they may have to be taken away again.
-        hasty = to.service is None and to.now and not paced
+        hasty = to.service is None and have[to.stage] and not paced
         return None if hasty else Move(to.stage, None, why)
     if not paced or plan.then > WORTH * plan.longest:
         return None
-    spare = [load for load in plan.loads if load.now > plan.target[load.stage]]
+    spare = [load for load in plan.loads if have[load.stage] > plan.target[load.stage]]
     # The one that is through first without it.
-    spare.sort(key=lambda load: _left(load, plan.work, load.now - 1))
+    spare.sort(key=lambda load: plan.left(load, -1))
     for load in spare:
-        if plan.fits({**more, load.stage: load.now - 1}):
+        if plan.fits({**more, load.stage: have[load.stage] - 1}):
             return Move(to.stage, load.stage, why)
     # One driver less is not room enough for one here; the others follow.
     return Move(None, spare[0].stage, f"to make room for {to.stage}: {why}") if spare else None
 
 
-def _why(load: Load, work: Mapping[str, float]) -> str:
-    if not load.now:
+def _why(load: Load, plan: _Plan) -> str:
+    if not (have := plan.present[load.stage]):
         return "it has documents and no driver"
-    left = format_duration(_left(load, work, load.now))
-    return f"it takes longest: {left} more with {format_count(load.now, 'driver')}"
+    left = format_duration(plan.left(load))
+    return f"it takes longest: {left} more with {format_count(have, 'driver')}"
 
 
 def _gains(load: Load, plan: _Plan) -> bool:
-    """Whether a driver more is to come, and is of use for longer than it takes to start."""
-    if load.now >= plan.target[load.stage]:
+    """Return whether a driver more is to come, and is of use for longer than it takes to start."""
+    if plan.present[load.stage] >= plan.target[load.stage]:
         return False
-    if not load.now:
+    if not plan.present[load.stage]:
         # Without any, what there is would wait for ever.
         return True
     horizon = max(HORIZON, START_UPS * load.startup)
-    return min(horizon, _left(load, plan.work, load.now + 1)) > load.startup
+    return min(horizon, plan.left(load, 1)) > load.startup
 
 
 def _work(loads: Sequence[Load]) -> dict[str, float]:

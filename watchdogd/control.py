@@ -25,6 +25,7 @@ from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
 from queuedriver.format import names
+from watchdogd.messages import Controls, Request
 from watchdogd.scaling import (
     MOST_DRIVERS,
     SCALE,
@@ -35,7 +36,6 @@ from watchdogd.scaling import (
     visible,
     wanted_here,
 )
-from watchdogd.snapshot import Controls, Request
 
 CONTROL = ".watchdogd"
 PAUSE = names.PAUSE

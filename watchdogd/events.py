@@ -1,7 +1,8 @@
 """What happens to drivers and stages: `events.jsonl` in the watchdog's local directory.
 
 A line for each event, for people and programs; nothing is decided by it. It is local, so that it
-goes on while the queues' file system does not answer; the eyes copy it to where all hosts see it.
+goes on while the queues' file system does not answer; the helper copies it to where all hosts see
+it.
 A full disk stops nobody: a bounded number of lines waits, the oldest are dropped, and a line
 says how many.
 """

@@ -5,8 +5,7 @@ import time
 from collections.abc import Sequence
 
 from watchdogd.events import EventLog, Kind
-from watchdogd.hooks import Hooks
-from watchdogd.lookout import Spawn
+from watchdogd.hooks import Hooks, Spawn
 
 
 class Herald:

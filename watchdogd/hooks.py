@@ -12,12 +12,11 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from watchdogd.events import Event
 from watchdogd.logs import open_log
-from watchdogd.lookout import Spawn
 
 LOG = "hooks.log"
 _LOG_SIZE = 1_000_000
@@ -28,6 +27,8 @@ _LONGEST = 60.0
 _BURST = 20.0
 _EVERY = 1.0
 _MOST_WAITING = 100
+# argv, the descriptors for stdin and stdout, the file that stderr is appended to → pid, pidfd.
+Spawn = Callable[[Sequence[str], int, int, str], tuple[int, int]]
 _FIELD = re.compile(r"\{(event|stage|driver|message|host)\}")
 
 

@@ -1,31 +1,26 @@
 """Keeps the drivers of one stage on this host: how many, which of them, and with what.
 
-A slot is wanted while its number is not above the count that the stage is to have, and that of the
-drivers that stand in for unkillable ones. Drivers that are to be replaced leave one at a time, each
-when the one before works again.
+A slot is wanted while its number is not above those that the stage's size counts. Drivers that are
+to be replaced leave one at a time, each when the one before works again.
 """
 
 import time
 from collections import deque
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from queuedriver.driving.live_status import Ordered
 from watchdogd import places
-from watchdogd.admission import memory_of
 from watchdogd.adoption import find
-from watchdogd.balance import Load
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
+from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
-from watchdogd.past import HUNG, Policy, policy_of
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import degraded
+from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.process import Exit
+from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
-from watchdogd.snapshot import QueueSeen
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
@@ -48,20 +43,24 @@ _OURS = {
 _AGREED = {"outputs", "publish", "existing", "retries", "retry_delay", "archive", "durable"}
 
 
+class Starts:
+    """How many drivers may still be started in this turn of the loop."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        # A driver would have been started, had there been any left.
+        self.put_off = False
+
+
 class Keeper:
     """The drivers of one stage."""
 
     def __init__(self, stage: Stage, pipeline: Pipeline, host: str, local: str, tell: Tell) -> None:
         self.stage = stage
         self.slots: list[Slot] = []
-        self.wanted = 0
-        # Further ones, beside those that not even SIGKILL ends and that do nothing any more.
-        self.stand_ins = 0
-        # What an operator asked for, and gets, instead of what the file says.
-        self.asked: int | None = None
-        self.scaled: int | None = None
-        # Why that is not the same.
-        self.scarce = ""
+        # The file has it no more: it goes when its drivers have left.
+        self.parting = False
+        self.size = Size()
         self.paused = False
         # Why the stage has stopped itself; empty while it has not.
         self.tripped = ""
@@ -78,7 +77,6 @@ class Keeper:
         self._work = True
         self._looked_at = 0.0
         self._learned: float | None = None
-        self._policy = policy_of(stage, None)
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
@@ -89,37 +87,14 @@ class Keeper:
 
     # How many
 
-    @property
-    def least(self) -> int:
-        return self.stage.drivers.min if self.scaled is None else self.scaled
-
-    @property
-    def most(self) -> int:
-        return self.stage.drivers.max if self.scaled is None else self.scaled
-
-    def want(self, count: int, why: str = "scale") -> None:
-        """So many drivers from now on; those above leave after the document at hand."""
-        self.wanted = count
-        self.stand_ins = min(self.stand_ins, count)
-        last = count + self.stand_ins
-        self._make_slots(last)
+    def resize(self, size: Size) -> None:
+        """Have a driver in each slot that the size counts, and let the others leave."""
+        self.size = size
+        self._make_slots(size.slots)
         for slot in self.slots:
-            slot.wanted = slot.number <= last
+            slot.wanted = slot.number <= size.slots
             if not slot.wanted:
-                slot.unwanted_for = why
-
-    def stand_in(self, count: int) -> None:
-        """So many further drivers, for those that are unkillable."""
-        if count != self.stand_ins:
-            self.stand_ins = count
-            self.want(self.wanted)
-
-    @property
-    def unkillable(self) -> int:
-        """How many of those that are to work never will. Not more than there are to be: what one
-        waits for, the next may wait for, and they must not pile up."""
-        stuck = sum(slot.wanted and slot.rest.state == "unkillable" for slot in self.slots)
-        return min(stuck, self.wanted)
+                slot.unwanted_for = size.why
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
@@ -162,21 +137,20 @@ class Keeper:
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
-        if hard != self._learned:
-            self._learned = hard
-            self._policy = policy_of(self.stage, hard)
+        self._learned = hard
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         self._finished = self.done = True
         self._work = False
 
-    def _policy_for(self, slot: Slot) -> Policy:
-        """What it has at hand may be large: then it did not hang, and may need longer."""
-        hard = self._policy.hard
+    def _hard_limit(self, slot: Slot) -> float | None:
+        """Return how long what it has at hand may take; that may be large, and then it did not hang
+        but needs longer."""
+        hard = hard_limit(self.stage, self._learned)
         if hard is None or slot.glimpse.docid not in self._second_chances:
-            return self._policy
-        return replace(self._policy, hard=hard * SECOND_CHANCE)
+            return hard
+        return hard * SECOND_CHANCE
 
     def _has_work(self, slot: Slot) -> bool:
         # One that left as it was told may know more than the look before; one that crashed not.
@@ -185,16 +159,19 @@ class Keeper:
 
     # Turn
 
-    def turn(self, now: float, elapsed: float, fs_ok: bool) -> float | None:
-        """Look at every driver, and do about it what the policy says; when to come back."""
+    def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float | None:
+        """Look at every driver, and do about it what the policy says; return when to come back."""
         self._roll()
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
-            policy, work = self._policy_for(slot), self._has_work(slot)
-            until = slot.follow(policy, now, fs_ok, work, self._start)
+            if slot.process is None and slot.wanted and not starts.left:
+                starts.put_off = True
+                continue
+            seen = slot.seen(self._hard_limit(slot), fs_ok, self._has_work(slot))
+            until = slot.follow(self.stage, seen, now, lambda slot: self._start(slot, starts))
             if until is not None:
                 due.append(until)
         if not self.living and not (self._work and any(slot.wanted for slot in self.slots)):
@@ -229,7 +206,8 @@ class Keeper:
 
     # Start
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: Slot, starts: Starts) -> None:
+        starts.left -= 1
         now = time.monotonic()
         outcome = self._nursery.start(slot.name, slot.driver, now)
         if outcome is None:
@@ -247,7 +225,7 @@ class Keeper:
         if isinstance(outcome, Born):
             slot.born(outcome.process, outcome.board, now, outcome.memory)
         else:
-            slot.not_born(outcome.why, outcome.exit_code, self._policy, now)
+            slot.not_born(outcome.why, outcome.exit_code, self.stage, now)
 
     # End
 
@@ -263,7 +241,7 @@ class Keeper:
             if ended.code == _CONFIG and now < self._unsettled_until:
                 # Its settings differ from those that drivers of another host still have.
                 ended = Exit(code=_LATER)
-            life = slot.died(ended, self._policy, now)
+            life = slot.died(ended, self.stage, now)
             if life.ended_for == HUNG and self.stage.timeout == "auto":
                 self._second_chances.append(slot.glimpse.docid)
             count += 1
@@ -307,7 +285,6 @@ class Keeper:
             return
         # How many there are to be is not known before the first look.
         slot.wanted = True
-        self.wanted = max(self.wanted, slot.number)
         if ordered.order != self._nursery.told(slot.name, slot.driver):
             self._to_roll.append(slot)
 
@@ -323,7 +300,6 @@ class Keeper:
         old, self.stage = self.stage, stage
         self.done = self.done and old.inputs == stage.inputs
         self._pipeline = pipeline
-        self._policy = policy_of(stage, self._learned)
         self._nursery.renew(stage, pipeline)
         changed = {
             key for key in Stage.__struct_fields__ if getattr(old, key) != getattr(stage, key)
@@ -373,34 +349,36 @@ class Keeper:
             found.append(("note", self._nursery.note))
         return found
 
-    def load(self, queues: Mapping[str, QueueSeen], coming: int) -> Load:
-        """What the balance is to know of this stage."""
+    def load(
+        self, queues: Mapping[str, QueueSeen], coming: int, asked: int | None, unwanted: str
+    ) -> Load:
+        """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         first, more = memory_of(stage)
+        if asked is not None and not more:
+            # The file need not say what a driver takes; but whoever asks for more than it says is
+            # bound by what is there to be measured.
+            first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
         seen = [queues[name] for name in stage.inputs if name in queues]
         idle = self.paused or self.tripped or self.done or any(one.quit for one in seen)
+        there = [slot for slot in self.slots if slot.process is not None or slot.coming]
         return Load(
             stage=stage.name,
             backlog=0 if idle else sum(one.waiting + one.working for one in seen),
             coming=0 if idle else coming,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,
-            now=self.wanted,
-            min=self.least,
-            max=self.most,
+            min=stage.drivers.min,
+            max=stage.drivers.max,
+            asked=asked,
+            unwanted=unwanted,
+            alive=len(there),
+            last=max((slot.number for slot in there if slot.wanted), default=0),
+            stuck=tuple(slot.number for slot in there if slot.rest.state == "unkillable"),
             memory=first,
             memory_more=more,
-            beside=self.stand_ins,
             cpus=stage.cpus,
         )
-
-    @property
-    def memory(self) -> int:
-        """Bytes that one driver takes: as declared, or else as those that are there do."""
-        first, more = memory_of(self.stage)
-        # Before it has begun there are none, nor where the file says `drivers = 0`.
-        measured = (slot.memory for slot in self.slots)
-        return max(first, more) or max(_LEAST_MEMORY, max(measured, default=0))
 
     @property
     def totals(self) -> Totals:

@@ -1,45 +1,31 @@
-"""What a watchdog does about one slot: start a driver, ask something of it, or rest. Pure.
+"""What the watchdog does about one slot: start a driver, ask something of it, or rest. Pure.
 
-A slot is a place for one driver of a stage. While its process lives, `decide` looks for a reason to
-end it; while there is none, for a reason to start one. What is remembered of the one before, and
-how much patience there is, is in `past.py`. Every instant is of one monotonic clock.
+    decide      what is to be done now, by the facts about a slot
+    remember    what a slot keeps in mind of a run that has ended, and when the next may begin
+
+While its process lives, `decide` looks for a reason to end it; while there is none, for a reason to
+start one. A run is judged by the work it did. One that finished a document was healthy, however it
+ended, for the next document deserves a driver at once; one that finished nothing makes the next
+start later, and after many of those in a row there is only a trial now and then. How much patience
+there is with the drivers of a stage, the stage says. Every instant is of one monotonic clock.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from watchdogd.past import (
-    HUNG,
-    LATE,
-    MEMORY,
-    SENTENCES,
-    START_UP,
-    Life,
-    Past,
-    Policy,
-    policy_of,
-    remember,
-)
+from watchdogd.pipeline.model import HOUR, Stage
 
-__all__ = [
-    "Action",
-    "Ask",
-    "Asked",
-    "Life",
-    "Past",
-    "Policy",
-    "Rest",
-    "Seen",
-    "Start",
-    "decide",
-    "degraded",
-    "policy_of",
-    "remember",
-]
-
+# A run without a document was healthy when it was ready for so long, and there was none to claim.
+HEALTHY_AFTER = 60.0
+# Two starts at once, for a document that crashes drivers is discarded by its second; then delays,
+# spread so that many drivers do not come back to one file server together.
+FREE_STARTS = 2
+SHORTEST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+JITTER = 0.2
 # From the stacks to SIGTERM, from that to SIGKILL, and until that should have worked.
 STACKS_TAKE = 2.0
 TERMINATION_TAKES = 5.0
@@ -50,6 +36,83 @@ LEAVING_TAKES = 5.0
 MEMORY_FACTOR = 1.25
 
 Step = Literal["leave", "hurry", "stacks", "terminate", "kill"]
+# How long each step may take to end a driver, and what is asked of it then.
+_STEPS: dict[Step, tuple[float, Step | None]] = {
+    "stacks": (STACKS_TAKE, "terminate"),
+    "hurry": (TERMINATION_TAKES, "kill"),
+    "terminate": (TERMINATION_TAKES, "kill"),
+    "kill": (KILL_TAKES, None),
+}
+
+# Why a driver is ended, in a word: what `Ask` says of it, and `Life.ended_for` takes.
+HUNG = "hung"
+MEMORY = "memory"
+START_UP = "start-up"
+LATE = "it did not leave"
+SENTENCES = {
+    HUNG: "its document was past its hard limit",
+    MEMORY: "it used too much memory",
+    START_UP: "it was not ready in time",
+    LATE: LATE,
+}
+# A start cannot mend these. Only who changed something can tell that it is worth another try.
+_HOPELESS = {
+    2: "wrong usage",
+    64: "wrong usage",
+    77: "not permitted",
+    78: "wrong configuration",
+    126: "the command cannot be executed",
+    127: "there is no such command",
+}
+# What a board says, for people. Anything else is the end of a driver.
+_STATES = {
+    "": ("starting", ""),
+    "starting": ("starting", ""),
+    "ready": ("ready", ""),
+    "busy": ("busy", ""),
+    "blocked": ("ready", "its outputs take no more"),
+    "tripped": ("tripped", "its stage has stopped itself"),
+    "waiting-fs": ("waiting-fs", "it waits for the file system"),
+}
+# Why a driver is started, by what became of the one before.
+_STARTS = {
+    "crash-looped": "trial",
+    "stopped": "there is work again",
+    "waiting-fs": "the file system answers again",
+}
+_NO_ANSWER = "the file system does not answer"
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a driver, from its start to its end."""
+
+    started_at: float
+    # 0: it never was.
+    ready_at: float = 0.0
+    ended_at: float
+    # Documents finished, and claimed at all.
+    documents: int = 0
+    claimed: int = 0
+    # Its last word, and what it said besides; empty when it was killed.
+    word: str = ""
+    why: str = ""
+    exit_code: int | None = None
+    # The name of the signal that ended it; empty when none did.
+    signal: str = ""
+    # Why the watchdog ended it; empty when it did not.
+    ended_for: str = ""
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot remembers. A blank one lets a driver be started at once."""
+
+    state: Literal["", "backoff", "crash-looped", "stopped", "waiting-fs"] = ""
+    why: str = ""
+    # Runs in a row that finished nothing.
+    unhealthy: int = 0
+    # Since when runs have ended by no fault of theirs; 0: the last one did not.
+    deferred_at: float = 0.0
+    not_before: float = 0.0
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -71,14 +134,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     ready_at: float = 0.0
     # Since when a document is at hand; 0: there is none.
     began_at: float = 0.0
+    # Seconds that the document at hand may take before the driver counts as hung.
+    hard: float | None = None
     # What its board says.
     state: str = ""
     # Since when its board has had a last word while the process is still there; 0: it has none.
     left_at: float = 0.0
     memory: int = 0
     asked: Asked | None = None
-    # While not, nothing is started and hard limits stand still; who knows since when shifts
-    # `began_at`, and `started_at` of what is not ready, by how long that was.
+    # While false, nothing is started. The caller adds the time lost to `began_at`, and to
+    # `started_at` of what is not ready, so that limits stand still.
     fs_ok: bool = True
     # False: its input queues are done and drained, or were told to quit.
     work: bool = True
@@ -97,37 +162,24 @@ class Ask(msgspec.Struct, frozen=True):
     why: str
 
 
+class Withdraw(msgspec.Struct, frozen=True):
+    """Forget that the stacks were asked for: their reason has gone, and the driver goes on."""
+
+
 class Rest(msgspec.Struct, frozen=True):
-    """Nothing to do before `until`, or (None) before a fact changes; `state` is for people."""
+    """Do nothing before `until`, or (None) before a fact changes; `state` is for people."""
 
     state: str
     why: str
     until: float | None
 
 
-Action = Start | Ask | Rest
-
-# What a board says, for people. Anything else is the end of a driver.
-_STATES = {
-    "": ("starting", ""),
-    "starting": ("starting", ""),
-    "ready": ("ready", ""),
-    "busy": ("busy", ""),
-    "blocked": ("ready", "its outputs take no more"),
-    "tripped": ("tripped", "its stage has stopped itself"),
-    "waiting-fs": ("waiting-fs", "it waits for the file system"),
-}
-_STARTS = {
-    "crash-looped": "trial",
-    "stopped": "there is work again",
-    "waiting-fs": "the file system answers again",
-}
-_NO_ANSWER = "the file system does not answer"
+Action = Start | Ask | Withdraw | Rest
 
 
-def decide(seen: Seen, policy: Policy, now: float) -> Action:
-    """What to do about a slot."""
-    return _living(seen, policy, now) if seen.alive else _empty(seen, now)
+def decide(seen: Seen, stage: Stage, now: float) -> Action:
+    """Return what is to be done about a slot."""
+    return _living(seen, stage, now) if seen.alive else _empty(seen, now)
 
 
 def _empty(seen: Seen, now: float) -> Action:
@@ -144,48 +196,44 @@ def _empty(seen: Seen, now: float) -> Action:
     return Start(_STARTS.get(past.state) or past.why or "first start")
 
 
-def _living(seen: Seen, policy: Policy, now: float) -> Action:
+def _living(seen: Seen, stage: Stage, now: float) -> Action:
     asked = seen.asked
     if asked and asked.step in ("terminate", "kill"):
         # It was given its chance: this goes on, whatever has changed.
-        return _end(asked, now)
-    if policy.max_memory and seen.memory > MEMORY_FACTOR * policy.max_memory:
+        return climb(asked, now)
+    if stage.max_memory and seen.memory > MEMORY_FACTOR * stage.max_memory:
         return Ask("kill", MEMORY)
     if asked and asked.step == "hurry":
-        ends_at = asked.at + TERMINATION_TAKES
-        return Ask("kill", asked.why) if now >= ends_at else Rest("draining", asked.why, ends_at)
-    limit = _limit(seen, policy)
+        return climb(asked, now)
+    limit = _limit(seen, stage)
     if limit and now >= limit[0]:
-        due, why = limit
         # Stacks that were asked for before this limit was reached were another document's.
-        if asked is None or asked.step != "stacks" or asked.at < due:
-            return Ask("stacks", why)
-        ends_at = asked.at + STACKS_TAKE
-        if now >= ends_at:
-            return Ask("terminate", why)
-        return Rest("hung", SENTENCES[why], ends_at)
-    if not (seen.wanted or seen.left_at or (asked and asked.step == "leave")):
+        is_climbing = asked is not None and asked.step == "stacks" and asked.at >= limit[0]
+        return climb(asked, now) if asked and is_climbing else Ask("stacks", limit[1])
+    if asked and asked.step == "stacks":
+        return Withdraw()
+    if not (seen.wanted or seen.left_at or asked):
         return Ask("leave", "not wanted")
     state, why = _state(seen)
     return Rest(state, why, limit[0] if limit else None)
 
 
-def _end(asked: Asked, now: float) -> Action:
-    """The last steps for one that would not end."""
-    why = SENTENCES.get(asked.why, asked.why)
-    if asked.step == "terminate":
-        ends_at = asked.at + TERMINATION_TAKES
-        return Ask("kill", asked.why) if now >= ends_at else Rest("hung", why, ends_at)
-    ends_at = asked.at + KILL_TAKES
+def climb(asked: Asked, now: float) -> Ask | Rest:
+    """Return the next step for a process that would not end, or rest while this one has time."""
+    takes, following = _STEPS[asked.step]
+    why, ends_at = SENTENCES.get(asked.why, asked.why), asked.at + takes
     if now < ends_at:
-        return Rest("hung", why, ends_at)
-    return Rest("unkillable", f"{why}; killed, it waits in the kernel, as for a dead mount", None)
+        return Rest("draining" if asked.step == "hurry" else "hung", why, ends_at)
+    if following is None:
+        words = f"{why}; killed, it waits in the kernel, as for a dead mount"
+        return Rest("unkillable", words, None)
+    return Ask(following, asked.why)
 
 
-def _limit(seen: Seen, policy: Policy) -> tuple[float, str] | None:
-    """When patience ends first, and with what."""
+def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
+    """Return when patience ends first, and with what."""
     asked, limits = seen.asked, []
-    leaving_takes = policy.grace + LEAVING_TAKES
+    leaving_takes = stage.grace + LEAVING_TAKES
     if asked and asked.step == "leave":
         limits.append((asked.at + leaving_takes, LATE))
     if asked and asked.step == "stacks" and asked.why == LATE:
@@ -194,9 +242,9 @@ def _limit(seen: Seen, policy: Policy) -> tuple[float, str] | None:
         limits.append((seen.left_at + leaving_takes, LATE))
     if seen.fs_ok and seen.state != "waiting-fs":
         if not seen.ready_at and not seen.left_at:
-            limits.append((seen.started_at + policy.startup_timeout, START_UP))
-        if seen.began_at and policy.hard:
-            limits.append((seen.began_at + policy.hard, HUNG))
+            limits.append((seen.started_at + stage.startup_timeout, START_UP))
+        if seen.began_at and seen.hard:
+            limits.append((seen.began_at + seen.hard, HUNG))
     return min(limits, default=None)
 
 
@@ -213,7 +261,128 @@ def _state(seen: Seen) -> tuple[str, str]:
 
 
 def degraded(states: Sequence[str]) -> bool:
-    """Whether so many slots of a stage are crash-looped that people should know: half of them, and
-    two at least where there are two."""
+    """Return whether so many slots of a stage are crash-looped that people should know: half of
+    them, and two at least where there are two."""
     looped = states.count("crash-looped")
     return bool(looped) and looped >= min(2, len(states)) and 2 * looped >= len(states)
+
+
+def hard_limit(stage: Stage, learned: float | None) -> float | None:
+    """Return how long a document of this stage may take before its driver counts as hung;
+    `learned` is what the stage's own history suggests."""
+    if stage.timeout == "auto":
+        return learned
+    return None if stage.timeout is None else stage.timeout + stage.hard_after
+
+
+class _Deferral(NamedTuple):
+    """A run that ended by no fault of its own. The wait is as long as it has lasted already, in
+    these bounds; if it lasts longer than `counted_after`, runs count as unhealthy after all."""
+
+    state: Literal["backoff", "stopped", "waiting-fs"]
+    least: float
+    most: float
+    counted_after: float
+    why: str
+
+
+# At least two seconds: a driver sees QUIT or done before the watchdog is told, and would be started
+# and leave again until that is.
+_LEFT = _Deferral("stopped", 2.0, LONGEST_DELAY, math.inf, "it left as it was told")
+_LATER = _Deferral("backoff", SHORTEST_DELAY, LONGEST_DELAY, HOUR, "it asked to be started later")
+_HELD = _Deferral("backoff", 5.0, 5.0, HOUR, "another living driver has its id")
+_TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in trouble")
+# Nearly always one that is not mounted just now, which the helper is about to see too. If it sees
+# all queues for an hour, it is something else.
+_MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
+_WORDS = {
+    **dict.fromkeys(("quit", "drained", "done"), _LEFT),
+    **dict.fromkeys(("later", "blocked", "tripped"), _LATER),
+}
+_CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
+
+
+def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
+    """Return what a slot remembers after a run; `jitter` is from -1 to 1."""
+    well = healthy(life)
+    if life.ended_for in ("restart", "unmanaged"):
+        return Past(why=life.ended_for)
+    if life.ended_for in ("scale", "stop"):
+        return Past() if well else past
+    if not life.ended_for:
+        if not life.signal and life.exit_code in _HOPELESS:
+            return Past(
+                state="crash-looped",
+                why=f"{cause(life)}; mend that, then restart or reload",
+                unhealthy=past.unhealthy + 1,
+                not_before=math.inf,
+            )
+        # One that is over its memory or age before it has claimed anything would be started for
+        # ever and do nothing: that is counted.
+        if life.word == "reload" or (life.word == "recycled" and (life.claimed or well)):
+            return Past(why=life.word, unhealthy=0 if well else past.unhealthy)
+        code = life.exit_code if not life.signal else None
+        if deferral := _WORDS.get(life.word) or _CODES.get(code or 0):
+            return _defer(past, life, stage, jitter, deferral)
+    if well:
+        return Past(state="backoff", why=cause(life), not_before=life.ended_at)
+    return _count(past, life, stage, jitter)
+
+
+def healthy(life: Life) -> bool:
+    """Return whether a run is reason enough for the next one to start at once."""
+    if life.documents:
+        return True
+    if life.ended_for in (HUNG, MEMORY, START_UP) or life.claimed or not life.ready_at:
+        return False
+    # From when it was ready: a program that loads for minutes and then dies has been of no use.
+    return life.ended_at - life.ready_at >= HEALTHY_AFTER
+
+
+def cause(life: Life) -> str:
+    """Return how a run ended, in words."""
+    if life.ended_for:
+        return SENTENCES.get(life.ended_for, life.ended_for)
+    if life.signal:
+        return f"it was ended by {life.signal}"
+    if life.exit_code == 0 and not life.word:
+        return "it ended without a word, with exit code 0"
+    words = life.why or _HOPELESS.get(life.exit_code or 0, "it crashed")
+    return words if life.exit_code is None else f"{words} (exit code {life.exit_code})"
+
+
+def _defer(past: Past, life: Life, stage: Stage, jitter: float, rule: _Deferral) -> Past:
+    # It goes on if this run was started as soon as it might be: what made drivers leave an hour ago
+    # has nothing to do with what does now.
+    goes_on = past.deferred_at and life.started_at - past.not_before < LONGEST_DELAY
+    since = past.deferred_at if goes_on and not healthy(life) else life.ended_at
+    lasted = life.ended_at - since
+    if lasted > rule.counted_after:
+        return msgspec.structs.replace(_count(past, life, stage, jitter), deferred_at=since)
+    delay = min(max(lasted, rule.least), rule.most)
+    return Past(
+        state=rule.state,
+        why=life.why or rule.why,
+        unhealthy=0 if healthy(life) else past.unhealthy,
+        deferred_at=since,
+        not_before=life.ended_at + delay * (1 + JITTER * jitter),
+    )
+
+
+def _count(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
+    count = past.unhealthy + 1
+    if count >= stage.max_unhealthy:
+        return Past(
+            state="crash-looped",
+            why=f"{count} runs in a row finished nothing; the last: {cause(life)}",
+            unhealthy=count,
+            not_before=life.ended_at + (stage.trial_every or math.inf),
+        )
+    doubled = SHORTEST_DELAY * 2 ** min(count - FREE_STARTS - 1, 10)
+    delay = 0.0 if count <= FREE_STARTS else min(LONGEST_DELAY, doubled)
+    return Past(
+        state="backoff",
+        why=cause(life),
+        unhealthy=count,
+        not_before=life.ended_at + delay * (1 + JITTER * jitter),
+    )

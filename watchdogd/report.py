@@ -1,8 +1,8 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host. Pure.
 
-`<root>/.watchdogd/hosts/<host>.json`, written aside and renamed by the watchdog's eyes; `status`
-reads those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
-durations in seconds, sizes in bytes.
+`report.json` in the watchdog's local directory, which its helper copies to
+`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
+since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
 """
 
 import json
@@ -17,6 +17,7 @@ from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 
 VERSION = 1
+_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
 # After so long without a new document a watchdog of another host is called silent. Only `status`
 # says so, and only by the clocks: nothing is decided by it.
@@ -85,15 +86,6 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver that was moved from one stage to another; from or to "" is one more or one less."""
-
-    at: float
-    from_stage: str
-    to_stage: str
-    why: str = ""
-
-
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     """One watchdog at one moment."""
 
@@ -128,8 +120,19 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     cpus: float | None = None
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-    # The latest few, the last one last.
-    moves: tuple[Move, ...] = ()
+
+
+def path(local: str) -> str:
+    """Return where the watchdog of a local directory keeps its report."""
+    return os.path.join(local, _FILE)
+
+
+def save(report: HostReport) -> None:
+    """Write a report to the local directory, whole or not at all."""
+    aside = os.path.join(report.local, f".{_FILE}")
+    with open(aside, "wb") as file:
+        file.write(encode(report))
+    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):

@@ -12,13 +12,29 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from queuedriver.disk.processes import signal_name
-from queuedriver.disk.runtime import EndedFor, note_ending, unnote_ending
+from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.events import Kind
-from watchdogd.past import HUNG, LATE, MEMORY, START_UP, Life, Past, Policy, cause, remember
-from watchdogd.policy import Ask, Asked, Rest, Seen, Start, decide
+from watchdogd.pipeline.model import Stage
+from watchdogd.policy import (
+    HUNG,
+    LATE,
+    MEMORY,
+    START_UP,
+    Ask,
+    Asked,
+    Life,
+    Past,
+    Rest,
+    Seen,
+    Start,
+    Withdraw,
+    cause,
+    decide,
+    remember,
+)
 from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
@@ -88,10 +104,11 @@ class Slot:
         self.ended_at = 0.0
         self.starts = 0
         self.earlier = Totals()
-        # A dead driver's claims are still to be recovered: by the next one here, or by the eyes.
+        # A dead driver's claims are still to be recovered: by the next one here, or by the helper.
         self.leftovers = False
         self._tell = tell
         self._asked: Asked | None = None
+        self._told_to_leave: Asked | None = None
         self._board: Board | None = None
         self._memory_before = 0
         self._left_at = 0.0
@@ -125,12 +142,6 @@ class Slot:
             self._stall += elapsed
         if glimpse.word and not self._left_at:
             self._left_at = now
-        asked = self._asked
-        if asked and (asked.step, asked.why) == ("stacks", HUNG) and glimpse.began_at > asked.at:
-            # It has gone on by itself: what it was asked is no reason for anything any more.
-            self._asked = None
-            with suppress(OSError, QueueError):
-                unnote_ending(glimpse.dump)
         try:
             self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
         except OSError:
@@ -143,8 +154,8 @@ class Slot:
         self._tell("ready", self, f"after {took:.2f} s")
         return took
 
-    def seen(self, fs_ok: bool, work: bool) -> Seen:
-        """The facts, as the policy wants them."""
+    def seen(self, hard: float | None, fs_ok: bool, work: bool) -> Seen:
+        """Return the facts, as the policy wants them."""
         glimpse = self.glimpse
         return Seen(
             wanted=self.wanted and not self.restarting,
@@ -153,6 +164,7 @@ class Slot:
             started_at=self.started_at + (0.0 if glimpse.ready_at else self._stall),
             ready_at=glimpse.ready_at,
             began_at=glimpse.began_at + self._stall if glimpse.began_at else 0.0,
+            hard=hard,
             state=glimpse.state,
             left_at=self._left_at,
             memory=self.memory,
@@ -164,13 +176,17 @@ class Slot:
     # Act
 
     def follow(
-        self, policy: Policy, now: float, fs_ok: bool, work: bool, start: Callable[["Slot"], None]
+        self,
+        stage: Stage,
+        seen: Seen,
+        now: float,
+        start: Callable[["Slot"], None],
     ) -> float | None:
         """Do what the policy says; when it wants to be asked again at the latest."""
         if self.coming:
             # Wanted or not: it is asked to leave once it is here.
             return None
-        action = decide(self.seen(fs_ok, work), policy, now)
+        action = decide(seen, stage, now)
         if isinstance(action, Start):
             if self.past.state == "crash-looped":
                 self._tell("trial", self, self.past.why)
@@ -179,6 +195,9 @@ class Slot:
             return None
         if isinstance(action, Ask):
             self.ask(action, now)
+            return now
+        if isinstance(action, Withdraw):
+            self._withdraw()
             return now
         if action.state == "unkillable" != self.rest.state:
             self._tell("unkillable", self, action.why)
@@ -191,6 +210,8 @@ class Slot:
         if process is None:
             return
         self._asked = Asked(action.step, action.why, now)
+        if action.step == "leave":
+            self._told_to_leave = self._asked
         if action.step in ("stacks", "kill"):
             at_hand = f" with {self.glimpse.docid!r} at hand" if self.glimpse.docid else ""
             if action.step == "kill" or action.why == HUNG:
@@ -202,6 +223,13 @@ class Slot:
             process.signal_group(_SIGNALS[action.step])
         else:
             process.send(_SIGNALS[action.step])
+
+    def _withdraw(self) -> None:
+        """Take back what was asked and noted of a driver that has gone on by itself. One that was
+        told to leave before that is not told again: it would give back what it has at hand."""
+        self._asked = self._told_to_leave
+        with suppress(OSError, QueueError):
+            unnote_ending(self.glimpse.dump)
 
     def hurry(self, now: float) -> float:
         """What it has at hand is to be given back: a second wish, once it has had the first. When
@@ -236,7 +264,7 @@ class Slot:
         self.glimpse = _BLANK
         self.started_at = now
         self.starts += 1
-        self._asked = None
+        self._asked = self._told_to_leave = None
         self._left_at = self._stall = 0.0
         self._stalled = (0.0, 0.0)
         self.memory, self._memory_before = 0, memory_before
@@ -256,18 +284,18 @@ class Slot:
         if ordered.parent:
             # The kernel has told it that its watchdog died; a second signal would take the document
             # at hand away from it.
-            self._asked = Asked("leave", "its watchdog has died", now)
+            self._asked = self._told_to_leave = Asked("leave", "its watchdog has died", now)
         self._tell("adopted", self, f"process {process.pid}")
 
-    def not_born(self, why: str, exit_code: int, policy: Policy, now: float) -> None:
+    def not_born(self, why: str, exit_code: int, stage: Stage, now: float) -> None:
         """A start that came to nothing."""
         self.coming = False
         self._tell("exited", self, f"it did not start: {why}", exit_code=exit_code)
         self._remember(
-            Life(started_at=now, ended_at=now, exit_code=exit_code, word="failed", why=why), policy
+            Life(started_at=now, ended_at=now, exit_code=exit_code, word="failed", why=why), stage
         )
 
-    def died(self, ended: Exit, policy: Policy, now: float) -> Life:
+    def died(self, ended: Exit, stage: Stage, now: float) -> Life:
         """Its process is gone: what kind of life that was."""
         if self._board is not None:
             self.glimpse = self._board.read()
@@ -276,9 +304,13 @@ class Slot:
             self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
+        if not (life.ended_for or life.word) and (life.signal or life.exit_code is not None):
+            # Where the runtime directory is full, nobody will know how it crashed.
+            with suppress(OSError, QueueError):
+                note_crash(self.glimpse.dump, life.exit_code, life.signal)
         # Who was never ready has not looked at what the one before left.
         self.leftovers = not life.word or (self.leftovers and not life.ready_at)
-        self.process = self._board = self._asked = None
+        self.process = self._board = self._asked = self._told_to_leave = None
         self.restarting = False
         self.memory = 0
         if life.word == "recycled":
@@ -286,9 +318,9 @@ class Slot:
         else:
             at_hand = f", with {self.glimpse.docid!r} at hand" if self.glimpse.docid else ""
             words = f"{life.word}: {life.why}" if life.word else cause(life)
-            name = signal_name(ended.signal) if ended.signal is not None else None
+            name = life.signal or None
             self._tell("exited", self, words + at_hand, exit_code=ended.code, signal=name)
-        self._remember(life, policy)
+        self._remember(life, stage)
         return life
 
     def _life(self, ended: Exit, now: float) -> Life:
@@ -313,12 +345,12 @@ class Slot:
             word=glimpse.word,
             why=glimpse.why if glimpse.word else "",
             exit_code=code,
-            signal=ended.signal,
+            signal=signal_name(ended.signal) if ended.signal is not None else "",
             ended_for=ended_for,
         )
 
-    def _remember(self, life: Life, policy: Policy) -> None:
-        before, self.past = self.past, remember(self.past, life, policy, random.uniform(-1, 1))
+    def _remember(self, life: Life, stage: Stage) -> None:
+        before, self.past = self.past, remember(self.past, life, stage, random.uniform(-1, 1))
         self.ended_at = life.ended_at
         if self.past.state == "crash-looped" != before.state:
             self._tell("crash-looped", self, self.past.why)

@@ -1,43 +1,47 @@
-"""The stages of a pipeline on this host: who keeps each, and how many drivers it gets."""
+"""The stages of a pipeline on this host: which there are, how many drivers each gets, and how they
+end. Instants are monotonic, and arguments."""
 
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from msgspec.structs import replace
-
-from queuedriver.format.units import format_count, format_size
+from queuedriver.format.units import format_count
 from watchdogd.adoption import stages_with_boards
-from watchdogd.balance import Load, Move, Room, fits, initial, move
+from watchdogd.balance import complete, move, moved
 from watchdogd.events import Kind, Say
-from watchdogd.flow import coming
 from watchdogd.host import physical_memory
-from watchdogd.keeper import Keeper
+from watchdogd.keeper import Keeper, Starts
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.queue_view import QueueView
+from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.snapshot import QueueSeen, Snapshot
 
-_REMEMBERED_MOVES = 10
+# Drivers that are started in one turn of the loop, which hears nothing meanwhile.
+_STARTS = 8
 
 
 class Stages:
-    """All drivers of this watchdog. Instants are monotonic, and arguments."""
+    """All drivers of this watchdog."""
 
-    def __init__(self, host: str, local: str, say: Say) -> None:
-        self.keepers: dict[str, Keeper] = {}
-        # The latest, with when they were, in seconds since the epoch.
-        self.moves: list[tuple[float, Move]] = []
+    def __init__(self, pipeline: Pipeline, host: str, local: str, say: Say) -> None:
+        self.pipeline = pipeline
+        # All are told to leave; at once, not one stage after the other.
+        self.leaving = self.hurried = False
         self._host = host
         self._local = local
         self._say = say
-        self._pipeline: Pipeline | None = None
-        # Stages that the file no longer has, until their drivers have left.
-        self._parting: list[Keeper] = []
+        # By name, in the order of the file; then those that it no longer has, until their drivers
+        # have left.
+        self._keepers: dict[str, Keeper] = {}
         self._queues: Mapping[str, QueueSeen] = {}
+        # How many drivers operators want instead of what the file says; and what was told of that.
+        self._asked: Mapping[str, int | None] = {}
+        self._told_asked: dict[str, int | None] = {}
+        # How many drivers the balancer gives each stage; empty before the first look.
+        self._split: dict[str, int] = {}
+        self._looked = False
         self._moved_at = -math.inf
-        # Who gives a driver to whom, while it has not left.
-        self._giving: tuple[Keeper, str] | None = None
         # What was told of each stage.
         self._told: dict[str, list[tuple[Kind, str]]] = {}
 
@@ -46,13 +50,21 @@ class Stages:
     @property
     def everyone(self) -> list[Keeper]:
         """Those that are on their way out, too."""
-        return [*self.keepers.values(), *self._parting]
+        return list(self._keepers.values())
+
+    @property
+    def keepers(self) -> dict[str, Keeper]:
+        """Those that the file has."""
+        return {name: one for name, one in self._keepers.items() if not one.parting}
 
     @property
     def slots(self) -> list[Slot]:
-        """All there are; of those on their way out, the drivers that have not left."""
-        staying = chain.from_iterable(one.slots for one in self.keepers.values())
-        return [*staying, *chain.from_iterable(one.living for one in self._parting)]
+        """All there are; of stages on their way out, the drivers that have not left."""
+        return [
+            slot
+            for one in self._keepers.values()
+            for slot in (one.living if one.parting else one.slots)
+        ]
 
     @property
     def fds(self) -> list[int]:
@@ -95,18 +107,25 @@ class Stages:
 
     @property
     def grace(self) -> float:
-        """How long the documents at hand may take when all are told to leave."""
-        return max((one.stage.grace for one in self.everyone), default=0.0)
+        """Seconds that the documents at hand may take when all are told to leave, one stage after
+        the other."""
+        return sum(one.stage.grace for one in self.everyone if one.living)
 
     def reap(self, now: float) -> int:
         """Take note of drivers that have come, and of those that have ended; how many have."""
         return sum(one.reap(now) for one in self.everyone)
 
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
-        """Look at every driver and do what is to be done; when to come back at the latest."""
-        due = [one.turn(now, elapsed, fs_ok) for one in self.everyone]
-        self._parting = [one for one in self._parting if not one.settled]
-        self._replace_unkillable()
+        """Look at every driver and do what is to be done; return when the next turn is due."""
+        self._resize(now, balancing=fs_ok and not self.leaving)
+        starts = Starts(0 if self.leaving else _STARTS)
+        due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
+        if self.hurried:
+            due += [slot.hurry(now) for slot in self.slots if slot.process is not None]
+        if starts.put_off and not self.leaving:
+            due.append(now)
+        for name in [name for name, one in self._keepers.items() if one.parting and one.settled]:
+            del self._keepers[name]
         self._tell_changes()
         return min((at for at in due if at is not None), default=math.inf)
 
@@ -121,34 +140,11 @@ class Stages:
             if {"paused", "stage-tripped"} & (before - {kind for kind, _ in news}):
                 self._say("resumed", stage=name)
 
-    def _replace_unkillable(self) -> None:
-        """What waits in the kernel keeps its memory, its id and its document until it ends; another
-        driver does its work meanwhile, if there is memory for both."""
-        for keeper in self.keepers.values():
-            if keeper.stand_ins >= keeper.unkillable:
-                keeper.stand_in(keeper.unkillable)
-                continue
-            before = keeper.stand_ins
-            keeper.stand_in(before + 1)
-            loads = self.loads()
-            if not fits(loads, self.room, {load.stage: load.now for load in loads}):
-                keeper.stand_in(before)
-
-    def learn(self, snapshot: Snapshot, now: float) -> None:
-        """The latest look at the queues."""
-        self._queues = snapshot.queues
-        for name, keeper in self.keepers.items():
-            keeper.learn(snapshot.queues, snapshot.timeouts.get(name), now)
-
-    def leave(self) -> None:
-        """From the first stage to the last, each driver finishes what it has at hand."""
-        for keeper in self.keepers.values():
-            keeper.want(0, "stop")
-
-    def hurry(self, now: float) -> float:
-        """What is at hand is given back at once; when to come back for those that need time."""
-        slots = chain.from_iterable(one.living for one in self.everyone)
-        return min((slot.hurry(now) for slot in slots), default=math.inf)
+    def learn(self, view: QueueView, now: float) -> None:
+        """Take the latest look at the queues, and what operators ask for."""
+        self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
+        for name, keeper in self._keepers.items():
+            keeper.learn(view.queues, view.timeouts.get(name), now)
 
     def restart(self, target: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
@@ -184,148 +180,104 @@ class Stages:
     # Which there are
 
     def man(self, pipeline: Pipeline, now: float) -> None:
-        """A keeper for each stage that the pipeline has, and none for others."""
-        self._pipeline = pipeline
-        grace = self.grace
-        before, self.keepers = self.keepers, {}
-        is_reload = bool(before)
-        for stage in pipeline.stages:
-            keeper = before.pop(stage.name, None)
-            if keeper is None:
-                keeper = Keeper(stage, pipeline, self._host, self._local, self._tell)
-                keeper.adopt_living(now)
-                if is_reload:
-                    # It may take over the queues of one that is parting, here or on other hosts.
-                    keeper.unsettle(now + grace)
-            else:
-                keeper.change(stage, pipeline, now)
-            self.keepers[stage.name] = keeper
-        for keeper in before.values():
-            keeper.want(0, "unmanaged")
-            self._parting.append(keeper)
+        """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
+        self.pipeline, before = pipeline, self._keepers
+        grace = max((one.stage.grace for one in before.values()), default=0.0)
+        self._keepers = {stage.name: self._keeper(stage, before, now) for stage in pipeline.stages}
+        for name in self._keepers.keys() - before.keys() if before else ():
+            # It may take over the queues of one that is parting, here or on other hosts.
+            self._keepers[name].unsettle(now + grace)
+        for name, keeper in before.items():
+            if name not in self._keepers:
+                keeper.parting = True
+                self._keepers[name] = keeper
+
+    def _keeper(self, stage: Stage, before: Mapping[str, Keeper], now: float) -> Keeper:
+        if (keeper := before.get(stage.name)) is None:
+            keeper = Keeper(stage, self.pipeline, self._host, self._local, self._tell)
+            keeper.adopt_living(now)
+        else:
+            keeper.parting = False
+            keeper.change(stage, self.pipeline, now)
+        return keeper
 
     def dismiss_strangers(self, now: float) -> None:
-        """Drivers of an earlier watchdog whose stages the file no longer has: they leave."""
-        if self._pipeline is None:
-            return
-        for name in stages_with_boards(self._local, self._host) - self.keepers.keys():
+        """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
+        for name in sorted(stages_with_boards(self._local, self._host) - self._keepers.keys()):
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = Keeper(stage, self._pipeline, self._host, self._local, self._tell)
-            keeper.adopt_living(now)
-            keeper.want(0, "unmanaged")
-            self._parting.append(keeper)
+            keeper = self._keeper(stage, {}, now)
+            keeper.parting = True
             if keeper.living:
                 for other in self.keepers.values():
                     other.unsettle(now + stage.grace)
+            self._keepers[name] = keeper
 
     def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
         self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
 
     # How many drivers each has
 
-    def begin(self) -> None:
-        """As many drivers as there are to be before anything is known of the work."""
-        counts = initial(self.loads(), self.room)
-        for name, keeper in self.keepers.items():
-            keeper.want(min(max(counts[name], keeper.wanted, keeper.least), keeper.most))
+    def _resize(self, now: float, *, balancing: bool) -> None:
+        """Have the stages' sizes be what they are to be by all that is known now."""
+        loads, room = self.loads(), self.room
+        if self._looked:
+            self._split = complete(self._split, loads, room)
+            if balancing:
+                self._balance(loads, room, now)
+        for name, size in sizes(loads, room, self._split).items():
+            keeper = self._keepers[name]
+            if self._asked.get(name) != self._told_asked.get(name):
+                more = f"; {size.scarce}" if size.scarce else ""
+                words = f"from {keeper.size.drivers} to {size.drivers} drivers{more}"
+                self._say("scaled", words, stage=name)
+            keeper.resize(size)
+        self._told_asked = {name: self._asked.get(name) for name in self._keepers}
 
-    def scale(self, wanted: Mapping[str, int | None]) -> None:
-        """What operators want instead of what the file says."""
-        changed = [
-            name for name, keeper in self.keepers.items() if wanted.get(name) != keeper.asked
-        ]
-        # What one gives up, another may have.
-        for name in sorted(changed, key=lambda name: wanted.get(name) or 0):
-            keeper = self.keepers[name]
-            keeper.asked = asked = wanted.get(name)
-            if asked is None:
-                keeper.scaled, keeper.scarce = None, ""
-            else:
-                keeper.scaled, keeper.scarce = self._fitting(name, asked)
-            count = min(max(keeper.wanted, keeper.least), keeper.most)
-            more = f"; {keeper.scarce}" if keeper.scarce else ""
-            self._say("scaled", f"from {keeper.wanted} to {count} drivers{more}", stage=name)
-            keeper.want(count)
-
-    def _fitting(self, name: str, asked: int) -> tuple[int, str]:
-        """How many of so many drivers there is room for, beside those that others have; and why
-        not for more."""
-        room, count = self.room, asked
-        loads = self.loads()
-        split = {load.stage: max(load.now, load.min) for load in loads}
-        memory = self.keepers[name].memory
-        # The file need not say what a driver takes. Nobody else is bound by what it does not say.
-        for place, load in enumerate(loads):
-            if load.stage == name and not load.memory_more:
-                loads[place] = replace(load, memory=memory, memory_more=memory)
-        while count > 1 and not fits(loads, room, {**split, name: count}):
-            count -= 1
-        if count == asked:
-            return count, ""
-        takes, has = format_size(memory), format_size(room.memory or 0)
-        if room.cpus is not None:
-            takes += f" and {self.keepers[name].stage.cpus:g} CPUs"
-            has += f" and {room.cpus:g} CPUs"
-        return count, f"there is no room for {asked:,}: one takes {takes}, of {has} for all"
+    def _balance(self, loads: Sequence[Load], room: Room, now: float) -> None:
+        """Move one driver to where the work is, if that is worth it."""
+        waited, every = now - self._moved_at, self.pipeline.host.rebalance_every
+        found = move(loads, room, self._split, waited, every)
+        if found is None:
+            return
+        self._moved_at, self._split = now, moved(self._split, found)
+        whence = f" from {found.taken_from}" if found.taken_from else ""
+        where = f" to {found.to}" if found.to else ""
+        self._say("moved", f"a driver{whence}{where}: {found.why}", stage=found.to or "")
 
     @property
     def notes(self) -> list[str]:
         """What people should know."""
         return [
-            f"{name} has {format_count(one.wanted, 'driver')}; {one.scarce}"
+            f"{name} has {format_count(one.size.drivers, 'driver')}; {one.size.scarce}"
             for name, one in self.keepers.items()
-            if one.scarce
+            if one.size.scarce
         ]
 
     @property
     def room(self) -> Room:
         """What all drivers together may take."""
-        memory = physical_memory()
-        if self._pipeline is None:
-            return Room(memory=memory)
-        host = self._pipeline.host
+        memory, host = physical_memory(), self.pipeline.host
         return Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
 
     def loads(self) -> list[Load]:
-        """What there is to do in each stage, and what a driver of it takes."""
-        if self._pipeline is None:
-            return []
-        upstream = coming(self._pipeline, self._queues)
-        return [one.load(self._queues, upstream[name]) for name, one in self.keepers.items()]
+        """Return what decides how many drivers each stage is to have."""
+        unfinished = {name: one.unfinished for name, one in self._queues.items()}
+        upstream = coming(self.pipeline, unfinished)
+        told = self._unwanted()
+        return [
+            one.load(self._queues, upstream.get(name, 0), self._asked.get(name), told[name])
+            for name, one in self._keepers.items()
+        ]
 
-    def balance(self, now: float) -> None:
-        """Move one driver to where the work is, if that is worth it."""
-        if self._pipeline is None or not self._given():
-            return
-        every = self._pipeline.host.rebalance_every
-        found = move(self.loads(), self.room, self._moved_at, now, every)
-        if found is None:
-            return
-        self._moved_at = now
-        self.moves = [*self.moves, (time.time(), found)][-_REMEMBERED_MOVES:]
-        if found.taken_from:
-            giver = self.keepers[found.taken_from]
-            giver.want(giver.wanted - 1)
-            self._giving = (giver, found.to) if found.to else None
-        elif found.to:
-            taker = self.keepers[found.to]
-            taker.want(taker.wanted + 1)
-        whence = f" from {found.taken_from}" if found.taken_from else ""
-        where = f" to {found.to}" if found.to else ""
-        self._say("moved", f"a driver{whence}{where}: {found.why}", stage=found.to or "")
-
-    def _given(self) -> bool:
-        """Whether the last move is complete: only when the one has left is there room for the
-        other."""
-        if self._giving is None:
-            return True
-        giver, to = self._giving
-        if len(giver.living) > giver.wanted:
-            return False
-        self._giving = None
-        if taker := self.keepers.get(to):
-            taker.want(min(taker.wanted + 1, taker.most))
-        return True
+    def _unwanted(self) -> dict[str, str]:
+        """Return why each stage is to have no drivers; empty where it is to have some. They stop
+        from the first to the last: what one finishes, the next may still begin."""
+        found, turn_of_next = {}, self.leaving
+        for name, one in self._keepers.items():
+            stops = self.leaving and (turn_of_next or self.hurried or one.done)
+            found[name] = "unmanaged" if one.parting else "stop" if stops else ""
+            turn_of_next = turn_of_next and (one.parting or one.settled)
+        return found

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from queuedriver.claims.liveness import identify
 from queuedriver.format.units import format_count
-from watchdogd.flow import through
 from watchdogd.keeper import Keeper
-from watchdogd.report import DriverReport, HostReport, Move, StageReport
+from watchdogd.report import DriverReport, HostReport, StageReport
 from watchdogd.slot import Slot
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ def stage_report(keeper: Keeper) -> StageReport:
         name=keeper.stage.name,
         inputs=keeper.stage.inputs,
         outputs=keeper.stage.outputs,
-        wanted=keeper.wanted,
-        min=keeper.least,
-        max=keeper.most,
+        wanted=keeper.size.drivers,
+        min=min(keeper.stage.drivers.min, keeper.size.drivers),
+        max=max(keeper.stage.drivers.max, keeper.size.drivers),
         state=state,
         why=why,
         rate=pace.rate,
@@ -91,22 +90,18 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         local=watchdog.local,
         adopt=pipeline.adopt,
         state=watchdog.state,
-        trouble=watchdog.outlook.trouble(now),
+        trouble=watchdog.helper.trouble(now),
         reload_error=watchdog.reload_error,
         served=watchdog.wishes.served,
         notes=(
             *watchdog.remarks,
             *watchdog.stages.notes,
-            *watchdog.outlook.sight.controls.notes,
+            *watchdog.helper.view.controls.notes,
         ),
         memory=room.memory,
         cpus=room.cpus,
         stages=tuple(stage_report(keeper) for keeper in keepers),
         drivers=tuple(driver_report(slot, now) for slot in watchdog.stages.slots),
-        moves=tuple(
-            Move(at=at, from_stage=one.taken_from or "", to_stage=one.to or "", why=one.why)
-            for at, one in watchdog.stages.moves
-        ),
     )
 
 
@@ -134,20 +129,21 @@ def last_word(watchdog: "Supervisor", crash: str) -> HostReport:
 def in_a_line(watchdog: "Supervisor") -> str:
     """All of it, for a service manager."""
     living = sum(slot.process is not None for slot in watchdog.stages.slots)
-    waiting = sum(one.waiting for one in watchdog.outlook.sight.queues.values())
+    waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
     return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"
 
 
 def went_through(watchdog: "Supervisor") -> int:
     """How many documents have left the pipeline at its ends."""
-    pipeline, sight = watchdog.pipeline, watchdog.outlook.sight
+    pipeline, view = watchdog.pipeline, watchdog.helper.view
     if watchdog.drain:
         inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
-            {name: one for name, one in queues.items() if name in inputs}
-            for queues in (sight.queues_at_first, sight.queues)
+            sum(one.unfinished for name, one in queues.items() if name in inputs)
+            for queues in (view.at_first, view.queues)
         )
-        return through(then, now, sum(sight.discarded.values()))
+        # Results may be more: a pipeline may part.
+        return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
     return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))

@@ -5,14 +5,13 @@
     slot.py      one driver's place: what there is to see of it, what is done to it
     policy.py    when a driver is started, asked to leave, ended; pure
     balance.py   which stage gets the next driver; pure
-    outlook.py   what there is to see of the queues, and what is told of it
-    lookout.py   the eyes: a process that does all input and output where the queues are
+    helper.py    the process that does all input and output where the queues are
     wishes.py    what files ask of a watchdog
     process.py   the only place that starts processes
 
-The loop sleeps in one poll over the pidfds of the drivers, the pipe of the eyes and that of the
-signals. It touches no file below the root of the pipeline and waits for nothing else, so that it
-goes on, and says so, while that file system hangs.
+The loop sleeps in one poll over the pidfds of the drivers, the socket of the helper and the pipe
+of the signals. It touches no file below the root of the pipeline and waits for nothing else, so
+that it goes on, and says so, while that file system hangs.
 """
 
 import math
@@ -20,23 +19,20 @@ import os
 import select
 import time
 from collections.abc import Callable
-
-import msgspec
+from contextlib import suppress
 
 from watchdogd.bulletin import Bulletin
 from watchdogd.control import QUIT
+from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
-from watchdogd.lookout import Lookout
+from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.orphans import Orphans
-from watchdogd.outlook import Outlook
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import reap_strangers
-from watchdogd.renewal import Outcome, Renewal
-from watchdogd.report import State, encode
+from watchdogd.report import HostReport, State, save
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Errands, Request
 from watchdogd.stages import Stages
 from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
@@ -44,9 +40,9 @@ from watchdogd.wishes import Wishes
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
-# How often the eyes are asked to recover what dead drivers of idle slots left.
+# How often the helper is asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
-# How long the end waits for the eyes to see it.
+# How long the end waits for the helper to see it.
 _LAST_LOOK = 5.0
 # How many looks in a row must see all stages drained before a drain is over.
 _DRAINED_LOOKS = 2
@@ -65,35 +61,34 @@ class Supervisor:
         pipeline: Pipeline,
         host: str,
         local: str,
-        lookout: Lookout,
+        helper: Helper,
         herald: Herald,
         signals: Signals,
         notifier: Notifier,
         *,
         drain: bool = False,
     ) -> None:
-        self.pipeline = pipeline
         self.host = host
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(host, local, herald.say)
-        self.outlook = Outlook(lookout, herald.say)
+        self.stages = Stages(pipeline, host, local, herald.say)
+        self.helper = helper
         self.wishes = Wishes(signals)
         self.reload_error = ""
         self.started_at = time.time()
-        self._lookout = lookout
         self._signals = signals
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
         self._will = Will(local, herald.say, needed=not pipeline.adopt)
-        self._renewal = Renewal(host)
+        # The serials of requests to read the pipeline's file that are not answered yet.
+        self._reloads: list[str] = []
         self._bulletin = Bulletin(notifier)
         self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        self._begun = self._is_ready = self._leaving = self._ended = False
+        self._is_ready = self._leaving = self._ended = False
         # What the check of this host found that people should know, of the file as it is now.
         self.remarks: tuple[str, ...] = ()
         # How often this watchdog has told how it is.
@@ -123,31 +118,27 @@ class Supervisor:
     def _turn(self, now: float) -> float:
         """Look at everything and act; when to come back at the latest."""
         elapsed, self._turned_at = now - self._turned_at, now
-        self._lookout.tend(now)
+        helper_due = self.helper.tend(now)
         self._listen(now)
         orphans_due = self._reap(now)
         self._obey(now)
-        fs_ok = self.outlook.well(now)
+        fs_ok = self.helper.well(now)
+        self.stages.hurried = self._leaving and self.wishes.hurried
         due = self.stages.turn(now, elapsed, fs_ok)
-        if not self._leaving:
-            if self.drain and (hopeless := self.stages.hopeless):
-                # There is no use in waiting for a stage that can never go on by itself.
-                self.hopeless = hopeless
-                self._leave("a stage that cannot go on")
-            elif fs_ok:
-                self.stages.balance(now)
-        elif self.wishes.hurried:
-            due = min(due, self.stages.hurry(now))
+        if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
+            # There is no use in waiting for a stage that can never go on by itself.
+            self.hopeless = hopeless
+            self._leave("a stage that cannot go on")
         if now >= self._look_at:
             self._look_at = math.inf
-            self._lookout.send(Errands(look=True))
+            self.helper.ask(Errands(look=True))
         self._recover(now)
         self._publish(now)
         return min(
             due,
             now + _LONGEST_SLEEP,
             self._look_at,
-            self._lookout.lost_at,
+            helper_due,
             orphans_due,
             self._herald.tend(now),
             self._bulletin.due_at,
@@ -156,8 +147,8 @@ class Supervisor:
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
-        fds = [self._signals.wake_fd, self._lookout.fd, *self._herald.fds, *self.stages.fds]
-        fds += self._renewal.fds + self._will.fds
+        fds = [self._signals.wake_fd, self.helper.fd, *self._herald.fds, *self.stages.fds]
+        fds += self._will.fds
         for fd in fds:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
@@ -167,7 +158,7 @@ class Supervisor:
     def _reap(self, now: float) -> float:
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
-            self._lookout.send(Errands(look=True))
+            self.helper.ask(Errands(look=True))
             self._orphans.expect(now)
         ours = self._ours
         reap_strangers(ours)
@@ -176,29 +167,24 @@ class Supervisor:
     @property
     def _ours(self) -> set[int]:
         """The processes that somebody here looks after."""
-        return self.stages.pids | self._herald.pids | self._will.pids | {self._lookout.pid}
+        return self.stages.pids | self._herald.pids | self._will.pids | {self.helper.pid}
 
-    # What the eyes see
+    # What the helper sees
 
     def _listen(self, now: float) -> None:
-        if self.outlook.listen(now) and self.outlook.sight.known:
+        if self.helper.listen(now) and self.helper.view.known:
             self._learn(now)
-        if self.outlook.answered(now) and not self._is_ready:
+        if self.helper.answered(now) and not self._is_ready:
             # A service that waits for its file system has been started all the same.
             self._is_ready = True
             self._notifier.ready()
 
     def _learn(self, now: float) -> None:
-        sight = self.outlook.sight
-        if self.wishes.learn(sight.controls):
+        view = self.helper.view
+        if self.wishes.learn(view.controls):
             # That this watchdog was started is the later wish.
-            self._lookout.send(Errands(forget_controls=(QUIT,)))
-        self.stages.learn(sight.snapshot, now)
-        if not self._leaving:
-            self.stages.scale(sight.controls.scale)
-            if not self._begun:
-                self.stages.begin()
-        self._begun = True
+            self.helper.ask(Errands(forget_controls=(QUIT,)))
+        self.stages.learn(view, now)
         if self.drain and not self._leaving:
             self._see_empty(now)
 
@@ -206,7 +192,7 @@ class Supervisor:
         """Leave when all stages were seen drained by two looks in a row: what one look does not see
         in one queue may have come there from another that was looked at before. No queue is closed:
         more may come tomorrow."""
-        nothing_left = self.stages.empty and not self.outlook.sight.trouble
+        nothing_left = self.stages.empty and not self.helper.view.trouble
         self._drained_looks = self._drained_looks + 1 if self.stages.drained else 0
         if nothing_left and self._drained_looks >= _DRAINED_LOOKS:
             self.stages.finish()
@@ -216,10 +202,10 @@ class Supervisor:
 
     def _recover(self, now: float) -> None:
         """What dead drivers left where no driver lives: the living see to it by themselves."""
-        if now >= self._recover_at and self.outlook.well(now):
+        if now >= self._recover_at and self.helper.well(now):
             self._recover_at = now + _RECOVER_EVERY
             if left := self.stages.abandoned:
-                self._lookout.send(Errands(recover=tuple(left)))
+                self.helper.ask(Errands(recover=tuple(left)))
 
     # What is asked of it
 
@@ -228,8 +214,8 @@ class Supervisor:
             self._leave(why)
         if self.wishes.reload():
             self._read_again(now)
-        if (outcome := self._renewal.outcome(self.pipeline, now)) is not None:
-            self._renew(outcome, now)
+        if (read := self.helper.take_read()) is not None:
+            self._renew(read, now)
         for request in self.wishes.news():
             self._serve(request, now)
 
@@ -251,7 +237,7 @@ class Supervisor:
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
             self._herald.say("note", words)
-        self.stages.leave()
+        self.stages.leaving = True
 
     # Reload
 
@@ -259,28 +245,31 @@ class Supervisor:
         # Else nothing is started any more, by this file or by another.
         if not self._leaving:
             self._notifier.reloading(now)
-            self._renewal.ask(self.pipeline.file, now, serial)
+            self._reloads += [serial] if serial else []
+            self.helper.read_again()
 
-    def _renew(self, outcome: Outcome, now: float) -> None:
+    def _renew(self, read: Read, now: float) -> None:
         """Only what has changed is touched; a bad file touches nothing."""
-        self.reload_error = outcome.error
-        if outcome.pipeline is None:
-            self._herald.say("reload-refused", outcome.error)
+        self.reload_error = read.error
+        if read.pipeline is None:
+            self._herald.say("reload-refused", read.error)
         else:
-            self.pipeline, self.remarks = outcome.pipeline, outcome.notes
-            if not self._lookout.send(Errands(pipeline=self.pipeline)):
-                # Eyes that do not hear it would look at the wrong queues; the next are told first.
-                self._lookout.abandon()
+            self.stages.man(read.pipeline, now)
+            self.remarks = read.notes
+            self.helper.change(self.pipeline)
             self._herald.configure(self.pipeline.on_event)
-            self.stages.man(self.pipeline, now)
-            if not self._leaving:
-                self.stages.begin()
             self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
-        self.wishes.serve(*outcome.serials)
+        self.wishes.serve(*self._reloads)
+        self._reloads.clear()
         self._bulletin.hasten(now)
 
     # What it tells
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """As the file has it now."""
+        return self.stages.pipeline
 
     @property
     def state(self) -> State:
@@ -289,20 +278,22 @@ class Supervisor:
             return "stopped"
         if self._leaving:
             return "stopping"
-        if self.outlook.was_well is False:
+        if self.helper.was_well is False:
             return "waiting-fs"
         return "draining" if self.drain else "running"
 
     def _publish(self, now: float) -> None:
         states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
-        if self._bulletin.is_due(states, now) and not self._lookout.lost(now):
-            self._tell(Errands(), now)
+        if self._bulletin.is_due(states, now):
+            self.beat += 1
+            self._save(host_report(self, now))
+            self.helper.ask(Errands(report=True))
         self._bulletin.beat(in_a_line(self), now)
 
-    def _tell(self, errands: Errands, now: float) -> None:
-        self.beat += 1
-        report = msgspec.Raw(encode(host_report(self, now)))
-        self._lookout.send(msgspec.structs.replace(errands, publish=report))
+    def _save(self, report: HostReport) -> None:
+        # On a full disk, or one that fails, people know less; the drivers do not mind.
+        with suppress(OSError):
+            save(report)
 
     # The end
 
@@ -318,13 +309,15 @@ class Supervisor:
         self._will.close()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
-        last = Errands(recover=queues if killed else (), look=True, farewell=True)
-        self._tell(last, time.monotonic())
-        self.outlook.listen_to_the_end(_LAST_LOOK)
+        self.beat += 1
+        self._save(host_report(self, time.monotonic()))
+        left = queues if killed else ()
+        self.helper.ask(Errands(report=True, recover=left, look=True, farewell=True))
+        self.helper.listen_to_the_end(_LAST_LOOK)
 
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
-        report = msgspec.Raw(encode(last_word(self, words)))
-        if self._lookout.send(Errands(publish=report, farewell=True)):
-            self.outlook.listen_to_the_end(_LAST_LOOK)
+        self._save(last_word(self, words))
+        self.helper.ask(Errands(report=True, farewell=True))
+        self.helper.listen_to_the_end(_LAST_LOOK)

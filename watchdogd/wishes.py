@@ -1,8 +1,8 @@
 """What is asked of a watchdog, by signals and by files. Of what files ask, each thing once, and
 nothing that was asked before the watchdog began. Pure."""
 
+from watchdogd.messages import Controls, Request
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Controls, Request
 
 # Serials that are published: whoever asked may be waiting to hear of it.
 _MOST_SERVED = 10

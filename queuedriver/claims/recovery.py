@@ -228,8 +228,13 @@ class Recoverer:
             return give_back(claim, message) != "revoked"
         failure = Failure(cause=cause, message=message)
         if ending:
-            message = ending.message or message
-            failure = Failure(cause=ending.cause, message=message, stacks=ending.stacks)
+            failure = Failure(
+                cause=ending.cause,
+                message=ending.message or message,
+                exit_code=ending.exit_code,
+                signal=ending.signal,
+                stacks=ending.stacks,
+            )
         doubted = how == "strike"
         fate = charge(claim, failure, self._clock(), owner.host, doubted=doubted)
         return fate != "revoked"

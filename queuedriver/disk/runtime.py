@@ -3,7 +3,10 @@
 `$XDG_RUNTIME_DIR/queuedriver-<uid>`, or the same in the temporary directory. A hung driver's stacks
 go there: `<random>-<thread>.stacks`, written by faulthandler as it ends the process; the thread is
 the driver's own, as faulthandler names it. A supervisor that ends a driver says there for which
-reason, in a line of its own, before it does.
+reason, in a line of its own, before it does; and of one that has ended by itself, how.
+
+The file is named by its whole path, in the registration and on the board: whoever reads it may have
+another environment, and so another directory of its own, than the driver had.
 """
 
 import errno
@@ -22,6 +25,9 @@ from queuedriver.errors import ConfigError
 _MAX_STACKS = 1 << 20
 # What begins a line of `note_ending`.
 _ENDED = "ended from outside, "
+# What begins a line of `note_crash`, and what follows in it but for the name of a signal.
+_CRASHED = "ended by itself, "
+_EXIT = "exit code "
 # What heads the stacks that a driver's own hard limit wrote. Others were asked for, by somebody who
 # wanted to know, and the driver went on.
 _LATE = "Timeout ("
@@ -32,7 +38,7 @@ _FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 def runtime_directory() -> str:
     """Return the directory; it is made if it is not there."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = os.path.join(base or tempfile.gettempdir(), f"queuedriver-{os.getuid()}")
+    path = os.path.join(base or tempfile.gettempdir(), _own_name())
     os.makedirs(path, mode=0o700, exist_ok=True)
     if os.stat(path, follow_symlinks=False).st_uid != os.getuid():
         raise ConfigError(
@@ -45,11 +51,15 @@ EndedFor = Literal["hung", "memory", "ended"]
 
 
 class KilledFor(NamedTuple):
-    """Why a driver was killed: it hung, took too much memory, or for no fault of its document."""
+    """Why a driver ended: it hung, took too much memory, crashed, or for no fault of its
+    document."""
 
-    cause: EndedFor
+    cause: EndedFor | Literal["crashed"]
     message: str
     stacks: str | None
+    # How it ended by itself; the name of the signal.
+    exit_code: int | None = None
+    signal: str | None = None
 
 
 @contextmanager
@@ -66,60 +76,88 @@ def stacks_file() -> Iterator[FileIO]:
         os.unlink(path)
 
 
-def note_ending(name: str, cause: EndedFor, message: str) -> None:
+def note_ending(path: str, cause: EndedFor, message: str) -> None:
     """Say why a driver is about to be ended; whoever recovers what it leaves will want to know."""
+    _note(path, f"{_ENDED}{cause}: {' '.join(message.split())}")
+
+
+def note_crash(path: str, exit_code: int | None, signal: str) -> None:
+    """Say how a driver has ended by itself."""
+    _note(path, f"{_CRASHED}{signal or f'{_EXIT}{exit_code}'}")
+
+
+def _note(path: str, line: str) -> None:
     with suppress(FileNotFoundError):
-        fd = os.open(_path(name), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(_checked(path), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(fd, "wb", buffering=0) as file:
-            file.write(f"{_ENDED}{cause}: {' '.join(message.split())}\n".encode())
+            file.write(f"{line}\n".encode())
 
 
-def unnote_ending(name: str) -> None:
+def unnote_ending(path: str) -> None:
     """Forget it: a driver has gone on, and nothing of it will be held against it."""
     with suppress(FileNotFoundError):
-        os.truncate(_path(name), 0)
+        os.truncate(_checked(path), 0)
 
 
-def forget_stacks(name: str) -> None:
+def forget_stacks(path: str) -> None:
     """Remove the stacks of a driver: they are in the reports now."""
     with suppress(FileNotFoundError):
-        os.unlink(_path(name))
+        os.unlink(_checked(path))
 
 
-def read_ending(name: str) -> KilledFor | None:
-    """Return how a driver of this host was ended; None when it ended by itself."""
+def read_ending(path: str) -> KilledFor | None:
+    """Return how a driver of this host was ended, or ended by itself where that was noted; None
+    when nobody knows."""
     try:
-        with closing(Directory.open(os.path.dirname(_path(name)))) as directory:
-            text = directory.read(name, _MAX_STACKS).decode(errors="replace")
+        with closing(Directory.open(os.path.dirname(_checked(path)))) as directory:
+            text = directory.read(os.path.basename(path), _MAX_STACKS).decode(errors="replace")
     except FileNotFoundError:
         return None
     lines = text.splitlines()
     said = [line.removeprefix(_ENDED) for line in lines if line.startswith(_ENDED)]
-    stacks = "\n".join(line for line in lines if not line.startswith(_ENDED)).strip() or None
+    crashes = [line.removeprefix(_CRASHED) for line in lines if line.startswith(_CRASHED)]
+    stacks = "\n".join(line for line in lines if not line.startswith((_ENDED, _CRASHED))).strip()
     if not (said or any(line.startswith(_LATE) for line in lines)):
-        return None
+        return _crash(crashes[0]) if crashes else None
     # The first reason stands: what came later only saw to it.
     cause, _, message = said[0].partition(": ") if said else ("hung", "", "")
     if cause not in ("hung", "memory", "ended"):
-        return KilledFor("hung", "", stacks)
-    return KilledFor(cause, message, stacks)  # type: ignore[arg-type]
+        return KilledFor("hung", "", stacks or None)
+    return KilledFor(cause, message, stacks or None)  # type: ignore[arg-type]
 
 
-def waited_for_files(name: str, stacks: str) -> bool:
+def _crash(how: str) -> KilledFor:
+    code = how.removeprefix(_EXIT)
+    if code != how and code.isdecimal():
+        words = f"the driver's process ended with {how} while it had the document"
+        return KilledFor("crashed", words, None, exit_code=int(code))
+    words = f"the driver's process was ended by {how} while it had the document"
+    return KilledFor("crashed", words, None, signal=how)
+
+
+def waited_for_files(path: str, stacks: str) -> bool:
     """Return whether a hung driver was in a call of ours to the file system, not in its processor.
 
     Told by the thread that the name of its stacks says: beats, too, wait for files.
     """
-    thread = name.removesuffix(".stacks").rpartition("-")[2]
+    thread = path.removesuffix(".stacks").rpartition("-")[2]
     # There may be earlier ones, that somebody asked for.
     _, found, ours = stacks.rpartition(f"hread 0x{thread:0>16} ")
     innermost = ours.partition("\n")[2].partition("\n")[0]
     return bool(found) and _FILES in innermost
 
 
-def _path(name: str) -> str:
-    """Return where the stacks of a driver are; FileNotFoundError for what cannot be theirs: a
+def _own_name() -> str:
+    return f"queuedriver-{os.getuid()}"
+
+
+def _checked(path: str) -> str:
+    """Return the path of a driver's stacks; FileNotFoundError for what cannot be theirs: a
     registration is a file that others may have written."""
-    if not name.endswith(".stacks") or "/" in name:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-    return os.path.join(runtime_directory(), name)
+    directory, name = os.path.split(path)
+    # Of a path that is none, such as one with a zero byte, there is no status.
+    with suppress(OSError, ValueError):
+        is_ours = os.lstat(directory).st_uid == os.getuid() and "\0" not in name
+        if is_ours and os.path.basename(directory) == _own_name() and name.endswith(".stacks"):
+            return path
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

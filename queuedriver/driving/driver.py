@@ -170,7 +170,7 @@ class Driver:
             return
         with stacks_file() as dump:
             if self._board is not None:
-                self._board.stacks_go_to(os.path.basename(dump.name))
+                self._board.stacks_go_to(str(dump.name))
                 faulthandler.register(signal.SIGUSR2, dump, all_threads=True)
             try:
                 yield dump

@@ -22,11 +22,11 @@ from queuedriver.errors import ConfigError
 from queuedriver.format.records import Counters
 
 SIZE = 1024
-_MAGIC = b"qdboard2"
+_MAGIC = b"qdboard3"
 # What the driver shows, in the order of Glimpse; and, behind it, what its watchdog has to know.
-_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi64p")
+_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi240p")
 _ORDERED = struct.Struct("<QQ65p")
-_AT_ORDERED = 768
+_AT_ORDERED = 928
 _TRIES = 100
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
@@ -57,7 +57,7 @@ class Glimpse(NamedTuple):
     # How it left: empty while it lives, and for ever when it was killed.
     word: str
     exit_code: int
-    # The file of the runtime directory that stacks go to.
+    # The file that stacks go to.
     dump: str
 
 

@@ -5,7 +5,6 @@ What they do with what waits is their own: a driver processes it (`driver.py`), 
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from io import FileIO
@@ -359,7 +358,7 @@ def register(
         output_ids=output_ids,
         past_output_ids={salt: found.past[salt] for salt in past if found.past[salt] != output_ids},
         started_at=time.time(),
-        dump=os.path.basename(dump.name) if dump is not None else "",
+        dump=str(dump.name) if dump is not None else "",
         broker=broker,
         network=found.network,
         batch=options.batch,

@@ -151,7 +151,7 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     streak_of: str = ""
     # Its queue is on a file system that other hosts may use.
     network: bool = False
-    # The file of the runtime directory that faulthandler writes before it ends a hung driver.
+    # The file that faulthandler writes before it ends a hung driver; see disk/runtime.py.
     dump: str = ""
     # It deals documents to workers elsewhere: that it ends says nothing about any document.
     broker: bool = False

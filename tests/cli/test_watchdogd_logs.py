@@ -47,7 +47,7 @@ def write(path: Path, *lines: str) -> None:
 def test_each_line_says_whose_it_is(file: Path, logs: Path) -> None:
     for driver in ("parse-10", "parse-2", "values-1"):
         write(logs / f"{driver}.log", f"I am {driver}")
-    write(logs / "eyes.log", "not a driver's")
+    write(logs / "io-helper.log", "not a driver's")
     assert shown(file) == (
         0,
         "parse-2 | I am parse-2\nparse-10 | I am parse-10\nvalues-1 | I am values-1\n",

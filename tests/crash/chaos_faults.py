@@ -20,7 +20,7 @@ from queuedriver.disk.processes import MARKER
 from tests.crash.chaos_host import MODULE
 from tests.crash.chaos_stages import HOST
 
-Role = Literal["driver", "command", "server", "watchdog", "eyes", "template", "spare", "warden",
+Role = Literal["driver", "command", "server", "watchdog", "helper", "template", "spare", "warden",
                "operator", "host", "other"]  # fmt: skip
 Kind = Literal["kill", "term", "pause", "sleep"]
 
@@ -33,7 +33,7 @@ VICTIMS: dict[Role, int] = {
     "watchdog": 4,
     "template": 5,
     "spare": 4,
-    "eyes": 1,
+    "helper": 1,
     "warden": 2,
     "operator": 3,
 }
@@ -189,7 +189,7 @@ def role_of(arguments: list[bytes], comm: bytes, is_program: bool) -> Role:
         return "driver" if b"-" in comm else "template"
     roles: dict[bytes, Role] = {
         b"watchdogd.hand": "driver",
-        b"watchdogd.eyes": "eyes",
+        b"watchdogd.programs.io_helper": "helper",
         b"watchdogd.warden": "warden",
         b"watchdogd": "watchdog",
         b"queuedriver": "operator",

@@ -12,7 +12,7 @@ from queuedriver.format import names
 from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
-from watchdogd import control, scaling, snapshot
+from watchdogd import control, messages, scaling
 from watchdogd.pipeline.drawing import draw
 from watchdogd.pipeline.problems import BadPipeline
 from watchdogd.pipeline.read import parse as parse_pipeline
@@ -73,12 +73,12 @@ def read_answer(data: bytes) -> None:
 
 
 def read_messages(data: bytes) -> None:
-    """What the watchdog and its eyes say to each other; from neither side is it an exception."""
+    """What the watchdog and its helper say to each other; from neither side is it an exception."""
     for line in data.split(b"\n"):
-        snapshot.message_of(line)
-        snapshot.errands_of(line)
+        messages.message_of(line)
+        messages.errands_of(line)
         with contextlib.suppress(msgspec.DecodeError):
-            snapshot.brief_of(line)
+            messages.brief_of(line)
 
 
 def read_host(data: bytes) -> None:

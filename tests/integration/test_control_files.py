@@ -9,18 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from queuedriver.disk.filesystem import Directory
 from tests.waiting import until
 from watchdogd import control
 from watchdogd.events import EventLog
-from watchdogd.lookout import Lookout
+from watchdogd.helper import Helper
+from watchdogd.messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import spawn_for_helper
 from watchdogd.scaling import SCALE
-from watchdogd.snapshot import Brief, Controls, Errands
 
 PAGE = Path(__file__).parents[2] / "docs/control-files.rst"
 # Seconds: far more than anything here takes, on a machine that does other things too.
@@ -40,7 +38,7 @@ def commands() -> list[tuple[str, str]]:
 
 
 class Site:
-    """The pipeline of the page, its files below /data, and the eyes of its watchdog on rose."""
+    """The pipeline of the page, its files below /data, and the helper of its watchdog on rose."""
 
     def __init__(self, place: Path) -> None:
         self.data = place / "data"
@@ -64,19 +62,20 @@ class Site:
         file = str(self.data / "serif.toml")
         pipeline = Pipeline(name="serif", file=file, root=str(self.root), stages=stages)
         brief = Brief(pipeline=pipeline, host="rose", local=str(self.local))
-        self.lookout = Lookout(brief, spawn_for_helper, str(self.local / "eyes.log"))
+        self.helper = Helper(brief, lambda *_, **__: None)
         # What was seen in the control files, after each command.
         self.seen: list[Controls] = []
 
     def open(self) -> None:
-        """Have the eyes make everything, and be as far as the page is."""
+        """Have the helper make everything, and be as far as the page is."""
         (self.local / "logs/parse-2.log").write_text("loading\nready\n")
         log = EventLog(str(self.local), "rose")
         log.note("started", stage="parse", driver="parse-2", at=1935410600.0)
         log.note("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
-        self.lookout.start(time.monotonic())
-        self.lookout.send(Errands(publish=msgspec.Raw(b'{"host":"rose"}'), look=True))
-        until(lambda: any(one.snapshot for one in self.lookout.receive(time.monotonic())), "a look")
+        self.helper.tend(time.monotonic())
+        (self.local / "report.json").write_bytes(b'{"host":"rose"}')
+        self.helper.ask(Errands(report=True, look=True))
+        until(lambda: any(one.look for one in self.helper.receive(time.monotonic())), "a look")
         (self.root / "values/discarded").mkdir()
         for name in ("16.pdf", "16.pdf.report.json"):
             (self.root / "values/discarded" / name).touch()
@@ -100,15 +99,15 @@ class Site:
         directory = Directory.open(self.root / control.CONTROL)
         self.seen.append(control.read(directory, "fern"))
         directory.close()
-        self.lookout.send(Errands(look=True))
-        self.lookout.receive(time.monotonic())
+        self.helper.ask(Errands(look=True))
+        self.helper.receive(time.monotonic())
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
-    site.lookout.close()
+    site.helper.close()
 
 
 def test_everything_on_the_page_does_what_it_says(site: Site) -> None:
@@ -117,7 +116,7 @@ def test_everything_on_the_page_does_what_it_says(site: Site) -> None:
     hidden = {"discarded"}
     for line, printed in commands():
         ends_at = time.monotonic() + PATIENCE
-        # The eyes need a moment to do their part; what is shown is what it comes to.
+        # The helper needs a moment to do its part; what is shown is what it comes to.
         while words(found := site.shell(line)) - hidden != words(printed):
             assert printed or "ls" in line, f"{line}: {found}"
             assert time.monotonic() < ends_at, f"{line}: {found!r}"

@@ -172,6 +172,26 @@ def test_poison_document_is_set_aside_before_it_brings_the_stage_down(yard: Yard
     assert yard.count("crash-looped") == 0, said
 
 
+@pytest.mark.parametrize(
+    ("does", "fact", "words"),
+    [
+        ("exit", {"exit_code": 3}, "ended with exit code 3"),
+        ("crash", {"signal": "SIGKILL"}, "was ended by SIGKILL"),
+    ],
+)
+def test_report_of_a_document_says_how_its_driver_ended_by_itself(
+    yard: Yard, does: str, fact: dict[str, object], words: str
+) -> None:
+    yard.write(f"{ONE}\nretries = 0")
+    yard.put("poison", does)
+    code, said = yard.drain()
+    assert code == 1, said
+    failure = yard.discarded("input")["poison"]["failure"]
+    assert failure["cause"] == "crashed"
+    assert failure.items() >= fact.items()
+    assert failure["message"] == f"the driver's process {words} while it had the document"
+
+
 def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded(
     yard: Yard,
 ) -> None:
@@ -454,6 +474,20 @@ def test_told_twice_it_gives_the_documents_back_at_once(yard: Yard) -> None:
     assert yard.all_pids() == []
 
 
+def test_stop_that_has_to_kill_charges_no_document_of_a_stage_with_another_environment(
+    yard: Yard,
+) -> None:
+    (yard.root / "own").mkdir()
+    yard.write(f'{ONE}\nretries = 0\nenv = {{XDG_RUNTIME_DIR = "{yard.root}/own"}}')
+    yard.put("a", "deaf")
+    watchdog = yard.run()
+    until((yard.root / "hanging").exists)
+    # At once.
+    watchdog.send_signal(signal.SIGQUIT)
+    assert watchdog.wait(PATIENCE) == 0
+    assert yard.ls("input") == ["a.ready"]
+
+
 @pytest.mark.parametrize("by", ["signal", "command"])
 def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -> None:
     yard.write(ONE)
@@ -478,13 +512,13 @@ def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -
 # Runs the words after its own as the interpreter would, but for a bug that nobody has found yet.
 WITH_A_BUG = """
 import sys
+from watchdogd import stages
 from watchdogd.cli import main
-from watchdogd.stages import Stages
 
-def begin(self):
+def sizes(*facts):
     raise ZeroDivisionError("a number of drivers")
 
-Stages.begin = begin
+stages.sizes = sizes
 main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
 
@@ -668,6 +702,30 @@ def test_bad_file_changes_nothing_and_status_says_so(yard: Yard) -> None:
     until(lambda: yard.ls("one") == ["a.ready"])
 
 
+@pytest.mark.parametrize(
+    "bad", ['name = "one"\ncall = "stages:obay"', f'{ONE}\npreload = "stages:lode"']
+)
+def test_reload_that_names_what_cannot_be_imported_asks_no_driver_to_leave(
+    yard: Yard, bad: str
+) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    yard.write(bad)
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reload-refused"))
+    until(lambda: "has no" in (one.reload_error if (one := yard.status()) else ""))
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert (yard.pid("one-1"), yard.count("exited")) == (pid, 0)
+    # And what can be imported is taken.
+    yard.write(f"{ONE}\npreload = true")
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reloaded"))
+    until(lambda: yard.states() == {"one-1": "ready"} and yard.pid("one-1") != pid)
+
+
 def test_quit_file_lets_the_watchdog_leave_and_a_new_one_forgets_it(yard: Yard) -> None:
     yard.write(ONE)
     watchdog = yard.run()
@@ -687,13 +745,13 @@ def test_silent_file_system_stops_restarts_and_limits_and_charges_nothing(yard: 
     yard.write(f'{ONE}\ntimeout = "3 s"\nhard_after = "2 s"')
     watchdog = yard.run()
     until(lambda: yard.states() == {"one-1": "ready"})
-    eyes = next(pid for pid in yard.all_pids() if b"watchdogd.eyes" in _command_of(pid))
-    os.kill(eyes, signal.SIGSTOP)
+    helper = next(pid for pid in yard.all_pids() if b"programs.io_helper" in _command_of(pid))
+    os.kill(helper, signal.SIGSTOP)
     until(lambda: yard.count("waiting-fs"))
     os.kill(yard.driver_pids()[0], signal.SIGKILL)
     until(lambda: yard.count("exited", "one-1"))
     assert yard.driver_pids() == []
-    os.kill(eyes, signal.SIGCONT)
+    os.kill(helper, signal.SIGCONT)
     until(lambda: yard.count("fs-well"))
     until(lambda: yard.count("restarted", "one-1"))
     assert watchdog.poll() is None

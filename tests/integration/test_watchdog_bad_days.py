@@ -28,8 +28,8 @@ def more(yard: Yard, stages: str) -> None:
         file.write(textwrap.dedent(stages))
 
 
-def eyes(yard: Yard) -> list[int]:
-    return helpers(yard, "watchdogd.eyes")
+def io_helpers(yard: Yard) -> list[int]:
+    return helpers(yard, "watchdogd.programs.io_helper")
 
 
 def helpers(yard: Yard, *modules: str) -> list[int]:
@@ -189,11 +189,11 @@ def test_driver_that_not_even_sigkill_ends_is_replaced_and_keeps_nobody_from_lea
 # Helpers that are killed
 
 
-def test_drain_ends_though_its_eyes_were_killed_at_once(yard: Yard) -> None:
+def test_drain_ends_though_its_helper_was_killed_at_once(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("a", "slow 1")
     watchdog = yard.run("--drain")
-    os.kill(until(lambda: eyes(yard))[0], signal.SIGKILL)
+    os.kill(until(lambda: io_helpers(yard))[0], signal.SIGKILL)
     assert watchdog.wait(PATIENCE) == 0
     assert yard.ls("one") == ["a.ready"]
 
@@ -274,7 +274,7 @@ def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
     yard.put("a")
     watchdog = yard.run()
     until(lambda: yard.ls("one") == ["a.ready"])
-    ours = helpers(yard, "watchdogd.eyes", "watchdogd.warden")
+    ours = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.warden")
     until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *ours, yard.pid("one-1")]))
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0

@@ -13,7 +13,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
 from queuedriver.processors.call import CallProcessor
-from watchdogd.rescue import Rescuer
+from watchdogd.queues.recovery import Rescuer
 
 
 class Processor(CallProcessor):
@@ -86,6 +86,6 @@ class Watchdog:
         self._path = path
 
     def look(self) -> None:
-        # It tries again when the file system is well again, as the eyes do.
+        # It tries again when the file system is well again, as the helper does.
         with suppress(OSError, QueueError):
             self._rescuer.recover(os.path.basename(self._path), self._path)

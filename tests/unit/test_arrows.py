@@ -35,8 +35,10 @@ PURE = {
     "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
-    "watchdogd.past",
+    "watchdogd.programs",
+    "watchdogd.queues",
     "watchdogd.policy",
+    "watchdogd.sizes",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

@@ -21,7 +21,6 @@ from tests.cli import pipelines
 from tests.cli.processes import on_terminal, read_until
 from watchdogd.cli import COMMANDS as WATCHDOGS
 from watchdogd.cli import run as watchdogd
-from watchdogd.report import Move
 
 # Begins a line only where a line end of a name was printed as one.
 FAKE = "FAKE"
@@ -193,11 +192,9 @@ def pipeline(tmp_path: Path) -> Path:
         pipelines.driver(f"parse-{number}", state=name, why=name, document=name)
         for number, name in enumerate(NASTY, 1)
     )
-    moves = (Move(at=1.0, from_stage=nasty, to_stage=nasty, why=nasty),)
     said = pipelines.report(
         drivers=drivers,
         notes=tuple(NASTY),
-        moves=moves,
         trouble=nasty,
         reload_error=nasty,
         crash=nasty,

@@ -35,7 +35,7 @@ class Bar:
 
 def line_of(watchdog: Supervisor) -> str:
     """The whole pipeline in one line."""
-    keepers = list(watchdog.stages.keepers.values())
+    keepers = watchdog.stages.everyone
     loads = watchdog.stages.loads()
     # A document that has three stages before it is three times to do.
     left = sum(load.backlog + load.coming for load in loads)
@@ -43,7 +43,7 @@ def line_of(watchdog: Supervisor) -> str:
     share = done / (done + left) if done + left else 0.0
     filled = round(share * _WIDTH)
     parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
-    if trouble := watchdog.outlook.trouble(time.monotonic()):
+    if trouble := watchdog.helper.trouble(time.monotonic()):
         parts.append(trouble)
     times = [
         _time_left(load.backlog + load.coming, keeper)

@@ -15,7 +15,7 @@ from queuedriver.operating.queue_view import QueueView, overview
 from watchdogd import control
 from watchdogd.cli.arguments import Chosen
 from watchdogd.cli.seen import Facts, Result
-from watchdogd.snapshot import Controls
+from watchdogd.messages import Controls
 
 # A file system that has not answered by then may not do so for long.
 _PATIENCE = 3.0

@@ -17,14 +17,14 @@ from watchdogd.check import check_host
 from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
 from watchdogd.events import Event, EventLog, describe
+from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
-from watchdogd.lookout import Lookout
+from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import spawn_for_helper
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Brief
 from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
@@ -126,16 +126,11 @@ def _watch(
     spawn = spawn_for_helper
     herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    lookout = Lookout(
-        brief,
-        spawn,
-        os.path.join(local, "eyes.log"),
-        lambda message: herald.say("note", message),
-    )
+    helper = Helper(brief, herald.say)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
-        pipeline, host, local, lookout, herald, signals, own_notifier(), drain=drain
+        pipeline, host, local, helper, herald, signals, own_notifier(), drain=drain
     )
     watchdog.remarks = notes
     if bar is not None:
@@ -147,7 +142,7 @@ def _watch(
         fallen = explain(error)
         watchdog.crashed(fallen[0])
     finally:
-        lookout.close()
+        helper.close()
         herald.close(_LAST_HOOKS)
         signals.restore()
         if bar is not None:
@@ -169,7 +164,7 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
     """What was in the queues all the time, and is no document: somebody may wait for it."""
     pipeline = watchdog.pipeline
     for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
-        seen = watchdog.outlook.sight.queues.get(name)
+        seen = watchdog.helper.view.queues.get(name)
         if watchdog.drain and seen is not None and seen.foreign:
             path = pipeline.path(name)
             verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
@@ -182,7 +177,7 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
-    discarded = watchdog.outlook.sight.discarded
+    discarded = watchdog.helper.view.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
         say(f"{format_count(went_through(watchdog), 'document')} went through: {where}")

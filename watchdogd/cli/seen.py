@@ -6,9 +6,9 @@ import msgspec
 
 from queuedriver.operating.queue_view import QueueView
 from watchdogd.cli.hosts import Hosts
+from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import DriverReport, Move, Standing
-from watchdogd.snapshot import Controls
+from watchdogd.report import DriverReport, Standing
 
 # The states in which a driver, or what one would be, needs somebody to look after it.
 AMISS = ("crash-looped", "hung", "unkillable", "backoff")
@@ -65,7 +65,6 @@ class SeenWatchdog(msgspec.Struct, frozen=True, kw_only=True):
     reload_error: str
     crash: str
     notes: tuple[str, ...]
-    moves: tuple[Move, ...]
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -59,7 +59,6 @@ def _watchdog(seen: SeenHost) -> SeenWatchdog:
         reload_error=report.reload_error,
         crash=report.crash,
         notes=report.notes,
-        moves=report.moves,
     )
 
 

@@ -21,7 +21,7 @@ from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
 from queuedriver.disk.processes import MARKER
-from queuedriver.disk.runtime import EndedFor, note_ending, runtime_directory
+from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, runtime_directory
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.names import Mint
@@ -163,7 +163,7 @@ def test_a_driver_that_its_hard_limit_ended_left_its_stacks(
     dump = Path(runtime_directory()) / "x.stacks"
     dump.write_bytes(stacks)
     site = Site(bench)
-    site.register(nobody, dump="x.stacks")
+    site.register(nobody, dump=str(dump))
     site.claimed()
     site.recoverer.recover()
     assert bench.ls() == ["doc.failed"]
@@ -185,10 +185,11 @@ def test_a_driver_that_its_supervisor_ended_is_charged_by_the_reason(
     left: str,
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(bench.root))
-    (Path(runtime_directory()) / "x.stacks").touch()
-    note_ending("x.stacks", cause, "so it was")
+    dump = Path(runtime_directory()) / "x.stacks"
+    dump.touch()
+    note_ending(str(dump), cause, "so it was")
     site = Site(bench)
-    site.register(nobody, dump="x.stacks")
+    site.register(nobody, dump=str(dump))
     site.claimed()
     site.recoverer.recover()
     assert bench.ls() == [left]
@@ -197,14 +198,34 @@ def test_a_driver_that_its_supervisor_ended_is_charged_by_the_reason(
     assert attempt.counted is (cause != "ended")
 
 
-@pytest.mark.parametrize("dump", ["/etc/passwd", "../x.stacks", "../../etc/passwd", "nowhere"])
+def test_report_of_a_document_whose_driver_ended_by_itself_names_the_signal(
+    bench: "Bench", nobody: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(bench.root))
+    dump = Path(runtime_directory()) / "x.stacks"
+    dump.touch()
+    note_crash(str(dump), None, "SIGSEGV")
+    site = Site(bench)
+    site.register(nobody, dump=str(dump))
+    site.claimed()
+    site.recoverer.recover()
+    (attempt,) = site.attempts()
+    assert (attempt.failure.cause, attempt.failure.signal) == ("crashed", "SIGSEGV")
+    words = "the driver's process was ended by SIGSEGV while it had the document"
+    assert attempt.failure.message == words
+    assert attempt.counted
+
+
+@pytest.mark.parametrize(
+    "dump", ["/etc/passwd", "../x.stacks", "../../etc/passwd", "nowhere", "{root}/in/x.stacks"]
+)
 def test_a_registration_cannot_have_another_file_read_or_removed(
     bench: "Bench", nobody: Identity, monkeypatch: pytest.MonkeyPatch, dump: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(bench.root))
     bench.put("x.stacks", b"secret")
     site = Site(bench)
-    site.register(nobody, dump=dump)
+    site.register(nobody, dump=dump.format(root=bench.root))
     site.claimed()
     site.recoverer.recover()
     (attempt,) = site.attempts()

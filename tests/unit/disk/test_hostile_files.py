@@ -19,12 +19,13 @@ from queuedriver.errors import QueueError
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.cli import pipelines
-from watchdogd import control, upkeep
+from watchdogd import control
 from watchdogd.cli import run as watchdogd
 from watchdogd.cli.hosts import read_hosts
 from watchdogd.cli.tail import Tail
-from watchdogd.groundwork import Ground
-from watchdogd.mirror import Mirror
+from watchdogd.queues import moves
+from watchdogd.queues.copies import Copies
+from watchdogd.queues.root import Root
 from watchdogd.report import encode
 
 SECRET = b"not for everybody"
@@ -339,14 +340,15 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
     (local / "logs").mkdir(parents=True)
     (local / "logs/parse-1.log").write_bytes(b"a line\n")
     (local / "events.jsonl").write_bytes(b"{}\n")
+    (local / "report.json").write_bytes(encode(pipelines.report()))
     with contextlib.suppress(OSError, QueueError):
-        Ground(str(root), str(local), fresh=True).check()
+        Root(str(root), str(local), fresh=True).check()
     for chore in (
         lambda opened: control.read(opened, "rose"),
-        lambda opened: upkeep.publish(opened, "rose", encode(pipelines.report())),
-        upkeep.expire,
-        lambda opened: upkeep.forget_controls(opened, ["scale", "QUIT", "PAUSE"]),
-        Mirror(str(local), "rose").turn,
+        lambda opened: moves.publish(opened, "rose", str(local / "report.json")),
+        moves.expire,
+        lambda opened: moves.forget_controls(opened, ["scale", "QUIT", "PAUSE"]),
+        Copies(str(local), "rose").turn,
     ):
         with contextlib.suppress(OSError):
             opened = Directory.open(root / _CONTROL, inside=1)

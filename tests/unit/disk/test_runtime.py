@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from queuedriver.disk.filesystem import copy_all
 from queuedriver.disk.runtime import (
     KilledFor,
+    note_crash,
     note_ending,
     read_ending,
     stacks_file,
@@ -37,7 +39,7 @@ class Waiting:
 
     def _run(self) -> None:
         with stacks_file() as file:
-            self.dump = os.path.basename(str(file.name))
+            self.dump = str(file.name)
             self._began.set()
             self._work(self.source)
 
@@ -104,7 +106,7 @@ def dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileIO]:
 
 
 def name_of(dump: FileIO) -> str:
-    return os.path.basename(str(dump.name))
+    return str(dump.name)
 
 
 def test_a_driver_that_nobody_ended_left_nothing(dump: FileIO) -> None:
@@ -140,8 +142,49 @@ def test_whoever_ends_a_driver_can_say_why_and_the_first_reason_stands(dump: Fil
     assert read_ending(name_of(dump)) == expected
 
 
-@pytest.mark.parametrize("name", ["nowhere.stacks", "../x.stacks", "/etc/passwd", ""])
+@pytest.mark.parametrize(
+    ("code", "signal", "how"),
+    [
+        (9, "", "the driver's process ended with exit code 9 while it had the document"),
+        (None, "SIGSEGV", "the driver's process was ended by SIGSEGV while it had the document"),
+    ],
+)
+def test_how_a_driver_ended_by_itself_is_known_to_whoever_recovers_what_it_left(
+    dump: FileIO, code: int | None, signal: str, how: str
+) -> None:
+    note_crash(name_of(dump), code, signal)
+    expected = KilledFor("crashed", how, None, code, signal or None)
+    assert read_ending(name_of(dump)) == expected
+    # That it was ended for a reason says more.
+    note_ending(name_of(dump), "memory", "too much")
+    assert read_ending(name_of(dump)) == KilledFor("memory", "too much", None)
+
+
+def test_crash_by_its_own_hard_limit_is_one_of_a_driver_that_hung(dump: FileIO) -> None:
+    dump.write(b"Timeout (0:00:40)!\n")
+    note_crash(name_of(dump), 1, "")
+    assert read_ending(name_of(dump)) == KilledFor("hung", "", "Timeout (0:00:40)!")
+
+
+def test_stacks_are_found_by_whoever_has_another_environment(
+    dump: FileIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    note_ending(name_of(dump), "ended", "it was stopped")
+    assert read_ending(name_of(dump)) == KilledFor("ended", "it was stopped", None)
+    copied = tmp_path / "of-nobody"
+    copied.mkdir()
+    elsewhere = str(shutil.copy(name_of(dump), copied))
+    assert read_ending(elsewhere) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere.stacks", "../x.stacks", "/etc/passwd", "", "a/b.stacks", "\0.stacks"]
+)
 def test_reason_is_written_into_no_other_file(dump: FileIO, name: str) -> None:
     note_ending(name, "hung", "")
+    directory = os.path.dirname(name_of(dump))
+    note_ending(os.path.join(directory, name), "hung", "")
     assert read_ending(name_of(dump)) is None
-    assert os.listdir(os.path.dirname(dump.name)) == [name_of(dump)]
+    assert os.listdir(directory) == [os.path.basename(name_of(dump))]

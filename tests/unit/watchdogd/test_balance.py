@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.balance import Load, Move, Room, fits, initial, move, needs, share
+from watchdogd import balance
+from watchdogd.balance import Move, initial, moved, share
+from watchdogd.sizes import Load, Room, fits, needs
 
 MB = 10**6
 GB = 10**9
@@ -19,23 +21,38 @@ NEVER = -math.inf
 ANY = Room()
 
 
-def load(stage: str, **facts: Any) -> Load:
-    usual: dict[str, Any] = {"backlog": 1000, "service": 1.0, "now": 1, "min": 1, "max": 8}
-    return Load(stage=stage, **(usual | facts))
+class Stage(Load, frozen=True, kw_only=True):
+    """A stage that has so many drivers, by the split and in fact."""
+
+    now: int = 1
 
 
-def heavy(stage: str, memory: int, **facts: Any) -> Load:
+def load(stage: str, **facts: Any) -> Stage:
+    usual: dict[str, Any] = {"backlog": 1000, "service": 1.0, "min": 1, "max": 8}
+    return Stage(stage=stage, **(usual | facts))
+
+
+def heavy(stage: str, memory: int, **facts: Any) -> Stage:
     """A stage of which each driver takes as much."""
     return load(stage, memory=memory, memory_more=memory, **facts)
 
 
-def times(loads: Sequence[Load], split: dict[str, int]) -> float:
+def move(
+    loads: Sequence[Stage], room: Room, last_moved_at: float, now: float, every: float = 30.0
+) -> Move | None:
+    """The next step from what there is."""
+    split = {one.stage: one.now for one in loads}
+    there = [msgspec.structs.replace(one, alive=one.now, last=one.now) for one in loads]
+    return balance.move(there, room, split, now - last_moved_at, every)
+
+
+def times(loads: Sequence[Stage], split: dict[str, int]) -> float:
     return max(
         (one.backlog + one.coming) * (one.service or 0.0) / split[one.stage] for one in loads
     )
 
 
-def splits(loads: Sequence[Load], room: Room) -> Iterator[dict[str, int]]:
+def splits(loads: Sequence[Stage], room: Room) -> Iterator[dict[str, int]]:
     """All that fit."""
     for counts in itertools.product(*(range(one.min, one.max + 1) for one in loads)):
         split = {one.stage: count for one, count in zip(loads, counts, strict=True)}
@@ -98,7 +115,7 @@ def test_the_split_of_the_original_pipeline_comes_out_by_itself() -> None:
         ([load(x, service=None, cpus=1.0) for x in "abc"], Room(cpus=6), [2, 2, 2]),
     ],
 )
-def test_the_split_that_is_through_first(loads: list[Load], room: Room, split: list[int]) -> None:
+def test_the_split_that_is_through_first(loads: list[Stage], room: Room, split: list[int]) -> None:
     assert list(share(loads, room).values()) == split
 
 
@@ -125,7 +142,7 @@ _ROOMS = st.builds(
 
 
 @given(loads=_LOADS, room=_ROOMS)
-def test_no_split_that_fits_is_through_earlier(loads: list[Load], room: Room) -> None:
+def test_no_split_that_fits_is_through_earlier(loads: list[Stage], room: Room) -> None:
     # Of all that give no stage more drivers than it has documents.
     possible = list(splits(loads, room))
     if not possible:
@@ -277,23 +294,21 @@ def test_two_stages_share_a_host_that_has_room_for_one_driver() -> None:
     assert (found.to, found.taken_from) == ("b", "a")
 
 
-def settle(loads: list[Load], room: Room) -> list[Load]:
+def settle(loads: list[Stage], room: Room) -> list[Stage]:
     """Move until nothing moves any more, with the facts as they are."""
     for step in range(100):
         found = move(loads, room, NEVER, 0.0)
         if found is None:
             return loads
-        delta = {found.to: 1, found.taken_from: -1}
-        loads = [
-            msgspec.structs.replace(one, now=one.now + delta.get(one.stage, 0)) for one in loads
-        ]
+        split = moved({one.stage: one.now for one in loads}, found)
+        loads = [msgspec.structs.replace(one, now=split[one.stage]) for one in loads]
         assert fits(loads, room, {one.stage: one.now for one in loads}), step
     raise AssertionError("it never settles")
 
 
 @given(loads=_LOADS, room=_ROOMS, data=st.data())
 def test_while_the_facts_stay_it_settles_at_the_best_split_and_stays(
-    loads: list[Load], room: Room, data: st.DataObject
+    loads: list[Stage], room: Room, data: st.DataObject
 ) -> None:
     # From any split that fits.
     possible = list(splits(loads, room))
@@ -319,7 +334,7 @@ BETWEEN = 500
 class Pipe:
     """A chain of stages, and documents that flow through it; drivers that start, and are ready."""
 
-    def __init__(self, stages: Sequence[Load], documents: int) -> None:
+    def __init__(self, stages: Sequence[Stage], documents: int) -> None:
         self.stages = list(stages)
         # What waits before each stage, and at last what is through.
         self.queues = [float(documents), *[0.0] * len(stages)]
@@ -357,7 +372,7 @@ class Pipe:
             self.queues[place + 1] += flow
             self.done[place] += flow
 
-    def seen(self, waver: Callable[[], float]) -> list[Load]:
+    def seen(self, waver: Callable[[], float]) -> list[Stage]:
         """What a watchdog sees of it."""
         found = []
         for place, one in enumerate(self.stages):
@@ -394,14 +409,14 @@ class Pipe:
         return self.now
 
 
-def unmeasured(loads: Sequence[Load], room: Room) -> list[Load]:
+def unmeasured(loads: Sequence[Stage], room: Room) -> list[Stage]:
     """With as many drivers as it starts with when nothing is known."""
     blank = [msgspec.structs.replace(one, service=None) for one in loads]
     split = initial(blank, room)
     return [msgspec.structs.replace(one, now=split[one.stage]) for one in loads]
 
 
-def fixed(loads: Sequence[Load], split: dict[str, int]) -> list[Load]:
+def fixed(loads: Sequence[Stage], split: dict[str, int]) -> list[Stage]:
     return [msgspec.structs.replace(one, now=split[one.stage]) for one in loads]
 
 
@@ -453,7 +468,7 @@ def chains() -> Iterator[Any]:
 @pytest.mark.parametrize(("stages", "room"), list(chains()))
 @pytest.mark.parametrize("wavers", [False, True])
 def test_any_pipeline_is_through_within_a_tenth_of_its_best_fixed_split(
-    stages: list[Load], room: Room, wavers: bool
+    stages: list[Stage], room: Room, wavers: bool
 ) -> None:
     one_each = [msgspec.structs.replace(one, backlog=1) for one in stages]
     pace = min(times(one_each, split) for split in splits(stages, room))

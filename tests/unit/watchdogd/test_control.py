@@ -13,7 +13,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
 from watchdogd.control import parse_quit, parse_request, request_name
-from watchdogd.snapshot import Controls, Request
+from watchdogd.messages import Controls, Request
 
 SERIAL = "0605d3a1f2b0c05a17"
 
@@ -160,7 +160,7 @@ def test_file_that_says_nothing_is_noted_with_what_would_be_right(
 
 @pytest.mark.parametrize("name", ["QUIT", "scale", "scale-parse"])
 @pytest.mark.parametrize("dressed", ["symlink", "fifo", "socket", "directory", "huge", "binary"])
-def test_nothing_that_is_put_there_can_stop_the_eyes(
+def test_nothing_that_is_put_there_can_stop_the_helper(
     root: Path, directory: Directory, name: str, dressed: str
 ) -> None:
     path = root / ".watchdogd" / name

@@ -8,41 +8,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.past import (
+from watchdogd.pipeline.model import Drivers, Stage
+from watchdogd.policy import (
     HEALTHY_AFTER,
     HUNG,
     JITTER,
+    KILL_TAKES,
     LATE,
+    LEAVING_TAKES,
     LONGEST_DELAY,
     MEMORY,
-    START_UP,
-    cause,
-    healthy,
-)
-from watchdogd.pipeline.model import Drivers, Stage
-from watchdogd.policy import (
-    KILL_TAKES,
-    LEAVING_TAKES,
     STACKS_TAKE,
+    START_UP,
     TERMINATION_TAKES,
     Action,
     Ask,
     Asked,
     Life,
     Past,
-    Policy,
     Rest,
     Seen,
     Start,
+    Withdraw,
+    cause,
     decide,
     degraded,
-    policy_of,
+    hard_limit,
+    healthy,
     remember,
 )
 
 NOW = 10_000.0
-POLICY = Policy(grace=60.0, startup_timeout=300.0, hard=600.0, max_memory=1000)
-LEAVING = POLICY.grace + LEAVING_TAKES
+HARD = 600.0
+
+
+def stage(**facts: Any) -> Stage:
+    usual: dict[str, Any] = {"name": "parse", "inputs": ("in",), "outputs": ("out",)}
+    work = {"drivers": Drivers(1, 1), "kind": "call", "work": "parse:process"}
+    return Stage(**(usual | work | facts))
+
+
+STAGE = stage(grace=60.0, startup_timeout=300.0, max_memory=1000)
+LEAVING = STAGE.grace + LEAVING_TAKES
 BLANK = Past()
 
 
@@ -51,10 +58,10 @@ def life(**facts: Any) -> Life:
     return Life(**({"started_at": NOW - 1, "ready_at": NOW - 1, "ended_at": NOW} | facts))
 
 
-CRASH = life(claimed=1, signal=11)
+CRASH = life(claimed=1, signal="SIGSEGV")
 
 
-def lives(past: Past, each: Life, number: int, policy: Policy = POLICY) -> list[Past]:
+def lives(past: Past, each: Life, number: int, patience: Stage = STAGE) -> list[Past]:
     """What is remembered after each of so many equal runs, each started as soon as it might be."""
     found, now = [], NOW
     for _ in range(number):
@@ -67,15 +74,15 @@ def lives(past: Past, each: Life, number: int, policy: Policy = POLICY) -> list[
             ended_at=now + lasted,
         )
         now = run.ended_at
-        past = remember(past, run, policy, 0.0)
+        past = remember(past, run, patience, 0.0)
         found.append(past)
     return found
 
 
-def delays(past: Past, each: Life, number: int, policy: Policy = POLICY) -> list[float]:
+def delays(past: Past, each: Life, number: int, patience: Stage = STAGE) -> list[float]:
     """How long each of so many equal runs makes the next one wait."""
     found, now = [], NOW
-    for one in lives(past, each, number, policy):
+    for one in lives(past, each, number, patience):
         now += each.ended_at - each.started_at
         found.append(round(one.not_before - now, 6))
         now = max(now, one.not_before)
@@ -90,15 +97,15 @@ def delays(past: Past, each: Life, number: int, policy: Policy = POLICY) -> list
     [
         # It finished a document: healthy, however it ended.
         ({"documents": 1, "claimed": 1}, True),
-        ({"documents": 1, "claimed": 2, "signal": 11}, True),
+        ({"documents": 1, "claimed": 2, "signal": "SIGSEGV"}, True),
         ({"documents": 1, "claimed": 2, "ended_for": HUNG}, True),
         ({"documents": 1, "claimed": 2, "ended_for": MEMORY}, True),
         # It finished none, though there were some.
-        ({"claimed": 1, "signal": 11}, False),
+        ({"claimed": 1, "signal": "SIGSEGV"}, False),
         ({"claimed": 1, "ready_at": NOW - 9999, "started_at": NOW - 9999}, False),
         # There was none to claim.
-        ({"ready_at": NOW - HEALTHY_AFTER, "signal": 9}, True),
-        ({"ready_at": NOW - HEALTHY_AFTER + 1, "signal": 9}, False),
+        ({"ready_at": NOW - HEALTHY_AFTER, "signal": "SIGKILL"}, True),
+        ({"ready_at": NOW - HEALTHY_AFTER + 1, "signal": "SIGKILL"}, False),
         # What loads for minutes and dies before it is ready has been of no use.
         ({"started_at": NOW - 9999, "ready_at": 0.0, "exit_code": 1}, False),
         # What had to be ended has to have done something.
@@ -114,17 +121,16 @@ def test_a_run_is_judged_by_the_work_it_did(facts: dict[str, Any], verdict: bool
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"signal": 11}, "it was ended by SIGSEGV"),
-        ({"signal": 99}, "it was ended by signal 99"),
+        ({"signal": "SIGSEGV"}, "it was ended by SIGSEGV"),
         ({"exit_code": 1}, "it crashed (exit code 1)"),
         ({"exit_code": 70, "word": "crashed", "why": "no"}, "no (exit code 70)"),
         ({"exit_code": 127}, "there is no such command (exit code 127)"),
         ({"exit_code": 0}, "it ended without a word, with exit code 0"),
         ({}, "it crashed"),
-        ({"ended_for": HUNG, "signal": 9}, "its document was past its hard limit"),
-        ({"ended_for": MEMORY, "signal": 9}, "it used too much memory"),
-        ({"ended_for": START_UP, "signal": 15}, "it was not ready in time"),
-        ({"ended_for": LATE, "signal": 15}, "it did not leave"),
+        ({"ended_for": HUNG, "signal": "SIGKILL"}, "its document was past its hard limit"),
+        ({"ended_for": MEMORY, "signal": "SIGKILL"}, "it used too much memory"),
+        ({"ended_for": START_UP, "signal": "SIGTERM"}, "it was not ready in time"),
+        ({"ended_for": LATE, "signal": "SIGTERM"}, "it did not leave"),
         ({"ended_for": "restart"}, "restart"),
     ],
 )
@@ -138,18 +144,18 @@ def test_how_a_run_ended_is_said_in_words(facts: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     "facts",
     [
-        {"claimed": 1, "signal": 11},
-        {"claimed": 1, "signal": 9},
+        {"claimed": 1, "signal": "SIGSEGV"},
+        {"claimed": 1, "signal": "SIGKILL"},
         {"exit_code": 1, "word": "crashed"},
         {"exit_code": 70, "word": "crashed"},
         {"exit_code": 73, "word": "failed"},
         # A program that ends by itself, and says nothing of it.
         {"exit_code": 0},
         {"exit_code": 0, "claimed": 1},
-        {"ended_for": HUNG, "claimed": 1, "signal": 9},
-        {"ended_for": MEMORY, "claimed": 1, "signal": 9},
-        {"ended_for": START_UP, "ready_at": 0.0, "signal": 9},
-        {"ended_for": LATE, "word": "recycled", "signal": 9},
+        {"ended_for": HUNG, "claimed": 1, "signal": "SIGKILL"},
+        {"ended_for": MEMORY, "claimed": 1, "signal": "SIGKILL"},
+        {"ended_for": START_UP, "ready_at": 0.0, "signal": "SIGKILL"},
+        {"ended_for": LATE, "word": "recycled", "signal": "SIGKILL"},
         # Ended by us, whatever it had come to say.
         {"ended_for": HUNG, "claimed": 1, "word": "quit", "exit_code": 0},
         {"ended_for": HUNG, "claimed": 1, "exit_code": 78},
@@ -169,7 +175,7 @@ def test_runs_that_finish_nothing_wait_longer_and_longer_and_are_then_left_alone
 
 
 def test_delays_grow_to_a_minute_and_no_further() -> None:
-    patient = Policy(max_unhealthy=2000)
+    patient = stage(max_unhealthy=2000)
     found = delays(BLANK, CRASH, 1500, patient)
     assert found[:10] == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert set(found[8:]) == {60.0}
@@ -177,20 +183,21 @@ def test_delays_grow_to_a_minute_and_no_further() -> None:
 
 @pytest.mark.parametrize(("jitter", "factor"), [(-1.0, 1 - JITTER), (0.0, 1.0), (1.0, 1 + JITTER)])
 def test_delays_are_spread(jitter: float, factor: float) -> None:
-    past = remember(Past(unhealthy=5), CRASH, POLICY, jitter)
+    past = remember(Past(unhealthy=5), CRASH, STAGE, jitter)
     assert past.not_before == pytest.approx(NOW + 8.0 * factor)
 
 
 @pytest.mark.parametrize(
-    "facts", [{"documents": 1, "claimed": 2, "signal": 11}, {"ready_at": NOW - 60, "exit_code": 1}]
+    "facts",
+    [{"documents": 1, "claimed": 2, "signal": "SIGSEGV"}, {"ready_at": NOW - 60, "exit_code": 1}],
 )
 @pytest.mark.parametrize("unhealthy", [0, 1, 7, 30])
 def test_after_a_healthy_run_a_crash_is_the_first_one_again(
     facts: dict[str, Any], unhealthy: int
 ) -> None:
-    past = remember(Past(state="crash-looped", unhealthy=unhealthy), life(**facts), POLICY, 1.0)
+    past = remember(Past(state="crash-looped", unhealthy=unhealthy), life(**facts), STAGE, 1.0)
     assert (past.state, past.unhealthy, past.not_before) == ("backoff", 0, NOW)
-    assert remember(past, CRASH, POLICY, 1.0).not_before == NOW
+    assert remember(past, CRASH, STAGE, 1.0).not_before == NOW
 
 
 def test_a_failed_trial_leaves_it_crash_looped_until_the_next() -> None:
@@ -200,7 +207,7 @@ def test_a_failed_trial_leaves_it_crash_looped_until_the_next() -> None:
 
 
 def test_without_trials_a_crash_loop_is_for_good() -> None:
-    past = remember(Past(unhealthy=7), CRASH, Policy(trial_every=0.0), 0.0)
+    past = remember(Past(unhealthy=7), CRASH, stage(trial_every=0.0), 0.0)
     assert (past.state, past.not_before) == ("crash-looped", math.inf)
 
 
@@ -208,7 +215,7 @@ def test_without_trials_a_crash_loop_is_for_good() -> None:
 @pytest.mark.parametrize("documents", [0, 5])
 def test_what_no_start_can_mend_is_not_started_again(code: int, documents: int) -> None:
     run = life(exit_code=code, word="failed", why="no such module 'ocr'", documents=documents)
-    past = remember(BLANK, run, POLICY, 0.0)
+    past = remember(BLANK, run, STAGE, 0.0)
     assert (past.state, past.not_before) == ("crash-looped", math.inf)
     assert past.why == f"no such module 'ocr' (exit code {code}); mend that, then restart or reload"
 
@@ -220,15 +227,17 @@ def test_what_no_start_can_mend_is_not_started_again(code: int, documents: int) 
 @pytest.mark.parametrize("ended_for", ["restart", "unmanaged"])
 def test_what_was_restarted_has_no_past(unhealthy: int, ended_for: str) -> None:
     before = Past(state="crash-looped", unhealthy=unhealthy)
-    assert remember(before, life(ended_for=ended_for, signal=9), POLICY, 0.0) == Past(why=ended_for)
+    assert remember(before, life(ended_for=ended_for, signal="SIGKILL"), STAGE, 0.0) == Past(
+        why=ended_for
+    )
 
 
 @pytest.mark.parametrize("ended_for", ["scale", "stop"])
 def test_what_was_no_longer_wanted_is_not_counted(ended_for: str) -> None:
     before = Past(state="backoff", unhealthy=5, why="it crashed")
     run = life(ended_for=ended_for, word="quit", exit_code=0)
-    assert remember(before, run, POLICY, 0.0) == before
-    assert remember(before, msgspec.structs.replace(run, documents=1), POLICY, 0.0) == BLANK
+    assert remember(before, run, STAGE, 0.0) == before
+    assert remember(before, msgspec.structs.replace(run, documents=1), STAGE, 0.0) == BLANK
 
 
 @pytest.mark.parametrize(
@@ -240,19 +249,19 @@ def test_what_was_no_longer_wanted_is_not_counted(ended_for: str) -> None:
         ({"word": "reload"}, 3),
         ({"word": "reload", "documents": 1}, 0),
         # Not even when it was ended on its way out.
-        ({"word": "reload", "signal": 9}, 3),
+        ({"word": "reload", "signal": "SIGKILL"}, 3),
     ],
 )
 def test_after_recycling_and_reloading_it_is_started_at_once_and_nothing_is_counted(
     facts: dict[str, Any], unhealthy: int
 ) -> None:
-    past = remember(Past(state="backoff", unhealthy=3), life(**facts), POLICY, 0.0)
+    past = remember(Past(state="backoff", unhealthy=3), life(**facts), STAGE, 0.0)
     assert past == Past(why=facts["word"], unhealthy=unhealthy)
 
 
 @pytest.mark.parametrize("word", ["quit", "drained", "done"])
 def test_what_left_as_it_was_told_is_stopped(word: str) -> None:
-    past = remember(Past(unhealthy=3), life(word=word, exit_code=0), POLICY, 0.0)
+    past = remember(Past(unhealthy=3), life(word=word, exit_code=0), STAGE, 0.0)
     # Two seconds: until the watchdog has surely been told the cause, too.
     assert past == Past(
         state="stopped",
@@ -285,14 +294,14 @@ def test_what_is_not_its_fault_is_not_counted_for_an_hour(
     facts: dict[str, Any], state: Any, first: float, why: str
 ) -> None:
     run = life(**facts)
-    past = remember(Past(unhealthy=3), run, POLICY, 0.0)
+    past = remember(Past(unhealthy=3), run, STAGE, 0.0)
     assert past == Past(state=state, why=why, unhealthy=3, deferred_at=NOW, not_before=NOW + first)
     found, now = BLANK, NOW
     while not found.unhealthy:
         now = max(now, found.not_before)
         run = msgspec.structs.replace(run, started_at=now, ready_at=now, ended_at=now + 1)
         now += 1
-        found = remember(found, run, POLICY, 0.0)
+        found = remember(found, run, STAGE, 0.0)
         assert found.not_before - now <= LONGEST_DELAY
     assert 3600 < now - NOW < 3600 + 2 * LONGEST_DELAY
     # From then on it is.
@@ -302,14 +311,14 @@ def test_what_is_not_its_fault_is_not_counted_for_an_hour(
 
 def test_an_hour_of_deferral_starts_over_when_a_document_was_finished() -> None:
     before = Past(state="backoff", deferred_at=NOW - 4000, not_before=NOW - 1)
-    done = remember(before, life(exit_code=75, documents=1), POLICY, 0.0)
+    done = remember(before, life(exit_code=75, documents=1), STAGE, 0.0)
     assert (done.unhealthy, done.deferred_at) == (0, NOW)
-    assert remember(before, life(exit_code=75), POLICY, 0.0).unhealthy == 1
+    assert remember(before, life(exit_code=75), STAGE, 0.0).unhealthy == 1
 
 
 def test_what_made_it_leave_yesterday_does_not_slow_it_down_today() -> None:
     before = Past(state="stopped", deferred_at=NOW - 90_000, not_before=NOW - 89_000)
-    past = remember(before, life(word="done", exit_code=0), POLICY, 0.0)
+    past = remember(before, life(word="done", exit_code=0), STAGE, 0.0)
     assert (past.deferred_at, past.not_before) == (NOW, NOW + 2)
 
 
@@ -332,7 +341,7 @@ _RUNS = st.builds(
         ["", "quit", "reload", "recycled", "drained", "done", "later", "blocked", "failed"]
     ),
     exit_code=st.none() | st.integers(0, 130),
-    signal=st.none() | st.integers(1, 64),
+    signal=st.sampled_from(["", "SIGKILL", "SIGSEGV"]),
     ended_for=st.sampled_from(["", HUNG, MEMORY, START_UP, LATE, "restart", "scale", "stop"]),
 )
 _PASTS = st.builds(
@@ -346,12 +355,12 @@ _PASTS = st.builds(
 
 @given(past=_PASTS, run=_RUNS, jitter=st.floats(-1, 1))
 def test_whatever_a_run_was_the_slot_has_a_future(past: Past, run: Life, jitter: float) -> None:
-    found = remember(past, run, POLICY, jitter)
+    found = remember(past, run, STAGE, jitter)
     assert found.unhealthy in (0, past.unhealthy, past.unhealthy + 1)
     assert found.unhealthy <= past.unhealthy or not healthy(run) or "mend" in found.why
     waits = found.not_before - NOW
     if found.state == "crash-looped" and run.ended_for not in ("scale", "stop"):
-        assert waits in (POLICY.trial_every, math.inf)
+        assert waits in (STAGE.trial_every, math.inf)
     else:
         assert waits <= LONGEST_DELAY * (1 + JITTER)
 
@@ -360,7 +369,7 @@ def test_whatever_a_run_was_the_slot_has_a_future(past: Past, run: Life, jitter:
 
 
 def seen(**facts: Any) -> Seen:
-    usual: dict[str, Any] = {"wanted": True, "alive": False, "past": BLANK}
+    usual: dict[str, Any] = {"wanted": True, "alive": False, "past": BLANK, "hard": HARD}
     return Seen(**(usual | facts))
 
 
@@ -424,7 +433,7 @@ def seen(**facts: Any) -> Seen:
     ],
 )
 def test_an_empty_slot(facts: dict[str, Any], action: Action) -> None:
-    assert decide(seen(**facts), POLICY, NOW) == action
+    assert decide(seen(**facts), STAGE, NOW) == action
 
 
 # A living driver
@@ -487,7 +496,7 @@ LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
 def test_a_living_driver_is_left_to_its_work(
     facts: dict[str, Any], state: str, why: str, until: float | None
 ) -> None:
-    assert decide(live(**facts), POLICY, NOW) == Rest(state, why, until)
+    assert decide(live(**facts), STAGE, NOW) == Rest(state, why, until)
 
 
 @pytest.mark.parametrize(
@@ -522,7 +531,7 @@ def test_a_living_driver_is_left_to_its_work(
     ],
 )
 def test_a_driver_is_asked_to_end(facts: dict[str, Any], action: Action) -> None:
-    assert decide(live(**facts), POLICY, NOW) == action
+    assert decide(live(**facts), STAGE, NOW) == action
 
 
 @pytest.mark.parametrize(
@@ -547,12 +556,12 @@ def test_what_hangs_shows_its_stacks_and_is_terminated_and_killed(
         ("terminate", TERMINATION_TAKES),
         ("kill", KILL_TAKES),
     ):
-        action = decide(driver, POLICY, now)
+        action = decide(driver, STAGE, now)
         assert action == Ask(step, why)  # type: ignore[arg-type]
         driver = msgspec.structs.replace(driver, asked=Asked(action.step, action.why, now))
-        assert decide(driver, POLICY, now) == Rest("hung", sentence, now + takes)
+        assert decide(driver, STAGE, now) == Rest("hung", sentence, now + takes)
         now += takes
-    action = decide(driver, POLICY, now)
+    action = decide(driver, STAGE, now)
     assert action == Rest(
         "unkillable", f"{sentence}; killed, it waits in the kernel, as for a dead mount", None
     )
@@ -560,31 +569,32 @@ def test_what_hangs_shows_its_stacks_and_is_terminated_and_killed(
 
 def test_what_uses_too_much_memory_is_killed_once() -> None:
     driver = live(memory=2000, asked=Asked("kill", MEMORY, NOW))
-    assert decide(driver, POLICY, NOW) == Rest("hung", "it used too much memory", NOW + KILL_TAKES)
+    assert decide(driver, STAGE, NOW) == Rest("hung", "it used too much memory", NOW + KILL_TAKES)
 
 
 def test_a_document_that_ends_while_stacks_are_taken_is_not_killed_for_them() -> None:
     asked = Asked("stacks", HUNG, NOW - STACKS_TAKE)
-    assert decide(live(asked=asked), POLICY, NOW) == Rest("ready", "", None)
+    # With nothing at hand, too: whatever comes later has nothing to do with it.
+    assert decide(live(asked=asked), STAGE, NOW) == Withdraw()
     busy = live(asked=asked, began_at=NOW - 1)
-    assert decide(busy, POLICY, NOW) == Rest("busy", "", NOW + 599)
+    assert decide(busy, STAGE, NOW) == Withdraw()
     # Should the next one hang, its own stacks are wanted.
-    assert decide(busy, POLICY, NOW + 599) == Ask("stacks", HUNG)
+    assert decide(busy, STAGE, NOW + 599) == Ask("stacks", HUNG)
 
 
 def test_a_file_system_that_stops_answering_stops_the_escalation() -> None:
     asked = Asked("stacks", HUNG, NOW)
     stuck = live(asked=asked, began_at=NOW - 600, fs_ok=False)
-    assert decide(stuck, POLICY, NOW + 60).state == "waiting-fs"  # type: ignore[union-attr]
+    assert decide(stuck, STAGE, NOW + 60) == Withdraw()
     # It answers again, after 60 s: the limit has moved as far.
-    mended = live(asked=asked, began_at=NOW - 540)
-    assert decide(mended, POLICY, NOW + 59) == Rest("busy", "", NOW + 60)
-    assert decide(mended, POLICY, NOW + 60) == Ask("stacks", HUNG)
+    mended = live(began_at=NOW - 540)
+    assert decide(mended, STAGE, NOW + 59) == Rest("busy", "", NOW + 60)
+    assert decide(mended, STAGE, NOW + 60) == Ask("stacks", HUNG)
 
 
 def test_without_limits_nothing_is_too_long_or_too_large() -> None:
-    boundless = Policy()
-    driver = live(began_at=1.0, memory=10**15)
+    boundless = stage()
+    driver = live(began_at=1.0, memory=10**15, hard=None)
     assert decide(driver, boundless, NOW) == Rest("busy", "", None)
 
 
@@ -613,11 +623,15 @@ _SEEN = st.builds(
 
 @given(facts=_SEEN)
 def test_nothing_is_asked_twice_and_every_rest_has_an_end_ahead(facts: Seen) -> None:
-    action = decide(facts, POLICY, NOW)
+    action = decide(facts, STAGE, NOW)
     if isinstance(action, Ask):
         assert facts.alive
         after = msgspec.structs.replace(facts, asked=Asked(action.step, action.why, NOW))
-        assert not isinstance(decide(after, POLICY, NOW), Ask)
+        assert not isinstance(decide(after, STAGE, NOW), Ask)
+    elif isinstance(action, Withdraw):
+        assert facts.alive
+        after = msgspec.structs.replace(facts, asked=None)
+        assert not isinstance(decide(after, STAGE, NOW), Withdraw)
     elif isinstance(action, Start):
         assert not facts.alive
         assert (facts.wanted, facts.work, facts.fs_ok) == (True, True, True)
@@ -630,8 +644,10 @@ def test_an_unwanted_driver_is_gone_or_unkillable_in_a_bounded_time(facts: Seen)
     facts = msgspec.structs.replace(facts, wanted=False, alive=True)
     now, asks = NOW, 0
     while True:
-        action = decide(facts, POLICY, now)
-        if isinstance(action, Ask):
+        action = decide(facts, STAGE, now)
+        if isinstance(action, Withdraw):
+            facts = msgspec.structs.replace(facts, asked=None)
+        elif isinstance(action, Ask):
             asks += 1
             facts = msgspec.structs.replace(facts, asked=Asked(action.step, action.why, now))
         elif isinstance(action, Rest):
@@ -679,25 +695,4 @@ def test_a_stage_is_degraded_when_half_of_its_slots_are_left_alone(
 def test_the_hard_limit_is_what_was_declared_or_else_learned(
     timeout: Any, learned: float | None, hard: float | None
 ) -> None:
-    stage = Stage(
-        name="parse",
-        inputs=("in",),
-        outputs=("out",),
-        drivers=Drivers(1, 1),
-        kind="call",
-        work="parse:process",
-        timeout=timeout,
-        grace=7.0,
-        startup_timeout=8.0,
-        max_memory=9,
-        max_unhealthy=10,
-        trial_every=11.0,
-    )
-    assert policy_of(stage, learned) == Policy(
-        hard=hard,
-        grace=7.0,
-        startup_timeout=8.0,
-        max_memory=9,
-        max_unhealthy=10,
-        trial_every=11.0,
-    )
+    assert hard_limit(stage(timeout=timeout), learned) == hard

@@ -1,5 +1,7 @@
 """What a watchdog says of itself, and what follows from it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -12,11 +14,12 @@ from watchdogd.report import (
     Alien,
     DriverReport,
     HostReport,
-    Move,
     StageReport,
     Standing,
     decode,
     encode,
+    path,
+    save,
     standing,
 )
 
@@ -31,7 +34,6 @@ REPORT = HostReport(
     drivers=(
         DriverReport(name="parse-1", id="rose-parse-1", stage="parse", state="busy", document="a"),
     ),
-    moves=(Move(at=1.0, from_stage="values", to_stage="parse", why="its backlog"),),
 )
 
 
@@ -100,3 +102,10 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     fields: dict[str, object], ticks: int | None, age: float, expected: Standing
 ) -> None:
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
+
+
+def test_report_is_saved_whole_where_its_watchdog_keeps_what_is_its_own(tmp_path: Path) -> None:
+    for beat in (1, 2):
+        save(replaced(local=str(tmp_path), beat=beat))
+    assert [one.name for one in tmp_path.iterdir()] == ["report.json"]
+    assert decode(Path(path(str(tmp_path))).read_bytes()).beat == 2

@@ -14,12 +14,14 @@ import pytest
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
-from watchdogd.past import HUNG, LATE, MEMORY, Past, Policy
-from watchdogd.policy import Ask
+from watchdogd.pipeline.model import Drivers, Stage
+from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
 from watchdogd.process import Exit, Process, spawn
 from watchdogd.slot import Slot
 
-POLICY = Policy()
+STAGE = Stage(
+    name="one", inputs=("in",), outputs=(), drivers=Drivers(1, 1), kind="call", work="m:f"
+)
 IDLE = ("/bin/sleep", "3600")
 # Has begun to ignore it once it says so.
 DEAF = ("/bin/sh", "-c", "trap '' TERM; : > \"$1\"; while :; do sleep 0.05; done", "sh")
@@ -57,10 +59,15 @@ class Place:
         return found
 
     def die(self, now: float = 200.0) -> None:
-        self.slot.died(self.ended(), POLICY, now)
+        self.slot.died(self.ended(), STAGE, now)
 
     def look(self, now: float, elapsed: float = 1.0, *, fs_ok: bool = True) -> float | None:
         return self.slot.look(now, elapsed, fs_ok)
+
+    def follow(self, now: float, hard: float | None = None) -> None:
+        """Do what is to be done; nothing is started."""
+        seen = self.slot.seen(hard, fs_ok=True, work=True)
+        self.slot.follow(STAGE, seen, now, lambda _: None)
 
 
 @pytest.fixture
@@ -101,7 +108,7 @@ def test_totals_go_on_from_life_to_life(place: Place) -> None:
 
 def test_start_that_comes_to_nothing_is_told_and_remembered(place: Place) -> None:
     place.slot.coming = True
-    place.slot.not_born("the module does not import", 78, POLICY, 100.0)
+    place.slot.not_born("the module does not import", 78, STAGE, 100.0)
     assert place.slot.hopeless
     assert not place.slot.coming
     assert place.told[0] == ("exited", "it did not start: the module does not import")
@@ -186,17 +193,17 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(100.0)
     # Loading, too.
     place.look(110.0, 10.0, fs_ok=False)
-    assert place.slot.seen(fs_ok=False, work=True).started_at == 110.0
+    assert place.slot.seen(None, fs_ok=False, work=True).started_at == 110.0
     place.theirs.ready(111.0)
     place.theirs.began("a", 112.0, 1)
     place.look(113.0)
     place.look(118.0, 5.0, fs_ok=False)
     place.look(121.0, 3.0, fs_ok=False)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 120.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 120.0
     # The next document has a clock of its own.
     place.theirs.began("b", 130.0, 2)
     place.look(131.0)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 130.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 130.0
 
 
 def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
@@ -205,7 +212,7 @@ def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Pla
     place.theirs.began("a", 102.0, 1)
     place.look(103.0)
     place.look(3703.0, 3600.0)
-    assert place.slot.seen(fs_ok=True, work=True).began_at == 3702.0
+    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 3702.0
 
 
 def test_memory_is_what_it_has_more_than_at_its_fork(place: Place) -> None:
@@ -229,19 +236,20 @@ def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Plac
     again = place.slot.hurry(150.1)
     assert 150.1 < again < 151.0
     place.slot.hurry(again)
-    seen = place.slot.seen(fs_ok=True, work=True).asked
+    seen = place.slot.seen(None, fs_ok=True, work=True).asked
     assert seen is not None
     assert (seen.step, seen.at) == ("hurry", again)
     # Once.
     assert place.slot.hurry(again + 1) == float("inf")
 
 
+@pytest.mark.parametrize("next_one", [True, False])
 def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: bool
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with stacks_file() as dump:
-        name = os.path.basename(str(dump.name))
+        name = str(dump.name)
         # Stacks are asked for by a signal that ends whoever has not prepared for it.
         place.live(
             "/bin/sh",
@@ -259,9 +267,13 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         ending = read_ending(name)
         assert ending is not None
         assert ending.cause == "hung"
-        place.theirs.began("b", 151.0, 2)
+        # Whether or not another document has come by then.
+        place.theirs.ended((0, 0, 0, 0, 1), 0, 0)
+        if next_one:
+            place.theirs.began("b", 151.0, 2)
         place.look(152.0)
-        assert place.slot.seen(fs_ok=True, work=True).asked is None
+        place.follow(152.0, hard=30.0)
+        assert place.slot.seen(None, fs_ok=True, work=True).asked is None
         assert read_ending(name) is None
 
 
@@ -275,7 +287,29 @@ def test_full_runtime_directory_keeps_nobody_from_being_ended(
     place.look(101.0)
     asked("kill", MEMORY)(place)
     assert place.ended() == Exit(signal=signal.SIGKILL)
-    place.slot.died(Exit(signal=signal.SIGKILL), POLICY, 200.0)
+    place.slot.died(Exit(signal=signal.SIGKILL), STAGE, 200.0)
+
+
+def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_over(
+    place: Place,
+) -> None:
+    place.live()
+    place.theirs.ready(101.0)
+    place.theirs.began("a", 102.0, 1)
+    place.slot.wanted = False
+    place.look(120.0)
+    for now in (120.0, 140.0):
+        place.follow(now, hard=30.0)
+    asked = place.slot.seen(None, fs_ok=True, work=True).asked
+    assert (asked.step if asked else None) == "stacks"
+    # The file system does not answer: that it hangs is no fault of its document.
+    place.look(141.0, fs_ok=False)
+    for _ in range(2):
+        seen = place.slot.seen(30.0, fs_ok=False, work=True)
+        place.slot.follow(STAGE, seen, 141.0, lambda _: None)
+    asked = place.slot.seen(None, fs_ok=True, work=True).asked
+    # A second SIGTERM would take the document away from it.
+    assert asked == Asked("leave", "not wanted", 120.0)
 
 
 # Adoption
@@ -297,7 +331,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
     place.look(101.0)
     assert place.slot.totals.documents == 3
-    seen = place.slot.seen(fs_ok=True, work=True)
+    seen = place.slot.seen(None, fs_ok=True, work=True)
     assert seen.ready_at == 50.0
     # The kernel has told one that was to end with its watchdog.
     assert (seen.asked.step if seen.asked else None) == ("leave" if parent else None)
@@ -312,5 +346,5 @@ def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
     process.kill()
     until(process.reap)
     place.processes.remove(process)
-    life = place.slot.died(Exit(), POLICY, time.monotonic())
-    assert (life.word, life.exit_code, life.signal) == ("failed", 66, None)
+    life = place.slot.died(Exit(), STAGE, time.monotonic())
+    assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

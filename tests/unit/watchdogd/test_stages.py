@@ -9,16 +9,15 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
-from watchdogd.past import HUNG
+from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
-from watchdogd.policy import Ask, Policy
+from watchdogd.policy import HUNG, Ask
 from watchdogd.process import spawn
+from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
-from watchdogd.snapshot import QueueSeen, Snapshot
 from watchdogd.stages import Stages
 
 MB = 10**6
-POLICY = Policy()
 
 
 class House:
@@ -28,8 +27,10 @@ class House:
         self.directory = directory
         (directory / "boards").mkdir(exist_ok=True)
         self.told: list[tuple[str, str, str]] = []
-        self.stages = Stages("rose", str(directory), self._say)
         self.host = host
+        self.stages = Stages(self._pipeline(stages), "rose", str(directory), self._say)
+        self.queues: dict[str, QueueSeen] = {}
+        self.numbers: dict[str, int | None] = {}
         self.man(*stages)
 
     def _say(
@@ -37,20 +38,37 @@ class House:
     ) -> None:
         self.told.append((kind, driver or stage, message))
 
-    def man(self, *stages: Stage) -> None:
-        self.stages.man(
-            Pipeline(
-                name="p",
-                file=str(self.directory / "p.toml"),
-                root=str(self.directory / "queues"),
-                stages=stages,
-                host=Host(**self.host),
-            ),
-            100.0,
+    def _pipeline(self, stages: tuple[Stage, ...]) -> Pipeline:
+        return Pipeline(
+            name="p",
+            file=str(self.directory / "p.toml"),
+            root=str(self.directory / "queues"),
+            stages=stages,
+            host=Host(**self.host),
         )
 
+    def man(self, *stages: Stage) -> None:
+        self.stages.man(self._pipeline(stages), 100.0)
+
     def see(self, **queues: QueueSeen) -> None:
-        self.stages.learn(Snapshot(queues=queues), 100.0)
+        self.queues = queues
+        self._look()
+
+    def _look(self, **timeouts: float | None) -> None:
+        controls = Controls(scale=self.numbers)
+        view = QueueView()
+        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        self.stages.learn(view, 100.0)
+
+    def begin(self, **timeouts: float | None) -> None:
+        """Look for the first time, and do what follows."""
+        self._look(**timeouts)
+        self.turn()
+
+    def scale(self, **numbers: int | None) -> None:
+        """Let an operator ask for so many drivers; None: as the file says."""
+        self.numbers |= numbers
+        self.begin()
 
     def turn(self) -> None:
         """Nothing is started while the file system is not well."""
@@ -86,7 +104,7 @@ class House:
 
     @property
     def wanted(self) -> dict[str, int]:
-        return {name: one.wanted for name, one in self.stages.keepers.items()}
+        return {name: one.size.drivers for name, one in self.stages.keepers.items()}
 
     def kinds(self) -> list[tuple[str, str]]:
         found = [(kind, about) for kind, about, _ in self.told]
@@ -106,20 +124,20 @@ def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
 def test_stages_get_what_the_file_says_and_those_that_may_choose_the_least(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2), stage("two", (1, 4)), stage("three", 0))
     house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
-    house.stages.begin()
+    house.begin()
     assert house.wanted == {"one": 2, "two": 1, "three": 0}
 
 
 def test_operators_outdo_the_file_until_they_say_auto(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2), stage("two", (1, 4)))
-    house.stages.begin()
-    house.stages.scale({"one": 3, "two": 0})
+    house.begin()
+    house.scale(one=3, two=0)
     assert house.wanted == {"one": 3, "two": 0}
-    assert [slot.name for slot in house.stages.slots if slot.wanted] == ["one-1", "one-2", "one-3"]
-    assert house.kinds() == [("scaled", "two"), ("scaled", "one")]
-    house.stages.scale({"one": 3, "two": 0})
+    assert house.here == ["one-1", "one-2", "one-3"]
+    assert house.kinds() == [("scaled", "one"), ("scaled", "two")]
+    house.scale(one=3, two=0)
     assert house.kinds() == []
-    house.stages.scale({"two": None})
+    house.scale(one=None, two=None)
     assert house.wanted == {"one": 2, "two": 1}
 
 
@@ -139,8 +157,8 @@ def test_no_stage_is_scaled_beyond_the_room_there_is(
 ) -> None:
     stages = (stage("one", 1, memory=100 * MB), stage("two", 2, memory=100 * MB))
     house = House(tmp_path, *stages, memory=1000 * MB)
-    house.stages.begin()
-    house.stages.scale(scale)
+    house.begin()
+    house.scale(**scale)
     assert house.wanted == wanted
     words = " ".join(message for kind, _, message in house.told if kind == "scaled")
     assert ("there is no room for 50" in words) == (50 in scale.values())
@@ -150,35 +168,115 @@ def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"), stage("two"), memory=1000 * MB)
-    house.stages.begin()
-    house.stages.scale({"one": 9999})
+    house.begin()
+    house.scale(one=9999)
     # A driver that is not there takes what any takes at least.
     assert house.wanted == {"one": 50, "two": 1}
     (note,) = house.stages.notes
     assert "no room for 9,999: one takes 20 MB, of 1 GB for all" in note
     house.stages.slots[0].memory = 100 * MB
-    house.stages.scale({"one": 9998})
+    house.turn()
     assert house.wanted == {"one": 10, "two": 1}
-    house.stages.scale({"one": 3})
+    house.scale(one=3)
     assert (house.wanted, house.stages.notes) == ({"one": 3, "two": 1}, [])
 
 
 def test_number_that_is_asked_for_before_anything_has_begun_is_had(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two", 0), stage("three"), memory=1000 * MB)
-    house.stages.scale({"one": 3, "two": 9999, "three": 0})
-    assert house.wanted == {"one": 3, "two": 50, "three": 0}
-    house.stages.begin()
-    assert house.wanted == {"one": 3, "two": 50, "three": 0}
+    house.numbers = {"one": 3, "two": 9999, "three": 0}
+    house.begin()
+    # Each takes 20 MB at least.
+    assert house.wanted == {"one": 3, "two": 47, "three": 0}
 
 
 def test_stage_that_the_file_no_longer_has_is_forgotten_once_it_is_empty(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
-    house.stages.begin()
+    house.begin()
     house.man(stage("two"))
     assert house.wanted == {"two": 1}
     assert [one.stage.name for one in house.stages.everyone] == ["two", "one"]
     house.turn()
     assert [one.stage.name for one in house.stages.everyone] == ["two"]
+
+
+def test_stage_that_comes_back_before_its_driver_has_left_has_that_driver_once(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"), stage("two"))
+    house.begin()
+    slot, _ = house.live("one-1", 100.0)
+    process = slot.process
+    house.man(stage("two"))
+    house.turn()
+    assert house.here == ["two-1"]
+    house.man(stage("one"), stage("two"))
+    house.turn()
+    assert house.here == ["one-1", "two-1"]
+    living = [slot for slot in house.stages.slots if slot.process is not None]
+    assert [one.process for one in living] == [process]
+    house.reap_all()
+
+
+def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two", 2), stage("three"))
+    house.begin()
+    for name in ("one-1", "two-1", "two-2", "three-1"):
+        house.live(name, 100.0)
+    house.stages.leaving = True
+    house.turn()
+    assert house.here == ["two-1", "two-2", "three-1"]
+    house.reap_all()
+    assert house.here == ["three-1"]
+    house.reap_all()
+    assert house.here == []
+    assert not house.stages.settled
+    house.reap_all()
+    assert house.stages.settled
+
+
+def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
+    tmp_path: Path,
+) -> None:
+    house = House(tmp_path, stage("one"), stage("two"), stage("three"))
+    house.see(to_two=QueueSeen(done=True, drained=True))
+    house.begin()
+    for name in ("one-1", "two-1", "three-1"):
+        house.live(name, 100.0)
+    house.stages.leaving = True
+    house.turn()
+    assert house.here == ["three-1"]
+    house.stages.hurried = True
+    house.turn()
+    assert house.here == []
+    while house.stages.pids:
+        house.reap_all()
+
+
+# How they are started
+
+
+def test_loop_is_heard_between_a_few_starts_and_goes_on_with_the_others_at_once(
+    tmp_path: Path,
+) -> None:
+    # There is no directory for their logs, so none is born; each was a start all the same.
+    house = House(tmp_path, stage("one", 5), stage("two", 15))
+    house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
+    started = []
+    for _ in range(3):
+        due = house.stages.turn(101.0, 1.0, fs_ok=True)
+        told = [name for kind, name in house.kinds() if kind == "exited"]
+        started += told
+        assert len(told) == 8 if due <= 101.0 else len(told) == 4
+    assert len(set(started)) == 20
+    assert due > 101.0
+
+
+def test_nothing_is_started_once_all_are_to_leave(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one"), stage("two"))
+    house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
+    house.stages.leaving = True
+    assert house.stages.turn(101.0, 1.0, fs_ok=True) > 101.0
+    assert house.kinds() == []
 
 
 # Time limits
@@ -188,8 +286,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.learn(Snapshot(timeouts={"one": 600.0}), 100.0)
-    house.stages.begin()
+    house.begin(one=600.0)
 
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
@@ -216,7 +313,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
 def test_unkillable_driver_is_replaced_by_another_beside_it_until_it_ends(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2), stage("two"))
     house.see(to_one=QueueSeen(ready=9))
-    house.stages.begin()
+    house.begin()
     house.kill_in_vain("one-1")
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
     assert house.wanted == {"one": 2, "two": 1}
@@ -226,12 +323,12 @@ def test_unkillable_driver_is_replaced_by_another_beside_it_until_it_ends(tmp_pa
 
 def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2))
-    house.stages.begin()
+    house.begin()
     for number in range(1, 5):
         house.kill_in_vain(f"one-{number}")
     # As many as there are to be stand in, and no more.
     assert house.here == ["one-1", "one-2", "one-3", "one-4"]
-    house.stages.scale({"one": 1})
+    house.scale(one=1)
     assert house.here == ["one-1", "one-2"]
     while house.stages.pids:
         house.reap_all()
@@ -240,13 +337,13 @@ def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
 def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
     stages = (stage("one", 2, memory=300 * MB), stage("two", (1, 8), memory=100 * MB))
     house = House(tmp_path, *stages, memory=1000 * MB)
-    house.stages.begin()
+    house.begin()
     house.kill_in_vain("one-1")
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
     house.kill_in_vain("one-2")
     # For four of them there is no room, and the other stage gets none of it.
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
-    house.stages.scale({"two": 8})
+    house.scale(two=8)
     assert house.wanted == {"one": 2, "two": 1}
     while house.stages.pids:
         house.reap_all()
@@ -258,27 +355,27 @@ def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
 def test_pipeline_is_hopeless_when_a_stage_has_no_driver_that_could_live(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2), stage("two"))
     house.see(to_one=QueueSeen(ready=1))
-    house.stages.begin()
+    house.begin()
     first, second, other = house.stages.slots
-    first.not_born("no module", 78, POLICY, 100.0)
+    first.not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless == ""
-    second.not_born("no module", 78, POLICY, 100.0)
+    second.not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless.startswith("stage one: no module")
     # One that may yet be tried is not.
-    other.not_born("no memory", 75, POLICY, 100.0)
+    other.not_born("no memory", 75, stage("one"), 100.0)
     assert "two" not in house.stages.hopeless
 
 
 def test_stage_that_is_through_or_scaled_to_none_makes_nothing_hopeless(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.begin()
-    house.stages.slots[0].not_born("no module", 78, POLICY, 100.0)
+    house.begin()
+    house.stages.slots[0].not_born("no module", 78, stage("one"), 100.0)
     assert house.stages.hopeless
     house.see(to_one=QueueSeen(done=True, drained=True))
     assert not house.stages.hopeless
     assert house.stages.done
     house.see(to_one=QueueSeen(ready=1))
-    house.stages.scale({"one": 0})
+    house.scale(one=0)
     assert not house.stages.hopeless
 
 
@@ -295,7 +392,7 @@ def test_stage_that_has_stopped_itself_is_told_of_once_and_needs_no_more_drivers
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.begin()
+    house.begin()
     house.see(to_one=QueueSeen(ready=9, tripped="stopped by itself: 20 documents"))
     house.turn()
     assert house.kinds() == [("stage-tripped", "one")]
@@ -311,7 +408,7 @@ def test_document_copied_into_a_closed_queue_is_told_each_time_with_what_to_type
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.begin()
+    house.begin()
     for _ in range(2):
         house.see(to_one=QueueSeen(done=True, drained=True))
         house.turn()
@@ -329,7 +426,7 @@ def test_document_copied_into_a_closed_queue_is_told_each_time_with_what_to_type
 
 def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", max_unhealthy=1), stage("two"))
-    house.stages.begin()
+    house.begin()
     house.see(to_one=QueueSeen(ready=1, paused=True), to_two=QueueSeen())
     house.turn()
     assert house.kinds() == [("paused", "one")]
@@ -338,7 +435,7 @@ def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
     house.see(to_one=QueueSeen(ready=1), to_two=QueueSeen())
     house.turn()
     assert house.kinds() == [("resumed", "one")]
-    house.stages.slots[0].not_born("it is broken", 78, POLICY, 100.0)
+    house.stages.slots[0].not_born("it is broken", 78, stage("one"), 100.0)
     house.kinds()
     house.turn()
     assert house.kinds() == [("degraded", "one")]
@@ -354,7 +451,7 @@ def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
 
 def test_restart_of_nobody_is_not_known(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2))
-    house.stages.begin()
+    house.begin()
     assert [house.stages.restart(one) for one in ("", "one", "one-2")] == [True] * 3
     assert [house.stages.restart(one) for one in ("two", "one-3", "on")] == [False] * 3
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from watchdogd.messages import Controls, Request
 from watchdogd.signals import Signals
-from watchdogd.snapshot import Controls, Request
 from watchdogd.wishes import Wishes
 
 ONE, OTHER = Request("restart", "parse", "1111111111"), Request("reload", "", "2222222222")

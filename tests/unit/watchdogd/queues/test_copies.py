@@ -9,7 +9,7 @@ import pytest
 
 from queuedriver.disk.filesystem import Directory
 from watchdogd.logs import rotate
-from watchdogd.mirror import Mirror
+from watchdogd.queues.copies import Copies
 
 
 class Place:
@@ -22,12 +22,12 @@ class Place:
         self.control.mkdir()
         self.log = self.local / "logs/parse-1.log"
         self.copy = self.control / "logs/rose/parse-1.log"
-        self.mirror = Mirror(str(self.local), "rose")
+        self.made = Copies(str(self.local), "rose")
 
     def turn(self, times: int = 1) -> None:
         with closing(Directory.open(self.control)) as directory:
             for _ in range(times):
-                self.mirror.turn(directory)
+                self.made.turn(directory)
 
     def write(self, text: str) -> None:
         with open(self.log, "a") as file:
@@ -37,7 +37,7 @@ class Place:
         rotate(str(self.log), keep=5)
 
     def start_anew(self) -> None:
-        self.mirror = Mirror(str(self.local), "rose")
+        self.made = Copies(str(self.local), "rose")
 
     def copies(self) -> dict[str, str]:
         return {one.name: one.read_text() for one in self.copy.parent.iterdir()}
@@ -131,7 +131,7 @@ def test_other_file_with_the_same_inode_is_not_taken_for_the_one_at_hand(place: 
     assert place.copies() == {"parse-1.log.1": "one\n", "parse-1.log": "two\nthree\n"}
 
 
-def test_next_eyes_go_on_where_the_last_ones_were(place: Place) -> None:
+def test_next_helper_goes_on_where_the_last_one_was(place: Place) -> None:
     place.write("one\n")
     place.turn()
     place.start_anew()
@@ -184,12 +184,12 @@ def test_copy_that_cannot_be_written_is_said_and_hinders_no_other(place: Place) 
     (place.control / "logs/rose").touch()
     (place.local / "events.jsonl").write_text("{}\n")
     place.turn()
-    (why,) = place.mirror.amiss.values()
+    (why,) = place.made.amiss.values()
     assert "logs/rose/parse-1.log cannot be written: Not a directory" in why
     assert (place.control / "events/rose.jsonl").read_text() == "{}\n"
     (place.control / "logs/rose").unlink()
     place.turn()
-    assert not place.mirror.amiss
+    assert not place.made.amiss
     assert place.copies() == {"parse-1.log": "one\n"}
 
 
@@ -223,4 +223,50 @@ def test_log_that_is_gone_is_forgotten(place: Place) -> None:
     place.turn()
     place.log.unlink()
     place.turn()
-    assert (place.local / "mirror.json").read_bytes() == b"{}"
+    assert os.listdir(place.local / "copying") == []
+
+
+def test_crash_before_the_copy_was_rotated_puts_nothing_into_another_files_copy(
+    place: Place,
+) -> None:
+    place.write("of the first\n")
+    place.turn()
+    place.rotate()
+    place.write("of the second, which is longer\n")
+    # The next file is at hand, and the copy is still that of the one before.
+    os.link(place.log, place.local / "copying/aside")
+    os.replace(place.local / "copying/aside", place.local / "copying/parse-1.log")
+    place.start_anew()
+    place.turn(times=3)
+    assert place.copies() == {
+        "parse-1.log.1": "of the first\n",
+        "parse-1.log": "of the second, which is longer\n",
+    }
+
+
+def test_log_that_ends_as_the_one_before_it_is_not_taken_for_that(place: Place) -> None:
+    # As a driver that fails at each start leaves them.
+    for _ in range(3):
+        place.write("the same\n" * 100)
+        place.turn()
+        place.start_anew()
+        place.rotate()
+    place.write("the same\n" * 200)
+    place.turn(times=10)
+    sizes = {name: len(text) for name, text in place.copies().items()}
+    assert sizes == {
+        "parse-1.log.3": 900,
+        "parse-1.log.2": 900,
+        "parse-1.log.1": 900,
+        "parse-1.log": 1800,
+    }
+
+
+def test_nothing_is_read_or_written_for_a_log_that_was_copied_to_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.write("one\n")
+    place.turn(times=2)
+    monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("something is opened"))
+    with closing(Directory(str(place.control), os.dup(0))) as directory:
+        place.made.turn(directory)

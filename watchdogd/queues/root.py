@@ -32,7 +32,7 @@ class Known(msgspec.Struct, frozen=True):
     kind: str
 
 
-class Ground:
+class Root:
     """The root of a pipeline as this watchdog knows it."""
 
     def __init__(self, root: str, local: str, *, fresh: bool) -> None:

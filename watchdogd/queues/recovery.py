@@ -14,7 +14,7 @@ from queuedriver.claims.liveness import (
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
-from watchdogd.snapshot import Recovered
+from watchdogd.messages import Recovered
 
 # Seconds after which somebody beats for a driver that does not: long before its lease ends.
 _SILENT = 2 * NETWORK_BEAT

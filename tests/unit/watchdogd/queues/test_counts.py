@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from watchdogd.snapshot import QueueSeen
-from watchdogd.survey import View, look_at_all
+from watchdogd.messages import QueueSeen
+from watchdogd.queues.counts import View, look_at_all
 
 N = "rose-1-0605d3a1f2b0c05a17"
 ITEMS = (
@@ -25,6 +25,11 @@ ITEMS = (
 )
 
 
+def at_once() -> float:
+    """The clock of one for whom listing takes no time."""
+    return 0.0
+
+
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
     path = tmp_path / "queue"
@@ -34,7 +39,7 @@ def queue(tmp_path: Path) -> Path:
 
 def trusted(queue: Path) -> View:
     """A view that has no reason to list the queue again."""
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     for now in (0.0, 1.0, 2.0, 3.5):
         view.look(now, clock=0.0)
     return view
@@ -54,7 +59,7 @@ def test_each_state_is_counted_and_so_is_what_is_none(queue: Path) -> None:
         (queue / "discarded").mkdir(exist_ok=True)
         (queue / "discarded" / name).touch()
     (queue / ".queuedriver").mkdir()
-    assert View(str(queue)).look(now=0.0, clock=0x150) == QueueSeen(
+    assert View(str(queue), at_once).look(now=0.0, clock=0x150) == QueueSeen(
         ready=2,
         failed=2,
         later=2,
@@ -64,6 +69,7 @@ def test_each_state_is_counted_and_so_is_what_is_none(queue: Path) -> None:
         writing=1,
         discarded=2,
         foreign=1,
+        next_due=0x200,
         done=True,
         paused=True,
     )
@@ -89,7 +95,7 @@ def test_queue_that_has_not_changed_is_not_listed_again(queue: Path) -> None:
 
 def test_clock_that_is_coarse_hides_no_change(queue: Path) -> None:
     # Stamps of two seconds: what comes within them leaves the directory's time as it is.
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     for now in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5):
         view.look(now, clock=0.0)
         add_unnoticed(queue, f"{now}.ready")
@@ -114,7 +120,7 @@ def test_discarded_documents_are_counted_when_they_change(queue: Path) -> None:
 
 
 def test_empty_queue_is_drained_by_its_second_look_and_not_before(queue: Path) -> None:
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     assert not view.look(now=0.0, clock=0.0).drained
     assert not view.look(now=0.04, clock=0.0).drained
     assert view.look(now=0.06, clock=0.0).drained
@@ -127,12 +133,12 @@ def test_empty_queue_is_drained_by_its_second_look_and_not_before(queue: Path) -
 @pytest.mark.parametrize("name", ITEMS)
 def test_queue_with_any_item_is_not_drained(queue: Path, name: str) -> None:
     (queue / name).touch()
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     assert not any(view.look(now, clock=0.0).drained for now in (0.0, 1.0, 2.0, 10.0, 50.0))
 
 
 def test_change_between_two_looks_is_noticed_though_both_saw_it_empty(queue: Path) -> None:
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     view.look(now=0.0, clock=0.0)
     (queue / "a.ready").touch()
     (queue / "a.ready").unlink()
@@ -146,7 +152,7 @@ def test_queue_that_may_be_drained_is_looked_at_again_at_once(queue: Path, tmp_p
     (queue / "done").touch()
     paused: list[float] = []
     clock = iter([0.0, 0.0, 0.06])
-    views = {"queue": View(str(queue)), "other": View(str(other))}
+    views = {"queue": View(str(queue), at_once), "other": View(str(other), at_once)}
     seen = look_at_all(views, lambda: next(clock), lambda: 0.0, paused.append)
     assert seen["queue"].drained
     # Nobody waits for what may still be submitted to.
@@ -199,7 +205,7 @@ def test_stage_that_stops_itself_is_seen_though_the_queue_is_as_it_was(queue: Pa
 def test_document_copied_into_a_queue_that_was_closed_and_empty_is_seen_until_it_is_through(
     queue: Path,
 ) -> None:
-    view = View(str(queue))
+    view = View(str(queue), at_once)
     (queue / "done").touch()
     (queue / "usual.ready").touch()
     # That something is left in a queue that was closed is as it should be.

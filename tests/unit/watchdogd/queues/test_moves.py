@@ -1,4 +1,4 @@
-"""What the eyes do to queues is right, and harmless when it is done twice."""
+"""What the helper does to queues is right, and harmless when it is done twice."""
 
 import os
 import subprocess
@@ -13,12 +13,13 @@ from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_regist
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
-from watchdogd import control, upkeep
-from watchdogd.groundwork import Ground, prepare
+from watchdogd import control
+from watchdogd.messages import QueueSeen, Recovered
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.rescue import Beats, Rescuer
-from watchdogd.snapshot import QueueSeen, Recovered
-from watchdogd.survey import View
+from watchdogd.queues import moves
+from watchdogd.queues.counts import View
+from watchdogd.queues.recovery import Beats, Rescuer
+from watchdogd.queues.root import Root, prepare
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -50,7 +51,7 @@ class Site:
                 stage("right", "b", "out"),
             ),
         )
-        Ground(str(self.root), str(place / "local"), fresh=True).check()
+        Root(str(self.root), str(place / "local"), fresh=True).check()
         prepare(self.pipeline)
 
     def look(self) -> dict[str, QueueSeen]:
@@ -82,22 +83,22 @@ def directory(site: Site) -> Iterator[Directory]:
 
 
 def test_done_goes_through_the_whole_graph_though_no_driver_is_there(site: Site) -> None:
-    assert not upkeep.cascade(site.pipeline, site.look())
+    assert not moves.cascade(site.pipeline, site.look())
     (site.root / "in/done").touch()
     assert site.has("done") == {"in"}
-    assert upkeep.cascade(site.pipeline, site.look())
+    assert moves.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
-    assert upkeep.cascade(site.pipeline, site.look())
+    assert moves.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b", "out"}
-    assert not upkeep.cascade(site.pipeline, site.look())
+    assert not moves.cascade(site.pipeline, site.look())
 
 
 @pytest.mark.parametrize("name", ["x.ready", f"x.{N}.working", f"x.{N}.written", "x.ffff.later"])
 def test_queue_stays_open_while_anything_may_still_come(site: Site, name: str) -> None:
     (site.root / "in/done").touch()
-    upkeep.cascade(site.pipeline, site.look())
+    moves.cascade(site.pipeline, site.look())
     (site.root / "b" / name).touch()
-    assert not upkeep.cascade(site.pipeline, site.look())
+    assert not moves.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
 
 
@@ -108,10 +109,10 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
     ):
         queue.add_feed(theirs.path)
         (site.root / "in/done").touch()
-        upkeep.cascade(site.pipeline, site.look())
+        moves.cascade(site.pipeline, site.look())
         assert site.has("done") == {"in", "b"}
         theirs.set_control("done", wanted=True)
-    upkeep.cascade(site.pipeline, site.look())
+    moves.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
 
 
@@ -120,20 +121,20 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
 
 def test_whole_pipeline_is_paused_and_resumed_but_not_what_was_paused_by_itself(site: Site) -> None:
     control.pause(str(site.root), ["b"])
-    assert upkeep.spread_pause(site.pipeline, site.look(), paused=True)
+    assert moves.spread_pause(site.pipeline, site.look(), paused=True)
     assert site.has("PAUSE") == {"in", "a", "b"}
     assert (site.root / "in/PAUSE").read_text() == "watchdogd\n"
-    assert not upkeep.spread_pause(site.pipeline, site.look(), paused=True)
-    assert upkeep.spread_pause(site.pipeline, site.look(), paused=False)
+    assert not moves.spread_pause(site.pipeline, site.look(), paused=True)
+    assert moves.spread_pause(site.pipeline, site.look(), paused=False)
     assert site.has("PAUSE") == {"b"}
-    assert not upkeep.spread_pause(site.pipeline, site.look(), paused=False)
+    assert not moves.spread_pause(site.pipeline, site.look(), paused=False)
 
 
 def test_two_hosts_pause_at_once(site: Site) -> None:
     seen = site.look()
-    assert upkeep.spread_pause(site.pipeline, seen, paused=True)
+    assert moves.spread_pause(site.pipeline, seen, paused=True)
     # The other has not seen it yet.
-    assert not upkeep.spread_pause(site.pipeline, seen, paused=True)
+    assert not moves.spread_pause(site.pipeline, seen, paused=True)
     assert site.has("PAUSE") == {"in", "a", "b"}
 
 
@@ -149,7 +150,7 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
             os.mkfifo(path)
         case "long":
             path.write_bytes(control.MARK * 1000)
-    upkeep.spread_pause(site.pipeline, site.look(), paused=False)
+    moves.spread_pause(site.pipeline, site.look(), paused=False)
     assert os.path.lexists(path)
 
 
@@ -159,7 +160,7 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
 def test_what_was_obeyed_is_forgotten_and_nothing_else(site: Site, directory: Directory) -> None:
     for name in ("QUIT", "scale", f"restart-left-{SERIAL}"):
         (site.root / ".watchdogd" / name).touch()
-    upkeep.forget_controls(
+    moves.forget_controls(
         directory, ["QUIT", f"restart-left-{SERIAL}", "gone", "landmark", "../in/PAUSE", "hosts"]
     )
     left = sorted(os.listdir(directory.path))
@@ -175,7 +176,7 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
         now = path.stat().st_mtime
         os.utime(path, (now, now - age))
     os.utime(site.root / ".watchdogd/landmark", (0, 0))
-    upkeep.expire(directory)
+    moves.expire(directory)
     names = os.listdir(directory.path)
     assert f"restart-new-{SERIAL}" in names
     assert f"restart-old-{SERIAL}" not in names
@@ -183,8 +184,10 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
 
 
 def test_status_document_is_published_whole(site: Site, directory: Directory) -> None:
-    upkeep.publish(directory, "rose.example.org", b'{"a":1}')
-    upkeep.publish(directory, "rose.example.org", b'{"a":2}')
+    report = site.root / "report"
+    for document in (b'{"a":1}', b'{"a":2}'):
+        report.write_bytes(document)
+        moves.publish(directory, "rose.example.org", str(report))
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
 

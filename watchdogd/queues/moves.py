@@ -8,8 +8,8 @@ from queuedriver.driving.closing import close_if_fed
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
+from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.snapshot import QueueSeen
 
 # Who asked for something an hour ago has asked again, or done without.
 _REQUEST_AGE = 3600.0
@@ -99,8 +99,10 @@ def expire(directory: Directory) -> None:
             directory.remove(name)
 
 
-def publish(directory: Directory, host: str, document: bytes) -> None:
-    """Let everybody see what this watchdog says of itself."""
+def publish(directory: Directory, host: str, path: str) -> None:
+    """Copy a watchdog's report to where everybody sees it."""
+    with open(path, "rb") as file:
+        document = file.read()
     hosts = directory.subdirectory(control.HOSTS, create=True)
     try:
         hosts.write_aside(f"{control.host_file(host)}.json", document)

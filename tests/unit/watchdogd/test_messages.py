@@ -1,25 +1,27 @@
-"""What the watchdog and its eyes tell each other arrives as it was said."""
+"""What the watchdog and its helper tell each other arrives as it was said."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.snapshot import (
+from watchdogd.messages import (
+    MAX_LINE,
     Brief,
     Controls,
     Errands,
+    Lines,
+    Look,
     Message,
     QueueSeen,
+    Read,
     Recovered,
     Request,
-    Snapshot,
     brief_of,
     errands_of,
     message_of,
     to_line,
 )
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 PIPELINE = Pipeline(
     name="p",
@@ -37,19 +39,12 @@ PIPELINE = Pipeline(
     ),
 )
 MESSAGES = [
-    Message(alive=True),
+    Message(),
     Message(note="strange"),
+    Message(recovered=Recovered("in", 2, ("a", "ü\n"))),
+    Message(read=Read(number=3, pipeline=PIPELINE, notes=("odd",))),
     Message(
-        recovered=(
-            Recovered(
-                "in",
-                2,
-                ("a", "ü\n"),
-            ),
-        )
-    ),
-    Message(
-        snapshot=Snapshot(
+        look=Look(
             queues={"in": QueueSeen(ready=3, working=1, done=True), "out": QueueSeen()},
             controls=Controls(
                 paused=True,
@@ -60,7 +55,6 @@ MESSAGES = [
             ),
             trouble="full",
             timeouts={"parse": 600.0, "other": None},
-            took=0.25,
         )
     ),
 ]
@@ -80,16 +74,6 @@ def test_brief_and_errands_arrive_as_they_were_said() -> None:
     assert errands_of(to_line(errands)) == errands
 
 
-def test_status_document_is_passed_on_as_it_is() -> None:
-    document = b'{"host":"rose","n":1.50,"x":[null,"\\u00fc"]}'
-    heard = errands_of(to_line(Errands(publish=msgspec.Raw(document))))
-    assert heard is not None
-    assert bytes(heard.publish) == document
-    nothing = errands_of(to_line(Errands()))
-    assert nothing is not None
-    assert bytes(nothing.publish) == b""
-
-
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_what_is_not_understood_is_ignored(line: bytes) -> None:
     # Neither raises.
@@ -98,10 +82,18 @@ def test_what_is_not_understood_is_ignored(line: bytes) -> None:
 
 
 def test_what_a_later_version_says_besides_is_ignored() -> None:
-    assert message_of(b'{"alive":true,"mood":"good"}') == Message(alive=True)
+    assert message_of(b'{"note":"odd","mood":"good"}') == Message(note="odd")
 
 
 def test_waiting_is_what_could_be_claimed_and_unfinished_what_may_become_work() -> None:
     seen = QueueSeen(ready=1, failed=2, later=7, due=4, working=8, written=16, writing=32)
     assert seen.waiting == 7
     assert seen.unfinished == 1 + 2 + 7 + 8 + 16 + 32
+
+
+def test_lines_come_in_pieces_and_one_without_an_end_does_not_fill_the_memory() -> None:
+    lines = Lines()
+    assert lines.split(b"one\ntw") == [b"one"]
+    assert lines.split(b"o\n\nthree") == [b"two", b""]
+    assert lines.split(b"\n" + b"x" * (MAX_LINE + 1)) == [b"three"]
+    assert lines.split(b"rest\nnext\n") == [b"rest", b"next"]

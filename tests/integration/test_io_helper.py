@@ -1,4 +1,4 @@
-"""The eyes: a real process that looks at real queues, hangs, is killed, and is replaced."""
+"""The helper: a real process that looks at real queues, hangs, is killed, and is replaced."""
 
 import errno
 import json
@@ -21,23 +21,32 @@ from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
-from watchdogd.lookout import ARGV, SILENCE, Lookout
+from watchdogd.helper import ARGV, SILENCE, Helper
+from watchdogd.messages import (
+    Brief,
+    Controls,
+    Errands,
+    Look,
+    Message,
+    Read,
+    Recovered,
+    Request,
+    to_line,
+)
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import spawn_for_helper
-from watchdogd.snapshot import Brief, Errands, Message, Recovered, Request, Snapshot, to_line
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
 LOOK = Errands(look=True)
-# What a test does to the eyes before they open.
+# What a test does to the helper before it begins.
 _PREPARED = """
 import sys
 from tests.faults import Fault
 from queuedriver.disk.filesystem import Directory
-from watchdogd import eyes
+from watchdogd.programs import io_helper
 place = {place!r}
 {prepare}
-eyes.main()
+io_helper.main()
 """
 
 
@@ -54,7 +63,7 @@ def a_stage(name: str, inputs: str, outputs: str, **more: object) -> Stage:
 
 
 class Watch:
-    """A watchdog's side: what its eyes said."""
+    """A watchdog's side: what its helper said."""
 
     def __init__(self, place: Path, root: Path | None = None) -> None:
         self.place = place
@@ -72,44 +81,47 @@ class Watch:
         )
         self.notes: list[str] = []
         self.heard: list[Message] = []
-        self.lookout = self.open()
+        self.helper = self.open()
 
-    def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Lookout:
-        """Other eyes than there were."""
+    def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Helper:
+        """Another helper than there was."""
         brief = Brief(pipeline=self.pipeline, host="rose", local=str(self.local), made=tuple(made))
-        log = str(self.local / "eyes.log")
-        self.lookout = Lookout(brief, spawn_for_helper, log, self.notes.append, argv or ARGV)
-        return self.lookout
+        self.helper = Helper(brief, self.note, argv or ARGV)
+        return self.helper
 
     def open_prepared(self, prepare: str) -> None:
-        """Eyes to which something is done first."""
+        """A helper to which something is done first."""
         script = _PREPARED.format(place=str(self.place), prepare=prepare)
         self.open([sys.executable, "-c", script])
 
+    def note(self, kind: str, message: str = "", **_: object) -> None:
+        self.notes.append(message)
+
     def start(self) -> "Watch":
-        assert self.lookout.start(time.monotonic())
+        self.helper.tend(time.monotonic())
+        assert self.helper.pid
         return self
 
-    def until(self, holds: Callable[[Snapshot], bool], what: str) -> Snapshot:
-        """The first snapshot for which this holds; asked for again and again."""
+    def until(self, holds: Callable[[Look], bool], what: str) -> Look:
+        """The first look for which this holds; asked for again and again."""
         ends_at = time.monotonic() + PATIENCE
         while True:
             # All that was said before is heard first: it tells of the past.
             for message in self.listen():
                 self.heard.append(message)
-                if message.snapshot is not None and holds(message.snapshot):
-                    return message.snapshot
+                if message.look is not None and holds(message.look):
+                    return message.look
             assert time.monotonic() < ends_at, f"not {what}: {self.heard[-1:]} {self.complaints()}"
-            self.lookout.send(LOOK)
+            self.helper.ask(LOOK)
             time.sleep(0.02)
 
-    def next(self) -> Snapshot:
+    def next(self) -> Look:
         """What is seen from now on, once."""
         self.listen()
-        self.lookout.send(LOOK)
+        self.helper.ask(LOOK)
         # The look that was under way tells of the past too.
-        self.until(lambda _: True, "a snapshot")
-        return self.until(lambda _: True, "a snapshot")
+        self.until(lambda _: True, "a look")
+        return self.until(lambda _: True, "a look")
 
     def hear(self, count: int, holds: Callable[[Message], bool]) -> list[Message]:
         """Return all that is said from now on until this held for so many messages."""
@@ -123,14 +135,14 @@ class Watch:
         return heard
 
     def listen(self) -> list[Message]:
-        return self.lookout.receive(time.monotonic())
+        return self.helper.receive(time.monotonic())
 
     def complaints(self) -> str:
-        log = self.local / "eyes.log"
+        log = self.local / "io-helper.log"
         return f"{self.notes} {log.read_text() if log.exists() else ''}"
 
     def close(self) -> None:
-        self.lookout.close()
+        self.helper.close()
 
 
 @pytest.fixture
@@ -141,8 +153,13 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     assert "Traceback" not in watch.complaints()
 
 
-def well(snapshot: Snapshot) -> bool:
-    return not snapshot.trouble
+def well(look: Look) -> bool:
+    return not look.trouble
+
+
+def controls(look: Look) -> Controls:
+    assert look.controls is not None
+    return look.controls
 
 
 # Look
@@ -155,7 +172,7 @@ def test_first_look_makes_everything_and_sees_it_empty(watch: Watch) -> None:
     with Queue.open(watch.root / "between") as queue:
         assert queue.feeds() == [str(watch.root / "in")]
     assert not (watch.root / "out/.queuedriver").exists()
-    assert watch.lookout.brief.made == ("in", "between", "out")
+    assert watch.helper.brief.made == ("in", "between", "out")
 
 
 def test_what_happens_in_the_queues_is_seen(watch: Watch) -> None:
@@ -180,18 +197,18 @@ def test_control_files_are_seen(watch: Watch) -> None:
     control.stop(str(watch.root))
     (watch.root / f".watchdogd/restart-parse-1@rose-{SERIAL}").touch()
     (watch.root / ".watchdogd/restart-parse").touch()
-    seen = watch.next().controls
+    seen = controls(watch.next())
     assert seen.notes
     assert (seen.scale, seen.quit) == ({"parse": 3}, "drain")
     assert seen.requests == (Request("restart", "parse-1", SERIAL),)
-    watch.lookout.send(Errands(forget_controls=("QUIT",)))
-    watch.until(lambda one: not one.controls.quit, "forgotten")
+    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    watch.until(lambda one: not controls(one).quit, "forgotten")
     assert not (watch.root / ".watchdogd/QUIT").exists()
 
 
 def test_limits_are_learned_from_the_journal(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    watch.lookout.abandon()
+    watch.helper.abandon()
     journal = Journal(str(watch.root / "in/.queuedriver/journal"), "rose-1", "rose")
     (watch.root / "in/.queuedriver/journal").mkdir()
     for _ in range(30):
@@ -219,7 +236,7 @@ def test_whole_pipeline_is_paused_and_resumed(watch: Watch) -> None:
     watch.start().until(well, "seen")
     control.pause(str(watch.root), ["between"])
     control.pause(str(watch.root))
-    watch.until(lambda one: one.controls.paused and one.queues["in"].paused, "paused")
+    watch.until(lambda one: controls(one).paused and one.queues["in"].paused, "paused")
     control.resume(str(watch.root))
     seen = watch.until(lambda one: not one.queues["in"].paused, "resumed").queues
     assert seen["between"].paused
@@ -236,16 +253,15 @@ def test_what_a_dead_driver_left_is_recovered_on_request(watch: Watch) -> None:
     drivers.mkdir()
     (drivers / "rose-1.json").write_bytes(msgspec.json.encode(registration))
     (watch.root / f"in/a.failed.{N}.working").touch()
-    watch.lookout.send(Errands(recover=("in", "unknown")))
+    watch.helper.ask(Errands(recover=("in", "unknown")))
     watch.until(lambda one: one.queues["in"].discarded == 1, "recovered")
-    assert [one.recovered for one in watch.heard if one.recovered] == [
-        (Recovered("in", 1, ("a",)),)
-    ]
+    assert [one.recovered for one in watch.heard if one.recovered] == [Recovered("in", 1, ("a",))]
 
 
 def test_status_is_published_for_all_to_see(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    watch.lookout.send(Errands(publish=msgspec.Raw(b'{"host":"rose"}'), look=True))
+    (watch.local / "report.json").write_bytes(b'{"host":"rose"}')
+    watch.helper.ask(Errands(report=True, look=True))
     watch.next()
     path = watch.root / ".watchdogd/hosts/rose.json"
     assert json.loads(path.read_bytes()) == {"host": "rose"}
@@ -263,21 +279,21 @@ def test_events_and_logs_are_copied_for_all_to_see(watch: Watch) -> None:
 
 def test_requests_of_yesterday_expire(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    watch.lookout.abandon()
+    watch.helper.abandon()
     old = watch.root / f".watchdogd/restart-old-{SERIAL}"
     old.touch()
     os.utime(old, (1, 1))
     control.restart(str(watch.root), "new", time.time_ns() // 1000)
     watch.open(made=watch.pipeline.queues)
-    seen = watch.start().until(lambda one: len(one.controls.requests) == 1, "expired")
-    assert seen.controls.requests[0].target == "new"
+    seen = watch.start().until(lambda one: len(controls(one).requests) == 1, "expired")
+    assert controls(seen).requests[0].target == "new"
     assert not old.exists()
 
 
 def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
     watch.start().until(well, "seen")
     stages = (*watch.pipeline.stages, a_stage("more", "side", "between"))
-    watch.lookout.send(Errands(pipeline=msgspec.structs.replace(watch.pipeline, stages=stages)))
+    watch.helper.ask(Errands(pipeline=msgspec.structs.replace(watch.pipeline, stages=stages)))
     watch.until(lambda one: "side" in one.queues, "made")
     with Queue.open(watch.root / "between") as queue:
         assert sorted(queue.feeds()) == [str(watch.root / "in"), str(watch.root / "side")]
@@ -286,11 +302,57 @@ def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
 def test_what_is_not_understood_is_said_and_the_rest_is_done(watch: Watch) -> None:
     watch.start().until(well, "seen")
     (watch.root / ".watchdogd/QUIT").touch()
-    watch.until(lambda one: bool(one.controls.quit), "asked")
-    os.write(watch.lookout._out, b"what?\n" + to_line(Errands(forget_controls=("QUIT",))))
-    watch.until(lambda one: not one.controls.quit, "forgotten")
+    watch.until(lambda one: bool(controls(one).quit), "asked")
+    watch.helper._unsent += b"what?\n"
+    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    watch.until(lambda one: not controls(one).quit, "forgotten")
     notes = [one.note for one in watch.heard if one.note]
     assert notes == ["an errand that was not understood: b'what?'"]
+
+
+def read_again(watch: Watch) -> Read:
+    """What the helper says of the pipeline's file."""
+    watch.helper.ask(Errands(read=7))
+    heard = watch.hear(1, lambda one: one.read is not None)
+    read = next(one.read for one in heard if one.read is not None)
+    assert read.number == 7
+    return read
+
+
+FILE = '[pipeline]\nname = "p"\nroot = "queues"\n[[stage]]\nname = "one"\ncommand = ["true"]\n'
+
+
+def test_pipeline_file_is_read_again_with_what_people_should_know_of_it(watch: Watch) -> None:
+    file = Path(watch.pipeline.file)
+    many = FILE + 'memory = "1 GB"\ndrivers = { min = 1, max = 4 }\n[host]\nmemory = "2 GB"\n'
+    file.write_text(many)
+    watch.start()
+    read = read_again(watch)
+    assert read.error == ""
+    assert read.pipeline is not None
+    assert read.pipeline.stages[0].drivers.max == 4
+    assert [note.partition(":")[0] for note in read.notes] == ["one gets at most 2 of 4 drivers"]
+    # Of the file as it is now.
+    file.write_text(FILE)
+    assert read_again(watch).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (FILE + 'timeout = "soon"\n', "timeout"),
+        (FILE.replace("command", "comand"), "comand"),
+        ("[pipeline", "p.toml"),
+        # What only the host can tell.
+        (FILE.replace('"true"', '"no-such-program"'), "not on the PATH"),
+    ],
+)
+def test_what_is_wrong_with_the_pipeline_file_is_said(watch: Watch, text: str, says: str) -> None:
+    Path(watch.pipeline.file).write_text(text)
+    watch.start()
+    read = read_again(watch)
+    assert read.pipeline is None
+    assert says in read.error
 
 
 # Trouble
@@ -312,8 +374,8 @@ def test_root_that_went_away_is_trouble_until_it_is_back(watch: Watch) -> None:
     watch.root.rename(watch.place / "elsewhere")
     trouble = watch.until(lambda one: bool(one.trouble), "seen").trouble
     assert "is it mounted" in trouble
-    # Nor do the next eyes make another.
-    watch.lookout.abandon()
+    # Nor does the next helper make another.
+    watch.helper.abandon()
     watch.open(made=watch.pipeline.queues)
     watch.start().until(lambda one: bool(one.trouble), "seen")
     assert not watch.root.exists()
@@ -321,14 +383,14 @@ def test_root_that_went_away_is_trouble_until_it_is_back(watch: Watch) -> None:
     watch.until(well, "well again")
 
 
-def test_eyes_rest_amid_trouble(watch: Watch) -> None:
+def test_helper_rests_amid_trouble(watch: Watch) -> None:
     watch.start().until(well, "seen")
     watch.root.rename(watch.place / "elsewhere")
     watch.until(lambda one: bool(one.trouble), "seen")
-    before = cpu_ms(watch.lookout.pid)
+    before = cpu_ms(watch.helper.pid)
     # As many as it takes for the chores to be due.
-    watch.hear(4, lambda one: one.snapshot is not None)
-    assert cpu_ms(watch.lookout.pid) - before < 200
+    watch.hear(4, lambda one: one.look is not None)
+    assert cpu_ms(watch.helper.pid) - before < 200
 
 
 @pytest.fixture
@@ -343,8 +405,8 @@ def test_full_disk_is_trouble_until_there_is_room(disk: Disk, tmp_path: Path) ->
     try:
         watch.start().until(well, "seen")
         disk.fill()
-        document = msgspec.Raw(b'"' + b"x" * 5000 + b'"')
-        watch.lookout.send(Errands(publish=document))
+        (watch.local / "report.json").write_bytes(b"x" * 5000)
+        watch.helper.ask(Errands(report=True))
         seen = watch.until(lambda one: bool(one.trouble), "full")
         assert os.strerror(errno.ENOSPC) in seen.trouble
         # What can be seen is seen all the same, and it stays trouble while it is.
@@ -361,7 +423,8 @@ def test_file_system_that_turns_read_only_is_trouble(disk: Disk, tmp_path: Path)
         watch.start().until(well, "seen")
         inside = tmp_path / "disk"
         assert disk.tell(f"mount -o remount,ro '{inside}'") == 0
-        watch.lookout.send(Errands(publish=msgspec.Raw(b"1")))
+        (watch.local / "report.json").write_bytes(b"1")
+        watch.helper.ask(Errands(report=True))
         trouble = watch.until(lambda one: bool(one.trouble), "read-only").trouble
         assert os.strerror(errno.EROFS) in trouble
         assert disk.tell(f"mount -o remount,rw '{inside}'") == 0
@@ -375,15 +438,16 @@ def test_failing_disk_is_trouble_and_what_was_asked_is_done_when_it_is_well(watc
     watch.open_prepared("from pathlib import Path\nFault(Path(place, 'sign'), ('names',))()")
     watch.start().until(well, "seen")
     (watch.root / ".watchdogd/QUIT").touch()
-    watch.until(lambda one: bool(one.controls.quit), "asked")
+    watch.until(lambda one: bool(controls(one).quit), "asked")
     sign.touch()
     (watch.root / "in/a.ready").touch()
     trouble = watch.until(lambda one: bool(one.trouble), "failing").trouble
     assert os.strerror(errno.EIO) in trouble
-    watch.lookout.send(Errands(forget_controls=("QUIT",)))
-    assert watch.next().controls.quit
+    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    assert watch.next().controls is None
+    assert (watch.root / ".watchdogd/QUIT").exists()
     sign.unlink()
-    watch.until(lambda one: not one.controls.quit, "forgotten")
+    watch.until(lambda one: not controls(one).quit, "forgotten")
 
 
 # Silence
@@ -401,11 +465,11 @@ Directory.names = slow
 
 
 def hear_alive(watch: Watch, count: int) -> None:
-    heard = watch.hear(count, lambda one: one.alive)
-    assert not any(one.snapshot for one in heard)
+    heard = watch.hear(count, lambda one: one == Message())
+    assert not any(one.look for one in heard)
 
 
-def test_eyes_say_that_they_live_amid_a_look_that_takes_long(watch: Watch) -> None:
+def test_helper_says_that_it_lives_amid_a_look_that_takes_long(watch: Watch) -> None:
     watch.open_prepared(_SLOW.format(meanwhile="pass"))
     watch.start()
     hear_alive(watch, 3)
@@ -413,35 +477,35 @@ def test_eyes_say_that_they_live_amid_a_look_that_takes_long(watch: Watch) -> No
     watch.until(well, "seen")
 
 
-def test_eyes_that_hang_in_a_system_call_say_nothing(watch: Watch) -> None:
+def test_helper_that_hangs_in_a_system_call_says_nothing(watch: Watch) -> None:
     # As long as anybody might wait, unless they are killed.
     watch.open_prepared(_SLOW.format(meanwhile="time.sleep(3600)"))
     watch.start()
     hear_alive(watch, 1)
     now = time.monotonic()
-    assert not watch.lookout.lost(now)
-    heard = watch.lookout.heard_at
-    os.kill(watch.lookout.pid, signal.SIGCONT)
+    assert not watch.helper.lost(now)
+    heard = watch.helper.heard_at
+    os.kill(watch.helper.pid, signal.SIGCONT)
     # A system call that a signal interrupts is begun again, and nothing is said of it.
     assert watch.listen() == []
-    assert watch.lookout.lost(heard + SILENCE + 0.1)
+    assert watch.helper.lost(heard + SILENCE + 0.1)
 
 
-def test_eyes_that_stand_still_are_lost_and_others_see(watch: Watch) -> None:
+def test_helper_that_stands_still_is_lost_and_another_sees(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    pid = watch.lookout.pid
+    pid = watch.helper.pid
     os.kill(pid, signal.SIGSTOP)
     await_state(pid, "T")
     # What was said before counts.
     watch.listen()
-    now = watch.lookout.heard_at
-    assert not watch.lookout.lost(now + 1.0)
-    assert watch.lookout.lost(now + SILENCE + 0.1)
+    now = watch.helper.heard_at
+    assert not watch.helper.lost(now + 1.0)
+    assert watch.helper.lost(now + SILENCE + 0.1)
     os.kill(pid, signal.SIGCONT)
     watch.until(well, "seen again")
     os.kill(pid, signal.SIGSTOP)
     await_state(pid, "T")
-    watch.lookout.abandon()
+    watch.helper.abandon()
     until_ended(pid)
     watch.open(made=watch.pipeline.queues)
     watch.start().until(well, "seen by others")
@@ -454,47 +518,48 @@ def await_state(pid: int, state: str) -> None:
 # The end
 
 
-def test_eyes_end_with_the_pipe_of_their_watchdog(watch: Watch) -> None:
+def test_helper_ends_with_the_socket_of_its_watchdog(watch: Watch) -> None:
     watch.start().until(well, "seen")
-    pid = watch.lookout.pid
-    os.close(watch.lookout._out)
-    watch.lookout._out = -1
+    pid = watch.helper.pid
+    assert watch.helper._socket is not None
+    watch.helper._socket.close()
+    watch.helper._socket = None
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_eyes_end_amid_a_look_when_their_watchdog_does(watch: Watch) -> None:
-    watch.open_prepared(_SLOW.format(meanwhile="pass"))
+@pytest.mark.parametrize("meanwhile", ["pass", "time.sleep(3600)"])
+def test_helper_ends_amid_a_look_when_its_watchdog_does(watch: Watch, meanwhile: str) -> None:
+    watch.open_prepared(_SLOW.format(meanwhile=meanwhile))
     watch.start()
     hear_alive(watch, 1)
-    pid = watch.lookout.pid
-    os.close(watch.lookout._out)
-    watch.lookout._out = -1
+    pid = watch.helper.pid
+    assert watch.helper._socket is not None
+    watch.helper._socket.close()
+    watch.helper._socket = None
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
 
 _WATCHDOG = """
 import os, subprocess, sys, time
-from watchdogd.lookout import Lookout
-from watchdogd.process import spawn_for_helper
-from watchdogd.snapshot import brief_of
-lookout = Lookout(brief_of(sys.stdin.buffer.readline()), spawn_for_helper, "/dev/null", print)
-lookout.start(0.0)
-while not any(one.snapshot for one in lookout.receive(0.0)):
+from watchdogd.helper import Helper
+from watchdogd.messages import brief_of
+helper = Helper(brief_of(sys.stdin.buffer.readline()), print)
+helper.tend(0.0)
+while not any(one.look for one in helper.receive(0.0)):
     time.sleep(0.01)
-# Somebody holds the other end of their pipe.
-holder = subprocess.Popen(["sleep", "1000"], pass_fds=[lookout._out], stdout=subprocess.DEVNULL)
-print(lookout.pid, holder.pid, flush=True)
+# Somebody holds the other end of its socket.
+holder = subprocess.Popen(["sleep", "1000"], pass_fds=[helper.fd], stdout=subprocess.DEVNULL)
+print(helper.pid, holder.pid, flush=True)
 os.kill(os.getpid(), 9)
 """
 
 
-def test_eyes_do_not_outlive_a_watchdog_that_is_killed(watch: Watch) -> None:
-    script = _WATCHDOG.replace('"/dev/null"', repr(str(watch.local / "eyes.log")))
-    brief = to_line(watch.lookout.brief)
+def test_helper_does_not_outlive_a_watchdog_that_is_killed(watch: Watch) -> None:
+    brief = to_line(watch.helper.brief)
     ran = subprocess.run(
-        [sys.executable, "-c", script], input=brief, stdout=subprocess.PIPE, check=False
+        [sys.executable, "-c", _WATCHDOG], input=brief, stdout=subprocess.PIPE, check=False
     )
     assert ran.returncode == -signal.SIGKILL
     pid, holder = map(int, ran.stdout.split())
@@ -517,13 +582,13 @@ def test_look_at_idle_queues_costs_little(watch: Watch) -> None:
     # Once nothing changes, a queue is not listed again.
     ends_at = time.monotonic() + 3.2
     watch.until(lambda _: time.monotonic() > ends_at, "settled")
-    before, looks = cpu_ms(watch.lookout.pid), 100
+    before, looks = cpu_ms(watch.helper.pid), 100
     for _ in range(looks):
-        watch.lookout.send(LOOK)
-    watch.hear(looks, lambda one: one.snapshot is not None)
+        watch.helper.ask(LOOK)
+    watch.hear(looks, lambda one: one.look is not None)
     # One look a second, and the copies of the logs with each.
-    assert (cpu_ms(watch.lookout.pid) - before) / looks < 5.0
-    with open(f"/proc/{watch.lookout.pid}/statm") as file:
+    assert (cpu_ms(watch.helper.pid) - before) / looks < 5.0
+    with open(f"/proc/{watch.helper.pid}/statm") as file:
         assert int(file.read().split()[1]) * 4096 < 30_000_000
 
 
@@ -533,8 +598,8 @@ def cpu_ms(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def test_eyes_import_nothing_that_is_heavy() -> None:
-    script = "import sys, watchdogd.eyes; print(*sys.modules)"
+def test_helper_imports_nothing_that_is_heavy() -> None:
+    script = "import sys, watchdogd.programs.io_helper; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     heavy = {"typer", "watchdog", "psutil", "filelock", "subprocess", "multiprocessing", "asyncio"}
     assert not heavy & set(ran.stdout.split())

@@ -1,7 +1,7 @@
-"""What the watchdog and its eyes tell each other: one JSON object a line, both ways. Pure.
+"""What the watchdog and its helper tell each other: one JSON object a line, both ways. Pure.
 
-    watchdog → eyes    first a Brief, then Errands
-    eyes → watchdog    Message: a snapshot, or only that it is alive
+    watchdog → helper    first a Brief, then Errands
+    helper → watchdog    Messages; an empty one: that it lives
 
 Either side leaves out what it has nothing to say about, and ignores what it does not know.
 """
@@ -10,27 +10,17 @@ from typing import Literal
 
 import msgspec
 
+from queuedriver.claims.picking import Counts
 from queuedriver.format.records import decode_by
 from watchdogd.pipeline.model import Pipeline
 
-# A line may be as long as a host's whole status document; more than this is not ours.
+# A line may be as long as a large pipeline; more than this is not ours.
 MAX_LINE = 4 << 20
 
 
-class QueueSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueueSeen(Counts, kw_only=True, omit_defaults=True):
     """One queue at the last look: how many items are in each state, and its control files."""
 
-    ready: int = 0
-    failed: int = 0
-    later: int = 0
-    # Those of `later` whose time has come.
-    due: int = 0
-    working: int = 0
-    written: int = 0
-    writing: int = 0
-    discarded: int = 0
-    # Files that are no items; in a plain directory of results, the results.
-    foreign: int = 0
     done: bool = False
     paused: bool = False
     quit: bool = False
@@ -40,16 +30,6 @@ class QueueSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     drained: bool = False
     # Closed, and with items though it had been drained: somebody copied them in.
     late: bool = False
-
-    @property
-    def waiting(self) -> int:
-        """What a driver could claim now."""
-        return self.ready + self.failed + self.due
-
-    @property
-    def unfinished(self) -> int:
-        """Everything that may still become work here."""
-        return self.ready + self.failed + self.later + self.working + self.written + self.writing
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -74,18 +54,16 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues at one moment, all that the watchdog knows of them."""
+class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one look has seen; amid trouble that may be a part."""
 
     queues: dict[str, QueueSeen] = {}
-    controls: Controls = Controls()
-    # What the file system said; empty while all is well. Queues that could not be seen are then
-    # as they were, or missing when they never were seen.
+    # None where they could not be read.
+    controls: Controls | None = None
+    # What the file system said; empty while all is well.
     trouble: str = ""
     # The learned hard limit of one document, in seconds, of stages with timeout = "auto".
     timeouts: dict[str, float | None] = {}
-    # Seconds that this look took.
-    took: float = 0.0
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -98,12 +76,23 @@ class Recovered(msgspec.Struct, frozen=True):
     discarded: tuple[str, ...] = ()
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """From the eyes: any one of these."""
+class Read(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pipeline as its file has it now, with what people should know of it on this host, or why
+    it cannot be taken."""
 
-    snapshot: Snapshot | None = None
-    alive: bool = False
-    recovered: tuple[Recovered, ...] = ()
+    # As in the errand that asked for it.
+    number: int = 0
+    pipeline: Pipeline | None = None
+    notes: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """From the helper: any one of these, or none."""
+
+    look: Look | None = None
+    recovered: Recovered | None = None
+    read: Read | None = None
     # Something odd that is nobody's fault, in words for people.
     note: str = ""
     # All that came before the farewell has been done, and seen.
@@ -111,7 +100,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
-    """To the eyes, first: where to look, for whom."""
+    """To the helper, first: where to look, for whom."""
 
     pipeline: Pipeline
     host: str
@@ -120,19 +109,21 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     # Queues that have been made or found: of these, what is missing may be a file system that went
     # away, and is not made again.
     made: tuple[str, ...] = ()
-    # The watchdog's pid, without which the eyes are not to live; 0: they need not care.
+    # The watchdog's pid, without which the helper is not to live; 0: it need not care.
     parent: int = 0
 
 
 class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """To the eyes: what else to do, all of it once."""
+    """To the helper: what else to do, all of it once."""
 
     # Queues that have claims, and no driver that would recover what dead ones left.
     recover: tuple[str, ...] = ()
     # Files of `.watchdogd/` that have been obeyed: remove them.
     forget_controls: tuple[str, ...] = ()
-    # This host's status document, published as it is; empty: none.
-    publish: msgspec.Raw = msgspec.Raw()
+    # Copy this host's report now, rather than with the next look.
+    report: bool = False
+    # Read the pipeline's file again; answered with this number.
+    read: int = 0
     # After a reload.
     pipeline: Pipeline | None = None
     # Look now, rather than at the next regular moment.
@@ -148,11 +139,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_line(said: Message | Errands | Brief) -> bytes:
+    """Encode what is said as one line."""
     return _encoder.encode(said) + b"\n"
 
 
 def message_of(line: bytes) -> Message | None:
-    """None when it is not understood."""
+    """Decode what the helper says; return None when it is not understood."""
     try:
         return decode_by(_message, line)
     except msgspec.DecodeError:
@@ -160,7 +152,7 @@ def message_of(line: bytes) -> Message | None:
 
 
 def errands_of(line: bytes) -> Errands | None:
-    """None when they are not understood."""
+    """Decode what the watchdog asks for; return None when it is not understood."""
     try:
         return decode_by(_errands, line)
     except msgspec.DecodeError:
@@ -168,5 +160,19 @@ def errands_of(line: bytes) -> Errands | None:
 
 
 def brief_of(line: bytes) -> Brief:
-    """The first line; raises msgspec.DecodeError when it is not one."""
+    """Decode the first line; raise msgspec.DecodeError when it is not one."""
     return decode_by(_brief, line)
+
+
+class Lines:
+    """Lines that come in pieces. One that is too long is no line of ours, and forgotten."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def split(self, piece: bytes) -> list[bytes]:
+        """Return the lines that are whole with this piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            self._rest = b""
+        return lines

@@ -10,8 +10,8 @@ import pytest
 from queuedriver.disk.mounts import filesystem_type
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.operating.queue import Queue
-from watchdogd.groundwork import Ground, Known, prepare
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.queues.root import Known, Root, prepare
 
 
 class Site:
@@ -21,8 +21,8 @@ class Site:
         self.root = place / "share/queues"
         self.local = place / "local"
 
-    def ground(self, *, fresh: bool = True) -> Ground:
-        return Ground(str(self.root), str(self.local), fresh=fresh)
+    def ground(self, *, fresh: bool = True) -> Root:
+        return Root(str(self.root), str(self.local), fresh=fresh)
 
     def landmark(self) -> str:
         return (self.root / ".watchdogd/landmark").read_text()
@@ -98,15 +98,15 @@ def test_root_that_was_removed_on_purpose_is_made_by_the_next_watchdog(site: Sit
 def test_control_files_that_somebody_removed_are_made_again_and_all_hosts_agree(
     site: Site, tmp_path: Path
 ) -> None:
-    ours, theirs = site.ground(), Ground(str(site.root), str(tmp_path / "their local"), fresh=True)
+    ours, theirs = site.ground(), Root(str(site.root), str(tmp_path / "their local"), fresh=True)
     ours.check()
     theirs.check()
     shutil.rmtree(site.root / ".watchdogd")
     ours.check()
     theirs.check()
     second = site.landmark()
-    # Their next eyes know it, too.
-    Ground(str(site.root), str(tmp_path / "their local"), fresh=False).check()
+    # Their next helper knows it, too.
+    Root(str(site.root), str(tmp_path / "their local"), fresh=False).check()
     assert site.landmark() == second
 
 

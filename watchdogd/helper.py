@@ -1,0 +1,323 @@
+"""The watchdog's side of its helper: starts it, talks with it, and never waits for it.
+
+The helper does all input and output under a pipeline's root, so it may hang for as long as that
+file system does, where not even SIGKILL reaches it. So its socket is read and written without
+blocking, a helper that is silent is left behind with a SIGKILL that nobody waits for, and another
+is started in its place: at most once a minute, and never beside too many that cannot die.
+"""
+
+import math
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from queuedriver.format.units import format_count
+from watchdogd.events import Say
+from watchdogd.logs import open_log
+from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.process import Process, spawn
+from watchdogd.queue_view import QueueView
+
+# Seconds of silence after which the file system counts as hung; a helper that is well says
+# something every second, and every half amid a long look.
+SILENCE = 2.0
+# A new helper first has to load, on a host that may be busy.
+PATIENCE_AT_START = 10.0
+# Seconds between two starts.
+RESTART_EVERY = 60.0
+# The same for a helper that ended by itself.
+RESTART_DEAD_AFTER = 5.0
+# Helpers left behind and not gone, beside which no other is started: a file system that hangs for
+# a night must not fill the memory with them.
+MOST_LEFT = 5
+# How soon what the socket had no room for is sent.
+_SEND_AGAIN = 0.05
+_CHUNK = 1 << 16
+_LOG_SIZE = 1_000_000
+# What a watchdog that runs cannot change of itself.
+_FIXED = ("root", "adopt")
+
+ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
+
+
+class Helper:
+    """The helper at hand, and those left behind; what they have seen, and what is told of it. All
+    instants are monotonic, and arguments."""
+
+    def __init__(
+        self,
+        brief: Brief,
+        say: Say,
+        argv: Sequence[str] = ARGV,
+        kill: Callable[[Process], object] = Process.kill,
+    ) -> None:
+        self.brief = brief
+        self.view = QueueView()
+        # When something was last heard, or could have been.
+        self.heard_at = 0.0
+        # Whether all was well with the file system when it was last told; None: it never was.
+        self.was_well: bool | None = None
+        self._say = say
+        self._argv = tuple(argv)
+        self._kill = kill
+        self._process: Process | None = None
+        # None while there is no helper.
+        self._socket: socket.socket | None = None
+        self._lines = Lines()
+        self._unsent = b""
+        # Another helper is not started before.
+        self._may_start_at = -math.inf
+        self._lost = False
+        self._asked_at = -math.inf
+        self._patience = PATIENCE_AT_START
+        self._left: list[Process] = []
+        # Of the readings of the pipeline's file: the latest that was asked for and not answered, or
+        # 0; how many there were; what the last one said.
+        self._reading = self._readings = 0
+        self._read: Read | None = None
+
+    @property
+    def pid(self) -> int:
+        """Return the helper's pid; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def fd(self) -> int:
+        """Return the descriptor to poll for reading; -1 while there is no helper."""
+        return self._socket.fileno() if self._socket is not None else -1
+
+    # Start and end
+
+    def tend(self, now: float) -> float:
+        """Start a helper if there is none and one may be started, or replace one that is lost;
+        return when there is something to do again.
+
+        A silent one is listened to until another may be started: perhaps it was only slow.
+        """
+        if self._socket is not None and now >= self._may_start_at and self.lost(now):
+            self.abandon()
+        if self._socket is None and now >= self._may_start_at:
+            self._start(now)
+        self._flush()
+        if self._socket is None or self._lost:
+            return self._may_start_at
+        return now + _SEND_AGAIN if self._unsent else self.heard_at + self._patience
+
+    def _start(self, now: float) -> None:
+        self._may_start_at = now + RESTART_EVERY
+        for gone in [one for one in self._left if one.reap() is not None]:
+            gone.close()
+            self._left.remove(gone)
+        if len(self._left) >= MOST_LEFT:
+            return
+        ours, theirs = socket.socketpair()
+        log = -1
+        try:
+            log = open_log(os.path.join(self.brief.local, "io-helper.log"), _LOG_SIZE, 1)
+            fd = theirs.fileno()
+            self._process = spawn(self._argv, os.environ, stdin=fd, stdout=fd, stderr=log)
+        except OSError as error:
+            self._say("note", f"cannot start the process that looks after the queues: {error}")
+            ours.close()
+            return
+        finally:
+            theirs.close()
+            if log >= 0:
+                os.close(log)
+        ours.setblocking(False)  # noqa: FBT003 - the system's interface
+        self._socket = ours
+        self.heard_at = self._asked_at = now
+        self._lost = False
+        self._patience = PATIENCE_AT_START
+        self._lines, self._unsent = Lines(), b""
+        self._send(replace(self.brief, parent=os.getpid()))
+        if self._reading:
+            self._send(Errands(read=self._reading))
+
+    def abandon(self) -> None:
+        """Leave the helper at hand behind: killed, and not waited for."""
+        if self._process is None or self._socket is None:
+            return
+        # Its end of the socket hangs up first: it touches nothing any more.
+        self._socket.close()
+        self._kill(self._process)
+        self._left.append(self._process)
+        self._socket = self._process = None
+        if self._reading:
+            file = self.brief.pipeline.file
+            self._read = Read(number=self._reading, error=f"{file} cannot be read: no answer")
+            self._reading = 0
+
+    def close(self) -> None:
+        """Let go of everything, at the end of the watchdog."""
+        self.abandon()
+        for process in self._left:
+            process.close()
+        self._left = []
+
+    def lost(self, now: float) -> bool:
+        """Tell whether there is no helper, or it has been silent for too long."""
+        if self._socket is None:
+            return True
+        self._excuse(now)
+        self._lost = now - self.heard_at > self._patience and not _readable(self.fd)
+        return self._lost
+
+    def _excuse(self, now: float) -> None:
+        """Note that we ask: whoever was stopped for a while must not take that for the silence of
+        others."""
+        if now - self._asked_at > 2 * SILENCE:
+            self.heard_at = now
+        self._asked_at = now
+
+    # What it sees
+
+    def well(self, now: float) -> bool:
+        """Tell whether the file system of the queues answers, and is well."""
+        return self.view.known and not self.view.trouble and not self.lost(now)
+
+    def trouble(self, now: float) -> str:
+        """Return what is wrong with the file system; empty while it is well."""
+        if self.lost(now):
+            return f"{self.brief.pipeline.root} does not answer"
+        return self.view.trouble
+
+    def answered(self, now: float) -> bool:
+        """Tell whether there is any answer: what was seen, or that nothing can be."""
+        return self.view.heard or self.lost(now)
+
+    def listen(self, now: float) -> bool:
+        """Take what the helper has said, and tell of it; return whether it has looked."""
+        # Not any(): all are to be taken.
+        looked = sum([self._take(message) for message in self.receive(now)]) > 0
+        well = self.well(now)
+        if well != self.was_well and self.answered(now):
+            if not well:
+                self._say("waiting-fs", self.trouble(now))
+            elif self.was_well is not None:
+                self._say("fs-well")
+            self.was_well = well
+        return looked
+
+    def listen_to_the_end(self, patience: float) -> None:
+        """Wait for the helper's farewell, for so long, and take what it has seen before."""
+        ends_at = time.monotonic() + patience
+        heard: list[Message] = []
+        while self._socket is not None and (now := time.monotonic()) < ends_at:
+            self._flush()
+            _readable(self.fd, ends_at - now)
+            heard = self.receive(time.monotonic())
+            for message in heard:
+                if message.look is not None:
+                    self.view.take(message.look)
+            if any(message.farewell for message in heard):
+                return
+
+    def receive(self, now: float) -> list[Message]:
+        """Return all that the helper has said since the last time."""
+        self._excuse(now)
+        messages = []
+        for line in self._receive_lines(now):
+            message = message_of(line)
+            if message is None:
+                self._say("note", f"not understood from the helper: {line[:200]!r}")
+                continue
+            messages.append(message)
+            if message.look and not message.look.trouble:
+                # What the next helper finds missing of these went away.
+                self.brief = replace(self.brief, made=tuple(message.look.queues))
+        if messages:
+            self.heard_at = now
+            self._lost = False
+            self._patience = SILENCE
+        return messages
+
+    def _receive_lines(self, now: float) -> list[bytes]:
+        lines: list[bytes] = []
+        while self._socket is not None:
+            try:
+                piece = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                self._say("note", "the process that looks after the queues ended")
+                self.abandon()
+                # It did not hang, so the next need not.
+                self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
+                break
+            lines += self._lines.split(piece)
+        return lines
+
+    def _take(self, message: Message) -> bool:
+        if message.note:
+            self._say("note", message.note)
+        if message.read is not None and message.read.number == self._reading:
+            self._read, self._reading = message.read, 0
+        if (one := message.recovered) is not None:
+            what = f"{format_count(one.claims, 'claim')} of {one.queue}"
+            gone = "".join(f"; {docid!r} is discarded" for docid in one.discarded)
+            self._say("recovered", what + gone, queue=one.queue, count=one.claims)
+        if message.look is None:
+            return False
+        for queue, count in self.view.take(message.look).items():
+            what = f"{format_count(count, 'document')} of {queue}"
+            self._say("discarded", what, queue=queue, count=count)
+        return True
+
+    # What it is asked for
+
+    def ask(self, errands: Errands) -> None:
+        """Ask for something, once. A helper that is started later knows nothing of it."""
+        if self._socket is not None:
+            self._send(errands)
+
+    def change(self, pipeline: Pipeline) -> None:
+        """Let this helper and those after it look after another pipeline."""
+        self.brief = replace(self.brief, pipeline=pipeline)
+        self.ask(Errands(pipeline=pipeline))
+
+    def read_again(self) -> None:
+        """Have the pipeline's file read. One that is being read is read again: it may have changed
+        since."""
+        self._readings += 1
+        self._reading = self._readings
+        self.ask(Errands(read=self._reading))
+
+    def take_read(self) -> Read | None:
+        """Return once what came of reading the file; None while nothing has."""
+        read, self._read = self._read, None
+        if read is None or read.pipeline is None:
+            return read
+        for key in _FIXED:
+            if getattr(read.pipeline, key) != getattr(self.brief.pipeline, key):
+                return Read(error=f"{key} has changed, which takes a restart of the watchdog")
+        return read
+
+    def _send(self, said: Brief | Errands) -> None:
+        self._unsent += to_line(said)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the socket has room for."""
+        while self._unsent and self._socket is not None:
+            try:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                # It ended, which is heard where the others are.
+                self._unsent = b""
+
+
+def _readable(fd: int, patience: float = 0.0) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(patience * 1000))

@@ -1,0 +1,51 @@
+"""What is known of the queues from one look to the next, and what was discarded since. Pure.
+
+A helper that was started amid trouble has seen nothing yet: what those before it saw stands until
+it has. Nothing counts as known before a look that met no trouble.
+"""
+
+from collections.abc import Mapping
+
+from watchdogd.messages import Controls, Look, QueueSeen
+
+
+class QueueView:
+    """The latest look, completed by those before it."""
+
+    def __init__(self) -> None:
+        self.queues: Mapping[str, QueueSeen] = {}
+        self.controls = Controls()
+        # What the file system says; empty while all is well.
+        self.trouble = ""
+        self.timeouts: Mapping[str, float | None] = {}
+        # Whether anything was heard of the queues at all, and whether they were ever seen well.
+        self.heard = self.known = False
+        # The queues as they were at first.
+        self.at_first: Mapping[str, QueueSeen] = {}
+        self._discarded_at_first: dict[str, int] = {}
+
+    def take(self, look: Look) -> dict[str, int]:
+        """Take the latest look; return how many documents each queue has more in `discarded/`."""
+        self.heard = True
+        before, self.trouble = self.queues, look.trouble
+        # Without trouble all was seen: what is missing then is not of the pipeline any more.
+        self.queues = {**before, **look.queues} if look.trouble else look.queues
+        self.controls = self.controls if look.controls is None else look.controls
+        self.timeouts = {**self.timeouts, **look.timeouts}
+        if not (look.trouble or self.known):
+            self.known, self.at_first = True, look.queues
+        for name, queue in look.queues.items():
+            at_first = self._discarded_at_first.get(name, queue.discarded)
+            # What an operator takes out again was not discarded by this run either.
+            self._discarded_at_first[name] = min(at_first, queue.discarded)
+        return _grown(look.queues, {name: one.discarded for name, one in before.items()})
+
+    @property
+    def discarded(self) -> dict[str, int]:
+        """Count the documents discarded since the first look, by queue; only where any were."""
+        return _grown(self.queues, self._discarded_at_first)
+
+
+def _grown(queues: Mapping[str, QueueSeen], before: Mapping[str, int]) -> dict[str, int]:
+    more = {name: one.discarded - before.get(name, one.discarded) for name, one in queues.items()}
+    return {name: count for name, count in more.items() if count > 0}

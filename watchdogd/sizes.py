@@ -1,0 +1,203 @@
+"""How many drivers each stage has on this host, within what the host has. Pure.
+
+`sizes` is asked each turn, from facts alone: what the file says, what operators say instead, what
+runs, what not even SIGKILL ends, the room there is, and the split that the balancer has arrived at
+(balance.py), which alone is kept. Room limits growth and nothing else: what runs stays, so that
+memory that is measured and wavers ends nobody. A smaller number is said by the file, by an operator
+or by the split.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from queuedriver.format.units import format_size
+from watchdogd.pipeline.model import Pipeline, Stage
+
+# What each driver of a preloaded stage adds, as a share of what is loaded once: what it writes to
+# is no longer shared.
+_ADDED = 0.1
+# By how much sums of CPUs like 0.1 may be off.
+_INEXACT = 1e-9
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to do in a stage, who is at it, and what a driver of it takes."""
+
+    stage: str
+    # Documents in its input queues, those at hand included; and those that are still upstream.
+    backlog: int = 0
+    coming: int = 0
+    # Seconds one document takes one driver; None: not yet known.
+    service: float | None = None
+    # Seconds until a driver that was started is ready.
+    startup: float = 0.0
+    # Between what the file lets the balancer choose, and the number that an operator asks for.
+    min: int
+    max: int
+    asked: int | None = None
+    # Why it is to have no drivers at all: "stop", "unmanaged"; empty while it is to have some.
+    unwanted: str = ""
+    # Processes that are there, those that are leaving too; the highest number of a slot with a
+    # driver that stays; and the numbers of those that not even SIGKILL ends.
+    alive: int = 0
+    last: int = 0
+    stuck: tuple[int, ...] = ()
+    # Bytes for the first driver, with all that is loaded once; and for each further one.
+    memory: int = 0
+    memory_more: int = 0
+    cpus: float = 0.0
+
+    @property
+    def documents(self) -> int:
+        return self.backlog + self.coming
+
+    def slots(self, drivers: int) -> int:
+        """Return how many slots so many drivers take: those that are stuck do nothing any more, and
+        others stand in for them. Not more than there are to be: what one waits for, the next may
+        wait for, and they must not pile up."""
+        slots = drivers
+        for number in sorted(self.stuck):
+            slots += number <= slots < 2 * drivers
+        return slots
+
+    def needs(self, processes: int, working: int) -> tuple[int, float]:
+        """Return the memory of so many processes, and the CPUs of those that work."""
+        memory = self.memory + (processes - 1) * self.memory_more if processes else 0
+        return memory, max(0, working) * self.cpus
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is for all drivers of the host. None: no limit."""
+
+    memory: int | None = None
+    cpus: float | None = None
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How many drivers a stage is to have."""
+
+    drivers: int = 0
+    # The slots that are to have one: as many, and those that stand in for stuck ones.
+    slots: int = 0
+    # Why those above leave: scale, stop, unmanaged.
+    why: str = "scale"
+    # Why these are fewer than an operator asked for; empty while they are not.
+    scarce: str = ""
+
+
+def needs(loads: Sequence[Load], split: Mapping[str, int]) -> tuple[int, float]:
+    """Return the memory and the CPUs of so many drivers."""
+    memory, cpus = 0, 0.0
+    for load in loads:
+        drivers = split[load.stage]
+        more_memory, more_cpus = load.needs(load.slots(drivers), drivers)
+        memory, cpus = memory + more_memory, cpus + more_cpus
+    return memory, cpus
+
+
+def fits(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> bool:
+    """Return whether there is room for so many drivers."""
+    memory, cpus = needs(loads, split)
+    return (room.memory is None or memory <= room.memory) and (
+        room.cpus is None or cpus <= room.cpus + _INEXACT
+    )
+
+
+def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[str, Size]:
+    """Return the size of each stage. One of which the split knows nothing yet keeps what it has."""
+    goals = {load.stage: goal(load, split) for load in loads}
+    wanted = {load.stage: load.slots(goals[load.stage]) for load in loads}
+    found: dict[str, int] = {}
+    memory, cpus = 0, 0.0
+    for load in loads:
+        # The least of the file was admitted; an operator gets one at least.
+        least = load.min if load.asked is None else max(load.min, 1)
+        found[load.stage] = min(wanted[load.stage], max(load.last, least))
+        # Who leaves takes its room until it has left.
+        processes = max(load.alive, found[load.stage])
+        more_memory, more_cpus = load.needs(processes, processes - len(load.stuck))
+        memory, cpus = memory + more_memory, cpus + more_cpus
+    # Then operators get what is left, who ask for least first.
+    for load in sorted(loads, key=lambda load: (load.asked is not None, load.asked)):
+        free = Room(
+            memory=None if room.memory is None else room.memory - memory,
+            cpus=None if room.cpus is None else room.cpus - cpus,
+        )
+        have = found[load.stage]
+        more = min(wanted[load.stage] - have, _fitting(load, have, free))
+        if more > 0:
+            found[load.stage] += more
+            memory += load.needs(have + more, 0)[0] - load.needs(have, 0)[0]
+            cpus += more * load.cpus
+    return {load.stage: _size(load, goals[load.stage], found[load.stage], room) for load in loads}
+
+
+def goal(load: Load, split: Mapping[str, int]) -> int:
+    """Return how many drivers a stage is to have, whether there is room for them or not."""
+    if load.unwanted:
+        return 0
+    if load.asked is not None:
+        return load.asked
+    return min(max(split[load.stage], load.min), load.max) if load.stage in split else load.last
+
+
+def _fitting(load: Load, have: int, free: Room) -> int:
+    """Return how many further drivers there is room for."""
+    most = math.inf
+    if free.memory is not None:
+        further = load.memory_more
+        first = further if have else load.memory
+        if first > free.memory:
+            return 0
+        most = 1 + (free.memory - first) // further if further else math.inf
+    if free.cpus is not None and load.cpus:
+        # Sums of CPUs like 0.1 are not exact.
+        most = min(most, (free.cpus + _INEXACT) // load.cpus)
+    return sys.maxsize if math.isinf(most) else max(0, int(most))
+
+
+def _size(load: Load, wanted: int, slots: int, room: Room) -> Size:
+    drivers, scarce = min(wanted, slots), ""
+    if load.asked is not None and drivers < wanted:
+        takes, has = format_size(load.memory), format_size(room.memory or 0)
+        if room.cpus is not None:
+            takes += f" and {load.cpus:g} CPUs"
+            has += f" and {room.cpus:g} CPUs"
+        scarce = f"there is no room for {wanted:,}: one takes {takes}, of {has} for all"
+    return Size(drivers, slots, load.unwanted or "scale", scarce)
+
+
+# What the file says
+
+
+def memory_of(stage: Stage) -> tuple[int, int]:
+    """Return what the first driver takes, with all that is loaded once, and each further one."""
+    memory = stage.memory or 0
+    if not stage.preload:
+        return memory, memory
+    added = stage.memory_per_driver
+    further = round(_ADDED * memory) if added is None else added
+    return memory + further, further
+
+
+def coming(pipeline: Pipeline, unfinished: Mapping[str, int]) -> dict[str, int]:
+    """Return how many documents are upstream of each stage, as far as can be counted: those of each
+    queue once, however many ways lead from it."""
+    feeders: dict[str, set[str]] = {}
+    for stage in pipeline.stages:
+        for queue in stage.outputs:
+            feeders.setdefault(queue, set()).update(stage.inputs)
+    found = {}
+    for stage in pipeline.stages:
+        seen = set(stage.inputs)
+        to_see = list(stage.inputs)
+        while to_see:
+            more = feeders.get(to_see.pop(), set()) - seen
+            seen |= more
+            to_see += more
+        upstream = seen.difference(stage.inputs)
+        found[stage.name] = sum(unfinished.get(name, 0) for name in upstream)
+    return found
