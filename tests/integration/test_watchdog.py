@@ -218,10 +218,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
 
 
 def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
-    (yard.root / "broken.py").write_text(
-        "import sys\nif 'watchdogd.hand' in ' '.join(sys.orig_argv): import nowhere\n"
-        "def process(document): pass\n"
-    )
+    (yard.root / "broken.py").write_text("import nowhere\ndef process(document): pass\n")
     yard.write('name = "one"\ncall = "broken:process"', 'name = "two"\ncall = "stages:shout"')
     yard.put("a")
     code, said = yard.drain()
@@ -230,6 +227,54 @@ def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
     assert "nowhere" in said
     assert yard.ls("input") == ["a.ready"]
     assert yard.all_pids() == []
+
+
+def test_stage_whose_module_cannot_be_imported_keeps_no_other_down(yard: Yard) -> None:
+    yard.write(ONE, 'name = "two"\ncall = "nowhere:process"', 'name = "three"\ncall = "stages:no"')
+    yard.put("a")
+    watchdog = yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(
+        lambda: (
+            yard.states() == {"one-1": "ready", "two-1": "crash-looped", "three-1": "crash-looped"}
+        )
+    )
+    report = until(yard.status)
+    assert report is not None
+    said = {one.name: one.why for one in report.drivers}
+    assert "No module named 'nowhere'" in said["two-1"]
+    assert "'stages' has no 'no'" in said["three-1"]
+    assert watchdog.poll() is None
+
+
+def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_the_log(
+    yard: Yard,
+) -> None:
+    (yard.root / "weights.py").write_text(
+        "import os\n"
+        "if not os.path.exists('up'):\n    raise ConnectionRefusedError(111, 'refused')\n"
+        "def process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "weights:process"')
+    yard.put("a")
+    yard.run()
+    until(lambda: yard.count("exited") >= 2)
+    assert yard.count("crash-looped") == 0
+    (yard.root / "up").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    log = yard.command("logs", "one").stdout
+    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert 'weights.py", line 3, in <module>' in log
+
+
+def test_start_imports_nothing_but_in_its_drivers(yard: Yard) -> None:
+    (yard.root / "model.py").write_text(
+        "open('imported', 'a').write('once\\n')\ndef process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "model:process"')
+    yard.put("a")
+    assert yard.drain()[0] == 0
+    assert (yard.root / "imported").read_text() == "once\n"
 
 
 # Hangs and memory

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver.errors import ConfigError
+from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
 from watchdogd.kernel import die_with_parent, set_name
 
@@ -74,7 +74,7 @@ def _try(key: str, reference: str, arguments: int) -> Outcome:
     """Import a function, and see whether it could be called."""
     try:
         function = load(reference, said=key).function
-    except ConfigError as error:
+    except (QueueError, OSError) as error:
         return _failed(key, reference, error)
     try:
         inspect.signature(function).bind(*(None,) * arguments)
@@ -88,18 +88,17 @@ def _try(key: str, reference: str, arguments: int) -> Outcome:
     return Outcome()
 
 
-def _failed(key: str, reference: str, error: ConfigError) -> Outcome:
-    problem, _, where = str(error).removeprefix(f"{key} {reference}: ").partition("; ")
-    cause = error.__cause__
-    if cause is not None:
+def _failed(key: str, reference: str, error: Exception) -> Outcome:
+    problem, where = str(error).removeprefix(f"{key} {reference}: "), ""
+    if isinstance(error, ConfigError) and "; " in problem:
+        problem, _, where = problem.rpartition("; ")
+    problem = f"cannot work: {problem}"
+    if cause := error.__cause__:
         right = f"{where}, with {sys.executable}" if where else "see what it does when imported"
-        return Outcome(
-            key=key, problem=f"cannot work: {problem}", right=right, detail=_traceback(cause)
-        )
+        return Outcome(key=key, problem=problem, right=right, detail=_traceback(cause))
     module = sys.modules.get(reference.partition(":")[0])
     file = getattr(module, "__file__", None) or "a module of Python's own"
-    right = where or f"right would be a function of {file}"
-    return Outcome(key=key, problem=f"cannot work: {problem}", right=right)
+    return Outcome(key=key, problem=problem, right=where or f"right would be a function of {file}")
 
 
 def _traceback(error: BaseException) -> tuple[str, ...]:
