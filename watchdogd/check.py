@@ -12,12 +12,12 @@ from typing import NamedTuple
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import places
-from watchdogd.admission import admit
 from watchdogd.host import physical_memory
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Path, Problem, Problems
 from watchdogd.pipeline.read import study
 from watchdogd.pipeline.rules import remarks_on
+from watchdogd.sizes import admit
 
 # Seconds for one module. Long for an import that fails, short for somebody who waits.
 LIMIT = 5.0

@@ -6,12 +6,12 @@
     policy.py    when a driver is started, asked to leave, ended; pure
     balance.py   which stage gets the next driver; pure
     helper.py    the process that does all input and output where the queues are
-    wishes.py    what files ask of a watchdog
-    process.py   the only place that starts processes
+    requests.py  what files ask of a watchdog
+    children.py  every process that is started, and how each has ended
 
-The loop sleeps in one poll over the pidfds of the drivers, the socket of the helper and the pipe
-of the signals. It touches no file below the root of the pipeline and waits for nothing else, so
-that it goes on, and says so, while that file system hangs.
+The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
+tells that a child has ended. It touches no file below the root of the pipeline and waits for
+nothing else, so that it goes on, and says so, while that file system hangs.
 """
 
 import math
@@ -22,21 +22,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from watchdogd.bulletin import Bulletin
+from watchdogd.children import Children
 from watchdogd.control import QUIT
 from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
-from watchdogd.orphans import Orphans
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import reap_strangers
-from watchdogd.report import HostReport, State, save
+from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
+from watchdogd.report_file import save
+from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
-from watchdogd.wishes import Wishes
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
@@ -48,6 +47,8 @@ _LAST_LOOK = 5.0
 _DRAINED_LOOKS = 2
 # How soon one that saw nothing left is followed by the next, in seconds.
 _LOOK_AGAIN = 0.1
+# How many served requests are told of, each to whoever waits for it.
+_MOST_SERVED = 10
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -61,6 +62,7 @@ class Supervisor:
         pipeline: Pipeline,
         host: str,
         local: str,
+        children: Children,
         helper: Helper,
         herald: Herald,
         signals: Signals,
@@ -72,20 +74,22 @@ class Supervisor:
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(pipeline, host, local, herald.say)
+        self._children = children
+        self.stages = Stages(pipeline, host, local, herald.say, children)
         self.helper = helper
-        self.wishes = Wishes(signals)
+        self._requests = Requests()
+        # The serials of the latest requests for a reload that were answered: somebody may wait.
+        self.served: tuple[str, ...] = ()
         self.reload_error = ""
         self.started_at = time.time()
         self._signals = signals
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._will = Will(local, herald.say, needed=not pipeline.adopt)
+        self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
         # The serials of requests to read the pipeline's file that are not answered yet.
         self._reloads: list[str] = []
         self._bulletin = Bulletin(notifier)
-        self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
         self._is_ready = self._leaving = self._ended = False
@@ -120,10 +124,10 @@ class Supervisor:
         elapsed, self._turned_at = now - self._turned_at, now
         helper_due = self.helper.tend(now)
         self._listen(now)
-        orphans_due = self._reap(now)
+        self._reap(now)
         self._obey(now)
         fs_ok = self.helper.well(now)
-        self.stages.hurried = self._leaving and self.wishes.hurried
+        self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
         due = self.stages.turn(now, elapsed, fs_ok)
         if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
@@ -139,35 +143,27 @@ class Supervisor:
             now + _LONGEST_SLEEP,
             self._look_at,
             helper_due,
-            orphans_due,
             self._herald.tend(now),
             self._bulletin.due_at,
             self._will.tend(now),
+            # Last: a look for orphans is not to keep a driver from being started.
+            self._children.tend(now),
         )
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
-        fds = [self._signals.wake_fd, self.helper.fd, *self._herald.fds, *self.stages.fds]
-        fds += self._will.fds
+        fds = [self._signals.wake_fd, self.helper.fd, *self._children.fds, *self.stages.fds]
         for fd in fds:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         poll.poll(max(0.0, due - time.monotonic()) * 1000)
         self._signals.clear()
 
-    def _reap(self, now: float) -> float:
+    def _reap(self, now: float) -> None:
+        self._children.reap(now)
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self.helper.ask(Errands(look=True))
-            self._orphans.expect(now)
-        ours = self._ours
-        reap_strangers(ours)
-        return self._orphans.tend(ours, self.stages.lives, now)
-
-    @property
-    def _ours(self) -> set[int]:
-        """The processes that somebody here looks after."""
-        return self.stages.pids | self._herald.pids | self._will.pids | {self.helper.pid}
 
     # What the helper sees
 
@@ -181,8 +177,9 @@ class Supervisor:
 
     def _learn(self, now: float) -> None:
         view = self.helper.view
-        if self.wishes.learn(view.controls):
-            # That this watchdog was started is the later wish.
+        for request in self._requests.news(view.controls):
+            self._serve(request, now)
+        if self._requests.outdated:
             self.helper.ask(Errands(forget_controls=(QUIT,)))
         self.stages.learn(view, now)
         if self.drain and not self._leaving:
@@ -210,22 +207,19 @@ class Supervisor:
     # What is asked of it
 
     def _obey(self, now: float) -> None:
-        if why := self.wishes.leaving:
-            self._leave(why)
-        if self.wishes.reload():
+        if self._signals.leaving_at or self._requests.quit:
+            self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
+        if self._signals.reload:
+            self._signals.reload = False
             self._read_again(now)
         if (read := self.helper.take_read()) is not None:
             self._renew(read, now)
-        for request in self.wishes.news():
-            self._serve(request, now)
 
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
             self._read_again(now, request.serial)
-            return
-        if not self.stages.restart(request.target):
+        elif not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
-        self.wishes.serve(request.serial)
 
     def _leave(self, why: str = "") -> None:
         """Stages from the first to the last: each driver finishes what it has at hand."""
@@ -260,7 +254,7 @@ class Supervisor:
             self._herald.configure(self.pipeline.on_event)
             self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
-        self.wishes.serve(*self._reloads)
+        self.served = (*self.served, *self._reloads)[-_MOST_SERVED:]
         self._reloads.clear()
         self._bulletin.hasten(now)
 
@@ -305,8 +299,7 @@ class Supervisor:
         """The last look, for whoever counts, and the last word."""
         self._ended = True
         self._herald.say("watchdog-stopped", f"process {os.getpid()}")
-        self._orphans.end_all(self._ours)
-        self._will.close()
+        self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
         self.beat += 1
@@ -318,6 +311,7 @@ class Supervisor:
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        self.beat += 1
         self._save(last_word(self, words))
         self.helper.ask(Errands(report=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)

@@ -32,7 +32,6 @@ PURE = {
     "watchdogd.pipeline.model",
     "watchdogd.pipeline.problems",
     "watchdogd.pipeline.drawing",
-    "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
     "watchdogd.programs",
