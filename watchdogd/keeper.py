@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from queuedriver.driving.live_status import Ordered
 from watchdogd import places
 from watchdogd.adoption import find
+from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
 from watchdogd.messages import QueueSeen
@@ -18,7 +19,6 @@ from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
-from watchdogd.process import Exit
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
 
@@ -55,7 +55,15 @@ class Starts:
 class Keeper:
     """The drivers of one stage."""
 
-    def __init__(self, stage: Stage, pipeline: Pipeline, host: str, local: str, tell: Tell) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        tell: Tell,
+        children: Children,
+    ) -> None:
         self.stage = stage
         self.slots: list[Slot] = []
         # The file has it no more: it goes when its drivers have left.
@@ -74,13 +82,14 @@ class Keeper:
         self._host = host
         self._local = local
         self._tell = tell
+        self._children = children
         self._work = True
         self._looked_at = 0.0
         self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
-        self._nursery = Nursery(stage, pipeline, local)
+        self._nursery = Nursery(stage, pipeline, local, children)
         self._unsettled_until = 0.0
         self._to_roll: list[Slot] = []
         self._rolling: Slot | None = None
@@ -236,7 +245,7 @@ class Keeper:
             slot = next(slot for slot in self.slots if slot.name == outcome.name)
             self._take(slot, outcome, now)
         for slot in self.slots:
-            if slot.process is None or (ended := slot.process.reap()) is None:
+            if slot.process is None or (ended := slot.process.exit) is None:
                 continue
             if ended.code == _CONFIG and now < self._unsettled_until:
                 # Its settings differ from those that drivers of another host still have.
@@ -249,19 +258,8 @@ class Keeper:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has ended."""
-        drivers = [slot.process.pidfd for slot in self.slots if slot.process is not None]
-        return drivers + self._nursery.fds
-
-    @property
-    def pids(self) -> set[int]:
-        drivers = {slot.process.pid for slot in self.slots if slot.process is not None}
-        return drivers | self._nursery.pids
-
-    @property
-    def lives(self) -> set[str]:
-        """What those that run are known by."""
-        return {slot.process.life for slot in self.living if slot.process} | self._nursery.lives
+        """To be polled: readable when a fork has come."""
+        return self._nursery.fds
 
     @property
     def shared_memory(self) -> int:
@@ -273,7 +271,9 @@ class Keeper:
     def adopt_living(self, now: float) -> None:
         """Drivers of an earlier watchdog that are still there. With adoption they are ours from now
         on; else they leave, and their slots are theirs until they have."""
-        for number, process, board in find(self._local, self._host, self.stage.name):
+        for number, process, board in find(
+            self._children, self._local, self._host, self.stage.name
+        ):
             self._make_slots(number)
             slot = self.slots[number - 1]
             slot.adopted(process, board, now)

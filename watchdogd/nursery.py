@@ -9,14 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.driving.live_status import Board
+from watchdogd.children import Child, Children
 from watchdogd.hand import Order
 from watchdogd.launch import code_of
-from watchdogd.lives import GRACE, LIFE
+from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
-from watchdogd.orphans import life_of, new_life
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load
-from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 
 # For what was loaded to clean up, once nobody needs it any more; and to end when it was killed.
@@ -28,7 +27,7 @@ class Born(NamedTuple):
     """A driver runs in this slot. `memory` is what it shares with others."""
 
     name: str
-    process: Process
+    process: Child
     board: Board
     memory: int = 0
 
@@ -44,8 +43,9 @@ class Stillborn(NamedTuple):
 class Nursery:
     """Starts the drivers of one stage. Nothing here waits."""
 
-    def __init__(self, stage: Stage, pipeline: Pipeline, local: str) -> None:
+    def __init__(self, stage: Stage, pipeline: Pipeline, local: str, children: Children) -> None:
         self.stage = stage
+        self._children = children
         # Bytes that all its drivers share.
         self.shared_memory = 0
         # What a user had better know of what is loaded.
@@ -58,8 +58,6 @@ class Nursery:
         # Told to leave, and not gone yet; and when each is ended.
         self._former: list[tuple[Template, float]] = []
         self._looked_at = 0.0
-        # What all forks of the template are known by.
-        self._life = ""
 
     # What it watches
 
@@ -67,15 +65,6 @@ class Nursery:
     def fds(self) -> list[int]:
         """When one of these is readable, `receive` has something to do."""
         return [fd for template in self._templates for fd in template.fds]
-
-    @property
-    def pids(self) -> set[int]:
-        return {one.pid for template in self._templates for one in template.processes}
-
-    @property
-    def lives(self) -> set[str]:
-        """Those of what is loaded, and of what is about to leave."""
-        return {life_of(pid) for pid in self.pids}
 
     @property
     def settled(self) -> bool:
@@ -163,16 +152,13 @@ class Nursery:
 
     # Anew
 
-    def _spawn(self, name: str, order: bytes) -> Process:
+    def _spawn(self, name: str, order: bytes) -> Child:
         log = self._open_log(name)
         try:
             # The last word is for people who list processes.
             argv = (sys.executable, "-P", "-m", "watchdogd.hand", name)
-            life = new_life()
-            environ = {**os.environ, **self._environment(life)}
-            process = spawn(argv, environ, order=order, stdout=log, stderr=log)
-            process.life = life
-            return process
+            environ = {**os.environ, **self._environment()}
+            return self._children.start(argv, environ, order=order, stdout=log, stderr=log)
         finally:
             os.close(log)
 
@@ -196,9 +182,8 @@ class Nursery:
             parent=0 if pipeline.adopt else os.getpid(),
         )
 
-    def _environment(self, life: str) -> dict[str, str]:
-        stage = self.stage
-        return {**stage.env, LIFE: life, GRACE: f"{stage.grace:g}"}
+    def _environment(self) -> dict[str, str]:
+        return {**self.stage.env, GRACE: f"{self.stage.grace:g}"}
 
     def _log_path(self, name: str) -> str:
         return os.path.join(self._local, "logs", f"{name}.log")
@@ -236,8 +221,7 @@ class Nursery:
                 function=stage.preload if isinstance(stage.preload, str) else "",
                 watchdog=os.getpid(),
             )
-            self._life = new_life()
-            template = self._template = Template(load, self._environment(self._life))
+            template = self._template = Template(load, self._children, self._environment())
             log = self._open_log(f"{stage.name}-load")
             try:
                 template.start(log)
@@ -247,7 +231,6 @@ class Nursery:
         return template
 
     def _born(self, event: Spawned) -> Born:
-        event.process.life = self._life
         board = self._boards.pop(event.name)
         board.ordered(*board.read_ordered()._replace(memory=event.memory))
         return Born(event.name, event.process, board, event.memory)

@@ -16,6 +16,7 @@ from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_e
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
+from watchdogd.children import Child, Exit
 from watchdogd.events import Kind
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
@@ -35,7 +36,6 @@ from watchdogd.policy import (
     decide,
     remember,
 )
-from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.
@@ -93,7 +93,7 @@ class Slot:
         self.restarting = False
         # A start was asked of the stage's template, and has not come about yet.
         self.coming = False
-        self.process: Process | None = None
+        self.process: Child | None = None
         self.glimpse = _BLANK
         self.memory = 0
         self.past = Past()
@@ -145,7 +145,7 @@ class Slot:
         try:
             self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
         except OSError:
-            # It has ended, and its pidfd will say so; or it is a set-uid program, or we have too
+            # It has ended, and will be reaped; or it is a set-uid program, or we have too
             # many files open.
             pass
         if not glimpse.ready_at or before.ready_at:
@@ -257,7 +257,7 @@ class Slot:
 
     # Lives
 
-    def born(self, process: Process, board: Board, now: float, memory_before: int = 0) -> None:
+    def born(self, process: Child, board: Board, now: float, memory_before: int = 0) -> None:
         """A driver lives here from now on."""
         self.process, self._board = process, board
         self.coming = False
@@ -272,7 +272,7 @@ class Slot:
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)
 
-    def adopted(self, process: Process, board: Board, now: float) -> None:
+    def adopted(self, process: Child, board: Board, now: float) -> None:
         """A driver lives here since before this watchdog did."""
         self.process, self._board = process, board
         self.glimpse = board.read()
@@ -300,8 +300,6 @@ class Slot:
         if self._board is not None:
             self.glimpse = self._board.read()
             self._board.close()
-        if self.process is not None:
-            self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
         if not (life.ended_for or life.word) and (life.signal or life.exit_code is not None):

@@ -13,10 +13,11 @@ import pytest
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
+from tests.children import end_of
 from tests.waiting import until
+from watchdogd.children import Child, Children, Exit
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
-from watchdogd.process import Exit, Process, spawn
 from watchdogd.slot import Slot
 
 STAGE = Stage(
@@ -37,7 +38,8 @@ class Place:
         self.slot = Slot("one", 1, "rose-one-1", "one-1", self._tell)
         self.slot.wanted = True
         self.theirs = Board.create(self.path)
-        self.processes: list[Process] = []
+        self.children = Children()
+        self.processes: list[Child] = []
 
     def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
         assert slot is self.slot
@@ -45,7 +47,7 @@ class Place:
 
     def live(self, *argv: str, now: float = 100.0) -> None:
         """A driver begins here."""
-        process = spawn(argv or IDLE, os.environ)
+        process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
         self.slot.born(process, Board.open(self.path), now)
@@ -53,10 +55,8 @@ class Place:
     def ended(self) -> Exit:
         process = self.slot.process
         assert process is not None
-        found = until(process.reap)
-        assert found is not None
         self.processes.remove(process)
-        return found
+        return end_of(self.children, process)
 
     def die(self, now: float = 200.0) -> None:
         self.slot.died(self.ended(), STAGE, now)
@@ -76,9 +76,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield place
     for process in place.processes:
         process.signal_group(signal.SIGKILL)
-        until(process.reap)
-        with contextlib.suppress(OSError):
-            process.close()
+        end_of(place.children, process)
 
 
 # Lives
@@ -320,7 +318,7 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     place: Place, tmp_path: Path, parent: int
 ) -> None:
     up = tmp_path / "up"
-    process = spawn((*DEAF, str(up)), os.environ)
+    process = place.children.start((*DEAF, str(up)), os.environ)
     place.processes.append(process)
     until(up.exists)
     place.theirs.ordered(parent, 123, "as it was told")
@@ -339,12 +337,12 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
 
 
 def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
-    process = spawn(IDLE, os.environ)
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
     place.slot.adopted(process, Board.open(place.path), 100.0)
     place.theirs.left("failed", "its queue is gone", 66)
-    process.kill()
-    until(process.reap)
+    process.send(signal.SIGKILL)
+    end_of(place.children, process)
     place.processes.remove(process)
     life = place.slot.died(Exit(), STAGE, time.monotonic())
     assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

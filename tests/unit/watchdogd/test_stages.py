@@ -1,6 +1,7 @@
 """How many drivers the stages get, and what is told of them. No driver runs here."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.children import Children
 from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
-from watchdogd.process import spawn
 from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
 from watchdogd.stages import Stages
@@ -27,8 +28,11 @@ class House:
         self.directory = directory
         (directory / "boards").mkdir(exist_ok=True)
         self.told: list[tuple[str, str, str]] = []
+        self.children = Children()
         self.host = host
-        self.stages = Stages(self._pipeline(stages), "rose", str(directory), self._say)
+        self.stages = Stages(
+            self._pipeline(stages), "rose", str(directory), self._say, self.children
+        )
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
         self.man(*stages)
@@ -79,7 +83,7 @@ class House:
         slot = next(slot for slot in self.stages.slots if slot.name == name)
         path = str(self.directory / "boards" / f"{slot.driver}.board")
         theirs = Board.create(path)
-        slot.born(spawn(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        slot.born(self.children.start(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
         theirs.ready(now)
         return slot, theirs
 
@@ -93,9 +97,18 @@ class House:
         # What stood in its place already counts from the next turn on.
         self.turn()
 
+    def reap(self) -> bool:
+        """Take note of those that have ended; whether any has."""
+        self.children.reap(102.0)
+        return bool(self.stages.reap(102.0))
+
     def reap_all(self) -> None:
-        until(lambda: self.stages.reap(102.0) or not self.stages.pids)
+        until(lambda: self.reap() or not self.living)
         self.turn()
+
+    @property
+    def living(self) -> bool:
+        return any(slot.process for slot in self.stages.slots)
 
     @property
     def here(self) -> list[str]:
@@ -224,10 +237,10 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
         house.live(name, 100.0)
     house.stages.leaving = True
     seen = []
-    while house.stages.pids:
+    while house.living:
         house.turn()
         seen += [house.here] if house.here not in seen else []
-        house.stages.reap(102.0)
+        house.reap()
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
@@ -247,7 +260,7 @@ def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
     house.stages.hurried = True
     house.turn()
     assert house.here == []
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -295,7 +308,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)
         state = slot.rest.state
-        slot.process.kill() if slot.process else None
+        slot.process.send(signal.SIGKILL) if slot.process else None
         house.reap_all()
         return state
 
@@ -329,7 +342,7 @@ def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "one-4"]
     house.scale(one=1)
     assert house.here == ["one-1", "one-2"]
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -344,7 +357,7 @@ def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
     house.scale(two=8)
     assert house.wanted == {"one": 2, "two": 1}
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
