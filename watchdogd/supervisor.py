@@ -218,7 +218,7 @@ class Supervisor:
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
             self._read_again(now, request.serial)
-        elif not self.stages.restart(request.target):
+        elif not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
 
     def _leave(self, why: str = "") -> None:
