@@ -313,7 +313,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         state=watchdog.state,
         trouble=helper.trouble(now),
         reload_error=watchdog.reload_error,
-        served=watchdog.requests.served,
+        served=watchdog.served,
         notes=(*watchdog.remarks, *watchdog.stages.notes, *helper.view.controls.notes),
         memory=room.memory,
         cpus=room.cpus,
