@@ -1,8 +1,8 @@
 """What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host.
 
-`report.json` in the watchdog's local directory, which its helper copies to
-`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
-since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
+`<root>/.watchdogd/hosts/<host>.json` is a copy of what it saves (report_file.py); `status` reads
+those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
+durations in seconds, sizes in bytes.
 """
 
 import json
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from watchdogd.supervisor import Supervisor
 
 VERSION = 1
-_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
@@ -136,19 +135,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     processors: int = 0
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-
-
-def path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
-def save(report: HostReport) -> None:
-    """Write a report to the local directory, whole or not at all."""
-    aside = os.path.join(report.local, f".{_FILE}")
-    with open(aside, "wb") as file:
-        file.write(encode(report))
-    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):

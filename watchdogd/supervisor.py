@@ -30,7 +30,8 @@ from watchdogd.kernel import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport, State, host_report, in_a_line, last_word, save
+from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
+from watchdogd.report_file import save
 from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages

@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import argument, flag, option
@@ -25,6 +26,7 @@ from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.supervisor import Supervisor
 
@@ -127,6 +129,9 @@ def _watch(
     herald = Herald(EventLog(local, host, tell), children, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
     helper = Helper(brief, children, herald.say)
+    with suppress(OSError):
+        # Without it, `status` knows nothing while the root does not answer.
+        note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
-from watchdogd import control, report
+from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.learned import hard_limit
 from watchdogd.lessons import Lessons
@@ -46,6 +46,7 @@ from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
+from watchdogd.report_file import read_saved
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -76,8 +77,7 @@ class Watchdog:
         self._lines = Lines()
         self._heard: list[bytes] = []
         self._saying = False
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
+        self._poll = _poll(fd)
 
     def say(self, message: Message) -> None:
         """Say something; wait while the watchdog does not read: then nobody needs us to go on."""
@@ -96,7 +96,8 @@ class Watchdog:
     def interrupt(self) -> None:
         """Say, amid work, that we live, if nothing was said for a while; or end, if nobody is there
         to listen."""
-        if any(seen & select.POLLHUP for _, seen in self._poll.poll(0)):
+        # Another than the one that may be interrupted.
+        if any(seen & select.POLLHUP for _, seen in _poll(self._fd).poll(0)):
             os._exit(0)
         if not self._saying and time.monotonic() - self.said_at >= ALIVE_EVERY:
             self.say(Message())
@@ -265,7 +266,7 @@ class IoHelper:
 
     def _publish(self) -> None:
         with self._control_directory() as directory:
-            moves.publish(directory, self.host, report.path(self._local))
+            moves.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
         recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
@@ -335,6 +336,12 @@ def _words(error: OSError | QueueError) -> str:
         )
     said = os.strerror(error.errno)
     return f"{where}: {said}" if where else said
+
+
+def _poll(fd: int) -> select.poll:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return poll
 
 
 def main() -> None:

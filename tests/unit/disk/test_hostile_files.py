@@ -340,12 +340,11 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
     (local / "logs").mkdir(parents=True)
     (local / "logs/parse-1.log").write_bytes(b"a line\n")
     (local / "events.jsonl").write_bytes(b"{}\n")
-    (local / "report.json").write_bytes(encode(pipelines.report()))
     with contextlib.suppress(OSError, QueueError):
         Root(str(root), str(local), fresh=True).check()
     for chore in (
         lambda opened: control.read(opened, "rose"),
-        lambda opened: moves.publish(opened, "rose", str(local / "report.json")),
+        lambda opened: moves.publish(opened, "rose", encode(pipelines.report())),
         moves.expire,
         lambda opened: moves.forget_controls(opened, ["scale", "QUIT", "PAUSE"]),
         Copies(str(local), "rose").turn,

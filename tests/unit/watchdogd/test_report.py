@@ -22,8 +22,6 @@ from watchdogd.report import (
     Standing,
     decode,
     encode,
-    path,
-    save,
     stage_facts,
     standing,
 )
@@ -110,13 +108,6 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     fields: dict[str, object], ticks: int | None, age: float, expected: Standing
 ) -> None:
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
-
-
-def test_report_is_saved_whole_where_its_watchdog_keeps_what_is_its_own(tmp_path: Path) -> None:
-    for beat in (1, 2):
-        save(replaced(local=str(tmp_path), beat=beat))
-    assert [one.name for one in tmp_path.iterdir()] == ["report.json"]
-    assert decode(Path(path(str(tmp_path))).read_bytes()).beat == 2
 
 
 # A stage's word
