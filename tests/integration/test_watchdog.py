@@ -635,7 +635,7 @@ def test_number_of_drivers_that_cannot_be_is_explained(yard: Yard) -> None:
     assert yard.command("scale", "two=1").returncode == 66
     # By hand nobody is told of a slip.
     (yard.root / "queues/.watchdogd/scale-two").write_text("1")
-    assert yard.command("scale", "one=9999").returncode == 0
+    assert yard.command("scale", "one=9999", "--yes").returncode == 0
 
     def notes() -> str:
         status = yard.status()
