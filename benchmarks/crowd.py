@@ -102,7 +102,10 @@ def term(directory: Path, moment: float) -> tuple[float, float]:
         watchdog.process.send_signal(signal.SIGTERM)
         pipelines.until(lambda: _leaving(watchdog) or watchdog.process.poll() is not None, "a word")
         said = _leaving(watchdog) or time.time()
-        watchdog.wait(PATIENCE)
+        code = watchdog.process.wait(PATIENCE)
+        # Before it listens the signal ends it at once, and there is nothing yet to be ended by it.
+        if code not in (0, -signal.SIGTERM) or (code and watchdog.events("started")):
+            raise Failed(f"exit {code} after TERM: {watchdog.last_words()}")
         return said - asked_at, time.time() - asked_at
 
 

@@ -36,6 +36,7 @@ class Scale:
     balance_trials: int = 200  # documents for each split
     balance_documents: int = 1_200
     balance_rounds: int = 3
+    virtual_documents: int = 6_000
     alternatives_documents: int = 2_000
     alternatives_commands: int = 300
     alternatives_wakes: int = 10
