@@ -17,10 +17,10 @@ from watchdogd.sizes import Load, Room, fits
 TITLE = "Where drivers are needed, in virtual time"
 LEAD = (
     "What watchdogd decides once a second, with what it measures of a stage's pace, for "
-    "{documents:,} documents of which all wait at the start. Documents flow evenly; a driver that is "
-    "started is ready after its start-up, and one that leaves does so at once. At first nothing is "
-    "known of any stage. Beside it the fixed splits that fit and have no room for one driver more. "
-    "Minutes until all are through; nothing here is random."
+    "{documents:,} documents of which all wait at the start. Documents flow evenly; a driver that "
+    "is started is ready after its start-up, and one that leaves does so at once. At first nothing "
+    "is known of any stage. Beside it the fixed splits that fit and have no room for one driver "
+    "more. Minutes until all are through; nothing here is random."
 )
 EVERY = 30.0
 MOST = 8

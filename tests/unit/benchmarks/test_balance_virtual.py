@@ -1,4 +1,4 @@
-"""The balance beside every fixed split, in virtual time: the same decisions that watchdogd takes."""
+"""The balance beside every fixed split, in virtual time, by the decisions of watchdogd itself."""
 
 import pytest
 
