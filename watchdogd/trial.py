@@ -20,9 +20,9 @@ import msgspec
 from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked
 from queuedriver.format.records import decode
 from queuedriver.processors.child import Tail
+from watchdogd.children import Children, Exit
 from watchdogd.pipeline.complaints import Slip
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import Exit, Process, spawn
 from watchdogd.trying import Order, Outcome, last_lines
 
 # Seconds for one trial. Long for an import that fails, short for somebody who waits.
@@ -46,6 +46,7 @@ def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
         for index, stage in enumerate(pipeline.stages)
         if stage.kind == "call" and stage.drivers.max
     ]
+    children = Children()
     marker = f"trial-{os.getpid()}-{secrets.token_hex(4)}"
     at_once = max(len(os.sched_getaffinity(0)), 2)
     # By stage; None of one that takes long.
@@ -54,7 +55,7 @@ def try_calls(pipeline: Pipeline, limit: float = LIMIT) -> Trials:
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                running.append(_Trial(pipeline, waiting.pop(0), marker, limit))
+                running.append(_Trial(children, pipeline, waiting.pop(0), marker, limit))
             _wait(running)
             for trial in [one for one in running if one.over()]:
                 running.remove(trial)
@@ -91,7 +92,10 @@ def _wait(running: Iterable["_Trial"]) -> None:
 class _Trial:
     """One process that imports."""
 
-    def __init__(self, pipeline: Pipeline, index: int, marker: str, limit: float) -> None:
+    def __init__(
+        self, children: Children, pipeline: Pipeline, index: int, marker: str, limit: float
+    ) -> None:
+        self._children = children
         stage = pipeline.stages[index]
         self.index = index
         self._report, report = os.pipe2(os.O_CLOEXEC)
@@ -107,7 +111,7 @@ class _Trial:
         )
         try:
             # The last word is for people who list processes.
-            self._process: Process = spawn(
+            self._process = children.start(
                 (sys.executable, "-P", "-m", "watchdogd.trying", stage.name),
                 {**os.environ, **stage.env, MARKER: marker},
                 order=msgspec.json.encode(order),
@@ -118,6 +122,7 @@ class _Trial:
         finally:
             os.close(report)
             os.close(noise)
+        self._pidfd = os.pidfd_open(self._process.pid)
         self._tail = Tail()
         # Whether somebody may still print.
         self._open = True
@@ -125,7 +130,7 @@ class _Trial:
 
     @property
     def fds(self) -> list[int]:
-        return [self._process.pidfd, *([self._noise] if self._open else [])]
+        return [self._pidfd, *([self._noise] if self._open else [])]
 
     def listen(self) -> None:
         """Take what it prints, so that it never waits for us."""
@@ -136,21 +141,23 @@ class _Trial:
                 self._tail.add(chunk)
 
     def over(self) -> bool:
-        return time.monotonic() >= self.until or _ends(self._process.pidfd, 0.0)
+        return time.monotonic() >= self.until or _ends(self._pidfd, 0.0)
 
     def end(self) -> Outcome | None:
         """What came of it; None when it takes too long to know."""
-        by_itself = _ends(self._process.pidfd, 0.0)
+        by_itself = _ends(self._pidfd, 0.0)
         # What it started ends with it. It is not reaped yet, so its group is still its own.
         self._process.signal_group(signal.SIGKILL)
         # One that hangs in a file system is left to it.
-        exited = self._process.reap() if _ends(self._process.pidfd, KILL_WAIT) else None
+        _ends(self._pidfd, KILL_WAIT)
+        self._children.reap(0.0)
+        exited = self._process.exit
         self.listen()
         try:
             with contextlib.suppress(BlockingIOError, msgspec.DecodeError):
                 return decode(os.read(self._report, _CHUNK), Outcome)
         finally:
-            self._process.close()
+            os.close(self._pidfd)
             os.close(self._report)
             os.close(self._noise)
         if exited is not None and exited.signal == signal.SIGKILL:

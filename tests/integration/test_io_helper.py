@@ -21,6 +21,7 @@ from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
+from watchdogd.children import Children
 from watchdogd.helper import ARGV, SILENCE, Helper
 from watchdogd.messages import (
     Brief,
@@ -86,7 +87,7 @@ class Watch:
     def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Helper:
         """Another helper than there was."""
         brief = Brief(pipeline=self.pipeline, host="rose", local=str(self.local), made=tuple(made))
-        self.helper = Helper(brief, self.note, argv or ARGV)
+        self.helper = Helper(brief, Children(), self.note, argv or ARGV)
         return self.helper
 
     def open_prepared(self, prepare: str) -> None:
@@ -543,9 +544,10 @@ def test_helper_ends_amid_a_look_when_its_watchdog_does(watch: Watch, meanwhile:
 
 _WATCHDOG = """
 import os, subprocess, sys, time
+from watchdogd.children import Children
 from watchdogd.helper import Helper
 from watchdogd.messages import brief_of
-helper = Helper(brief_of(sys.stdin.buffer.readline()), print)
+helper = Helper(brief_of(sys.stdin.buffer.readline()), Children(), print)
 helper.tend(0.0)
 while not any(one.look for one in helper.receive(0.0)):
     time.sleep(0.01)
