@@ -19,6 +19,7 @@ from watchdogd.orders import Order, order_of, read
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
+from watchdogd.report import StageFacts, stage_facts
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
 
@@ -61,9 +62,6 @@ class Keeper:
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.paused = False
-        # Why the stage has stopped itself; empty while it has not.
-        self.tripped = ""
         # A closed queue of it into which something was copied.
         self.late = ""
         # Its inputs are done and drained, or a drain is over.
@@ -78,6 +76,8 @@ class Keeper:
         self._work = True
         # When the latest look was, and the latest that saw something to do or to come.
         self._looked_at = self._not_done_at = 0.0
+        # The latest look at its inputs; None: not seen yet.
+        self._seen: list[QueueSeen | None] = []
         self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
@@ -157,7 +157,8 @@ class Keeper:
 
     def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
         """The latest look at the inputs, and what the stage's history says of a document."""
-        seen = [queues[name] for name in self.stage.inputs if name in queues]
+        self._seen = [queues.get(name) for name in self.stage.inputs]
+        seen = [one for one in self._seen if one is not None]
         self._looked_at = now
         # A look from before a reload does not know of every queue.
         all_seen = len(seen) == len(self.stage.inputs) > 0
@@ -166,8 +167,6 @@ class Keeper:
         self.done = self._finished or (self.drained and all(one.done for one in seen))
         if not self.done:
             self._not_done_at = now
-        self.paused = any(one.paused for one in seen)
-        self.tripped = next((one.tripped for one in seen if one.tripped), "")
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
@@ -320,6 +319,11 @@ class Keeper:
     # Facts
 
     @property
+    def facts(self) -> StageFacts:
+        """Return what holds of this stage."""
+        return stage_facts(self._seen, degraded=self.degraded, paused=False, done=self.done)
+
+    @property
     def degraded(self) -> str:
         """Why so few drivers are left that people should know; empty while it is well."""
         wanted = [slot for slot in self.slots if slot.wanted]
@@ -331,13 +335,14 @@ class Keeper:
     def news(self) -> list[tuple[Kind, str]]:
         """What people should be told of the stage itself, once."""
         found: list[tuple[Kind, str]] = []
-        if why := self.degraded:
-            found.append(("degraded", why))
-        if self.paused:
+        facts = self.facts
+        if facts.degraded:
+            found.append(("degraded", facts.degraded))
+        if facts.paused:
             found.append(("paused", ""))
-        if self.tripped:
-            found.append(("stage-tripped", self.tripped))
-        if self.done:
+        if facts.tripped:
+            found.append(("stage-tripped", facts.tripped))
+        if facts.done:
             found.append(("drained", ""))
         if self.late:
             path = self._pipeline.path(self.late)
@@ -358,11 +363,13 @@ class Keeper:
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
         seen = [queues[name] for name in stage.inputs if name in queues]
-        idle = self.paused or self.tripped or self.done or any(one.quit for one in seen)
+        facts = self.facts
+        idle = facts.tripped or facts.done or facts.quit or facts.paused
+        backlog = sum(one.working + (0 if one.paused else one.waiting) for one in seen)
         there = [slot for slot in self.slots if slot.process is not None or slot.coming]
         return Load(
             stage=stage.name,
-            backlog=0 if idle else sum(one.waiting + one.working for one in seen),
+            backlog=0 if idle else backlog,
             coming=0 if idle else coming,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,

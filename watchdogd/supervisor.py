@@ -30,12 +30,11 @@ from watchdogd.kernel import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport, State
+from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import save
 from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
 
 # A look at everything at least so often, whatever is said to be due.
@@ -312,6 +311,7 @@ class Supervisor:
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        self.beat += 1
         self._save(last_word(self, words))
         self.helper.ask(Errands(report=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)

@@ -11,7 +11,7 @@ from queuedriver.cli.render import columns_of, escape, escape_name, table, write
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine, this_host
-from watchdogd.cli.arguments import PIPELINE, pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, pipeline_file
 from watchdogd.pipeline.complaints import BadPipeline, Complaint, exit_code_of
 from watchdogd.pipeline.drawing import draw
 from watchdogd.pipeline.model import Pipeline

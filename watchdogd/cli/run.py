@@ -16,8 +16,8 @@ from queuedriver.format.units import format_count
 from watchdogd import places
 from watchdogd.check import check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
+from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
 from watchdogd.helper import Helper
 from watchdogd.herald import Herald
@@ -28,7 +28,6 @@ from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
-from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
 # How long the commands of `on_event` may take at the end to begin, in seconds.
@@ -182,13 +181,30 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
             )
 
 
+def _went_through(watchdog: Supervisor) -> int:
+    """Return how many documents have left the pipeline at its ends."""
+    pipeline, view = watchdog.pipeline, watchdog.helper.view
+    if watchdog.drain:
+        inputs = {name for stage in pipeline.stages for name in stage.inputs}
+        then, now = (
+            sum(one.unfinished for name, one in queues.items() if name in inputs)
+            for queues in (view.at_first, view.queues)
+        )
+        # Results may be more: a pipeline may part.
+        return max(0, then - now - sum(view.discarded.values()))
+    ends = set(pipeline.results)
+    keepers = watchdog.stages.keepers.values()
+    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+
+
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
     discarded = watchdog.helper.view.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        say(f"{format_count(went_through(watchdog), 'document')} went through: {where}")
+        went = f"{format_count(_went_through(watchdog), 'document')} went through"
+        say(f"{went}: {where}" if where else went)
         for words in _left_alone(watchdog):
             say(words)
         for name, count in discarded.items():

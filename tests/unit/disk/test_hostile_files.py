@@ -22,7 +22,7 @@ from tests.cli import pipelines
 from watchdogd import control
 from watchdogd.cli import run as watchdogd
 from watchdogd.cli.hosts import read_hosts
-from watchdogd.cli.tail import Tail
+from watchdogd.cli.logs import Tail
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.root import Root
@@ -408,6 +408,7 @@ def test_endless_line_of_a_log_is_not_read_whole(yard: Yard) -> None:
         file.truncate(1 << 40)
         file.seek(0, os.SEEK_END)
         file.write(b"\nthe end\n")
-    (zeros, last) = Tail(str(path)).last(2)
+    with contextlib.closing(Tail(str(path))) as tail:
+        (zeros, last) = tail.last(2)
     assert last == b"the end"
     assert len(zeros) <= 32 << 20
