@@ -12,11 +12,10 @@ from watchdogd import places
 from watchdogd.adoption import find
 from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
-from watchdogd.learned import SECOND_CHANCE
 from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.orders import Order, order_of, read
-from watchdogd.pace import Pace
+from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.report import StageFacts, stage_facts
@@ -78,7 +77,6 @@ class Keeper:
         self._looked_at = self._not_done_at = 0.0
         # The latest look at its inputs; None: not seen yet.
         self._seen: list[QueueSeen | None] = []
-        self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
@@ -155,8 +153,8 @@ class Keeper:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
-        """The latest look at the inputs, and what the stage's history says of a document."""
+    def learn(self, queues: Mapping[str, QueueSeen], now: float) -> None:
+        """The latest look at the inputs."""
         self._seen = [queues.get(name) for name in self.stage.inputs]
         seen = [one for one in self._seen if one is not None]
         self._looked_at = now
@@ -170,7 +168,6 @@ class Keeper:
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
-        self._learned = hard
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
@@ -180,7 +177,7 @@ class Keeper:
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
-        hard = hard_limit(self.stage, self._learned)
+        hard = hard_limit(self.stage, self.pace.hard_limit)
         if hard is None or slot.glimpse.docid not in self._second_chances:
             return hard
         return hard * SECOND_CHANCE
@@ -197,8 +194,10 @@ class Keeper:
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
+            before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
+            self.pace.learn(before, slot.glimpse, now)
             if slot.process is None and slot.wanted and not starts.left:
                 starts.put_off = True
                 continue

@@ -162,6 +162,24 @@ def test_bursts_into_a_pipeline_that_is_closed_again_and_again_load_no_model_ane
     assert yard.count("exited") == 0
 
 
+def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
+    def limits() -> list[float | None]:
+        status = yard.status()
+        return [one.hard_limit for one in status.stages] if status is not None else []
+
+    yard.write(ONE)
+    watchdog = yard.run()
+    for number in range(25):
+        yard.put(f"d{number}")
+    until(lambda: limits() == [600.0])
+    watchdog.terminate()
+    watchdog.wait(PATIENCE)
+    (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+    yard.run()
+    until(limits)
+    assert limits() == [600.0]
+
+
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")

@@ -38,7 +38,6 @@ PURE = {
     "watchdogd.pipeline.source",
     "watchdogd.pipeline.values",
     "watchdogd.balance",
-    "watchdogd.learned",
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
