@@ -97,12 +97,13 @@ class House:
         # What stood in its place already counts from the next turn on.
         self.turn()
 
-    def reap_all(self) -> None:
-        def ended() -> bool:
-            self.children.reap(102.0)
-            return bool(self.stages.reap(102.0)) or not self.living
+    def reap(self) -> bool:
+        """Take note of those that have ended; whether any has."""
+        self.children.reap(102.0)
+        return bool(self.stages.reap(102.0))
 
-        until(ended)
+    def reap_all(self) -> None:
+        until(lambda: self.reap() or not self.living)
         self.turn()
 
     @property
@@ -237,10 +238,9 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.stages.leaving = True
     seen = []
     while house.living:
-        house.children.reap(102.0)
         house.turn()
         seen += [house.here] if house.here not in seen else []
-        house.stages.reap(102.0)
+        house.reap()
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
