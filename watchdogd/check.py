@@ -27,7 +27,7 @@ Imports = Callable[[Pipeline, Problems], list[str]]
 
 
 class Fault(NamedTuple):
-    """What is wrong with something that the file names, and what to do."""
+    """Something that the file names and that is not as it should be, with what to do."""
 
     problem: str
     right: str
@@ -40,7 +40,7 @@ Faults = Iterator[tuple[Path, Fault]]
 
 
 class Here(NamedTuple):
-    """What a pipeline is held against."""
+    """The host that a pipeline is held against."""
 
     memory: int
     cpus: float

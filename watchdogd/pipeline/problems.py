@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file: every mistake, with its line and what would be right. Pure.
+"""Mistakes in a pipeline file, each with its line and what would be right. Pure.
 
 A mistake is found at a path in the tables of the file, as `("stage", 2, "timeout")`. Its line is
 looked for when there is one to tell.
@@ -124,7 +124,7 @@ class Problems:
 
     @cached_property
     def lines(self) -> Mapping[Path, int]:
-        """The line, from 1, of every key and of every part of a list."""
+        """Return the line, from 1, of every key and of every part of a list."""
         return {path: line for path, line, _ in [*places(self._text)][::-1]}
 
     def _line(self, path: Path) -> int:
@@ -152,7 +152,7 @@ class Problems:
 
 
 class Table:
-    """What one table of the file says, and where the mistakes in it go."""
+    """One table of the file: its values, and where the mistakes in it go."""
 
     def __init__(self, path: Path, problems: Problems) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What does not go together: keys within a stage, and stages with one another.
+"""Rules that a pipeline is held against: of keys within a stage, and of stages among themselves.
 
 A stage that could not be read whole has no inputs or no outputs here, so it stands in nobody's way.
 """
@@ -13,7 +13,8 @@ from typing import NamedTuple
 from queuedriver.errors import BadDocid
 from queuedriver.format.settings import Publication
 from queuedriver.processors.command import Template
-from watchdogd.pipeline.model import CONTROL, Pipeline, Stage
+from watchdogd.control import CONTROL
+from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import Table, nearest
 
 # What a command has for each document.

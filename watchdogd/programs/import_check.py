@@ -30,7 +30,7 @@ _IMPORTERS = ("<frozen ", importlib.__file__, load.__code__.co_filename, __file_
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong; nothing when `problem` is empty."""
+    """An import that failed, and why; one that did not when `problem` is empty."""
 
     key: str = ""
     problem: str = ""
