@@ -31,7 +31,7 @@ from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
-from watchdogd.report_file import save
+from watchdogd.report_file import last_report, save
 from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
@@ -76,6 +76,8 @@ class Supervisor:
         self._herald = herald
         self._children = children
         self.stages = Stages(pipeline, host, local, herald.say, children)
+        if (before := last_report(local)) is not None:
+            self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.helper = helper
         self._requests = Requests()
         # The serials of the latest requests for a reload that were answered: somebody may wait.

@@ -58,15 +58,15 @@ class House:
         self.queues = queues
         self._look()
 
-    def _look(self, **timeouts: float | None) -> None:
+    def _look(self) -> None:
         controls = Controls(scale=self.numbers)
         view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        view.take(Look(queues=self.queues, controls=controls))
         self.stages.learn(view, 100.0)
 
-    def begin(self, **timeouts: float | None) -> None:
+    def begin(self) -> None:
         """Look for the first time, and do what follows."""
-        self._look(**timeouts)
+        self._look()
         self.turn()
 
     def scale(self, **numbers: int | None) -> None:
@@ -97,12 +97,13 @@ class House:
         # What stood in its place already counts from the next turn on.
         self.turn()
 
-    def reap_all(self) -> None:
-        def ended() -> bool:
-            self.children.reap(102.0)
-            return bool(self.stages.reap(102.0)) or not self.living
+    def reap(self) -> bool:
+        """Take note of those that have ended; whether any has."""
+        self.children.reap(102.0)
+        return bool(self.stages.reap(102.0))
 
-        until(ended)
+    def reap_all(self) -> None:
+        until(lambda: self.reap() or not self.living)
         self.turn()
 
     @property
@@ -237,10 +238,9 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.stages.leaving = True
     seen = []
     while house.living:
-        house.children.reap(102.0)
         house.turn()
         seen += [house.here] if house.here not in seen else []
-        house.stages.reap(102.0)
+        house.reap()
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
@@ -298,7 +298,8 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.begin(one=600.0)
+    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
