@@ -13,6 +13,7 @@ from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
 from watchdogd.messages import QueueSeen
+from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
@@ -39,6 +40,8 @@ class Stages:
         # have left.
         self._keepers: dict[str, Keeper] = {}
         self._queues: Mapping[str, QueueSeen] = {}
+        # What earlier watchdogs have learned of how long a document may take, in seconds.
+        self.hard_limits: Mapping[str, float | None] = {}
         # How many drivers operators want instead of what the file says; and what was told of that.
         self._asked: Mapping[str, int | None] = {}
         self._told_asked: dict[str, int | None] = {}
@@ -138,8 +141,8 @@ class Stages:
     def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for name, keeper in self._keepers.items():
-            keeper.learn(view.queues, view.timeouts.get(name), now)
+        for keeper in self._keepers.values():
+            keeper.learn(view.queues, now)
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
@@ -200,6 +203,7 @@ class Stages:
 
     def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> Keeper:
         keeper = Keeper(stage, pipeline, self._host, self._local, self._tell, self._children)
+        keeper.pace = Pace(self.hard_limits.get(stage.name))
         keeper.adopt_living(now)
         return keeper
 

@@ -34,7 +34,7 @@ from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
-from watchdogd.report_file import save
+from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
@@ -79,6 +79,8 @@ class Supervisor:
         self.beat = 0
         self.helper = helper
         self.stages = Stages(pipeline, host, local, herald.say, children)
+        if (before := last_report(local)) is not None:
+            self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
         self.reload = Reload()
         # Told of each turn of the loop.

@@ -60,15 +60,15 @@ class House:
         self.queues = queues
         self._look()
 
-    def _look(self, **timeouts: float | None) -> None:
+    def _look(self) -> None:
         controls = Controls(scale=self.numbers)
         view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        view.take(Look(queues=self.queues, controls=controls))
         self.stages.learn(view, 100.0)
 
-    def begin(self, **timeouts: float | None) -> None:
+    def begin(self) -> None:
         """Look for the first time, and do what follows."""
-        self._look(**timeouts)
+        self._look()
         self.turn()
 
     def scale(self, **numbers: int | None) -> None:
@@ -300,7 +300,8 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.begin(one=600.0)
+    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
