@@ -283,7 +283,8 @@ class Supervisor:
         if self._bulletin.is_due(states, now):
             self.beat += 1
             self._save(host_report(self, now))
-            self.helper.ask(Errands(report=True))
+            pids = [slot.process.pid for slot in self.stages.slots if slot.process is not None]
+            self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
         self._bulletin.beat(in_a_line(self), now)
 
     def _save(self, report: HostReport) -> None:
