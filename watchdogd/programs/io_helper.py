@@ -21,6 +21,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -42,13 +44,15 @@ from watchdogd.messages import (
     errands_of,
     to_line,
 )
-from watchdogd.pipeline.model import Stage
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
 from watchdogd.report_file import read_saved
+
+if TYPE_CHECKING:
+    from watchdogd.check import Imports
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -288,24 +292,25 @@ class IoHelper:
         while: drivers that work are not to leave for others that cannot.
         """
         # Of no use to a watchdog that never reads its file again.
-        from watchdogd.check import stages_that_load_anew
+        from watchdogd.imports import check_imports, other_than_in
 
         read = self._read(number)
-        loads_anew = stages_that_load_anew(self.pipeline)
-        if read.pipeline is None or not any(map(loads_anew, read.pipeline.stages)):
+        anew = other_than_in(self.pipeline)
+        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
             self._watchdog.say(Message(read=read))
             return
         self._importing += 1
+        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
         threading.Thread(
-            target=lambda: self._reads.append(self._read(number, loads_anew)), daemon=True
+            target=lambda: self._reads.append(self._read(number, imports)), daemon=True
         ).start()
 
-    def _read(self, number: int, imported: Callable[[Stage], bool] | None = None) -> Read:
+    def _read(self, number: int, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
 
         file = self.pipeline.file
         try:
-            found = check_host(file, self.host, imported=imported, limit=_IMPORTS_TAKE)
+            found = check_host(file, self.host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))
