@@ -93,8 +93,8 @@ class Keeper:
         stale leave, too, for another."""
         self.size = size
         self._make_slots(size.slots)
+        needed = "done" if self._is_let_go else ""
         for slot in self.slots:
-            needed = "done" if self._is_let_go else ""
             slot.unwanted = needed if slot.number <= size.slots else size.why
         for slot in self._outdated():
             slot.unwanted = "restart"
