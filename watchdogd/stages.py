@@ -8,10 +8,12 @@ from itertools import chain
 from queuedriver.format.units import format_count
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import complete, move, moved
+from watchdogd.children import Children
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
 from watchdogd.messages import QueueSeen
+from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
@@ -24,17 +26,22 @@ _STARTS = 8
 class Stages:
     """All drivers of this watchdog."""
 
-    def __init__(self, pipeline: Pipeline, host: str, local: str, say: Say) -> None:
+    def __init__(
+        self, pipeline: Pipeline, host: str, local: str, say: Say, children: Children
+    ) -> None:
         self.pipeline = pipeline
         # All are told to leave; at once, not one stage after the other.
         self.leaving = self.hurried = False
         self._host = host
         self._local = local
         self._say = say
+        self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
         self._keepers: dict[str, Keeper] = {}
         self._queues: Mapping[str, QueueSeen] = {}
+        # What earlier watchdogs have learned of how long a document may take, in seconds.
+        self.hard_limits: Mapping[str, float | None] = {}
         # How many drivers operators want instead of what the file says; and what was told of that.
         self._asked: Mapping[str, int | None] = {}
         self._told_asked: dict[str, int | None] = {}
@@ -68,17 +75,8 @@ class Stages:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has come, or ended."""
+        """To be polled: readable when a driver has come."""
         return list(chain.from_iterable(one.fds for one in self.everyone))
-
-    @property
-    def pids(self) -> set[int]:
-        return set(chain.from_iterable(one.pids for one in self.everyone))
-
-    @property
-    def lives(self) -> set[str]:
-        """What all that runs is known by."""
-        return set(chain.from_iterable(one.lives for one in self.everyone))
 
     @property
     def settled(self) -> bool:
@@ -143,17 +141,17 @@ class Stages:
     def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for name, keeper in self._keepers.items():
-            keeper.learn(view.queues, view.timeouts.get(name), now)
+        for keeper in self._keepers.values():
+            keeper.learn(view.queues, now)
 
-    def restart(self, target: str) -> bool:
+    def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
         known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
             slots = [slot for slot in keeper.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(None if whole else slots)
+                keeper.restart(serial, None if whole else slots)
                 known = True
         return known
 
@@ -181,24 +179,32 @@ class Stages:
 
     def man(self, pipeline: Pipeline, now: float) -> None:
         """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
-        self.pipeline, before = pipeline, self._keepers
+        before = self._keepers
         grace = max((one.stage.grace for one in before.values()), default=0.0)
-        self._keepers = {stage.name: self._keeper(stage, before, now) for stage in pipeline.stages}
-        for name in self._keepers.keys() - before.keys() if before else ():
+        # First of all what may fail: then nothing has changed.
+        new = {
+            stage.name: self._keeper(stage, pipeline, now)
+            for stage in pipeline.stages
+            if stage.name not in before
+        }
+        for keeper in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            self._keepers[name].unsettle(now + grace)
-        for name, keeper in before.items():
-            if name not in self._keepers:
-                keeper.parting = True
-                self._keepers[name] = keeper
+            keeper.unsettle(now + grace)
+        for stage in pipeline.stages:
+            if (old := before.get(stage.name)) is not None:
+                old.parting = False
+                old.change(stage, pipeline, now)
+        every = {**before, **new}
+        self._keepers = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
+        for keeper in every.values():
+            keeper.parting = True
+        self._keepers |= every
+        self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, before: Mapping[str, Keeper], now: float) -> Keeper:
-        if (keeper := before.get(stage.name)) is None:
-            keeper = Keeper(stage, self.pipeline, self._host, self._local, self._tell)
-            keeper.adopt_living(now)
-        else:
-            keeper.parting = False
-            keeper.change(stage, self.pipeline, now)
+    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> Keeper:
+        keeper = Keeper(stage, pipeline, self._host, self._local, self._tell, self._children)
+        keeper.pace = Pace(self.hard_limits.get(stage.name))
+        keeper.adopt_living(now)
         return keeper
 
     def dismiss_strangers(self, now: float) -> None:
@@ -208,7 +214,7 @@ class Stages:
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = self._keeper(stage, {}, now)
+            keeper = self._keeper(stage, self.pipeline, now)
             keeper.parting = True
             if keeper.living:
                 for other in self.keepers.values():
