@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.contract.watchdog_scene import Manager, Scene, queuedriver, row
+from tests.contract.watchdog_scene import COPIES, Manager, Scene, queuedriver, row
 
 ONE = 'name = "one"\ncall = "stages:more"'
 TWO = 'name = "two"\ncall = "stages:more"'
@@ -80,15 +80,6 @@ def test_quit_file_is_for_the_watchdogs_that_run(scene: Scene) -> None:
 
 # Control files
 
-COPIES = """
-import json, sys
-print(json.dumps({"ready": True}), flush=True)
-for line in sys.stdin:
-    asked = json.loads(line)
-    with open(asked["input"]) as given, open(asked["output"], "w") as made:
-        made.write(given.read())
-    print(json.dumps({"ok": True}), flush=True)
-"""
 # Every kind of stage, by its name; none of them says what memory it takes.
 KINDS = {
     "called": 'call = "stages:more"',

@@ -27,11 +27,14 @@ class Group(NamedTuple):
     """Rows about one thing."""
 
     title: str
+    # What is over the first column.
+    heading: str
     rows: Sequence[Event]
 
 
 DRIVERS = Group(
     "A driver",
+    "If it",
     (
         Event(
             "driver_that_is_killed_is_replaced",
@@ -128,6 +131,7 @@ DRIVERS = Group(
 
 PROCESSES = Group(
     "Another process of the watchdog",
+    "If",
     (
         Event(
             "helper_that_stands_still_costs_time_alone",
@@ -187,6 +191,7 @@ PROCESSES = Group(
 
 KILLED = Group(
     "The watchdog is killed",
+    "It is killed",
     (
         Event(
             "drivers_of_a_killed_watchdog_finish_and_leave",
@@ -236,6 +241,7 @@ KILLED = Group(
 
 HOST = Group(
     "The host",
+    "If",
     (
         Event(
             "full_local_disk_stops_nobody",
@@ -299,6 +305,7 @@ HOST = Group(
 
 OPERATORS = Group(
     "People",
+    "If",
     (
         Event(
             "term_is_heard_while_many_drivers_start",
@@ -399,6 +406,7 @@ OPERATORS = Group(
 
 STAGES = Group(
     "Kinds of stages",
+    "If",
     (
         Event(
             "stage_of_each_kind_is_kept_and_drained",
@@ -411,12 +419,14 @@ STAGES = Group(
             'the driver of a stage with ``broker = "pingpong"`` is killed',
             "it is replaced, and its workers go on; a drain takes everything through",
             15,
+            instead="a stage has no ``broker``",
         ),
         Event(
             "worker_is_a_stage_like_any_other",
             'the driver of a stage with ``worker = "pingpong"`` is killed',
             "it is replaced; what it had is dealt again, and its stage leaves when asked to",
             15,
+            instead="a stage has no ``worker``",
         ),
     ),
 )

@@ -57,6 +57,16 @@ def more(document):
                 time.sleep(3600)
     return obey(document)
 '''
+# A server whose outputs are its inputs.
+COPIES = """
+import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    with open(asked["input"]) as given, open(asked["output"], "w") as made:
+        made.write(given.read())
+    print(json.dumps({"ok": True}), flush=True)
+"""
 
 
 class Fate(NamedTuple):
