@@ -12,12 +12,12 @@ from typing import NamedTuple
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.errors import is_trouble
 from watchdogd import places
-from watchdogd.admission import admit
 from watchdogd.host import physical_memory
 from watchdogd.pipeline.complaints import BadPipeline, Complaint, Path, Slip
 from watchdogd.pipeline.graph import remarks_on
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.reading import Study, study
+from watchdogd.sizes import admit
 from watchdogd.trial import LIMIT, try_calls
 
 _TROUBLE = 74

@@ -92,7 +92,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         state=watchdog.state,
         trouble=watchdog.helper.trouble(now),
         reload_error=watchdog.reload_error,
-        served=watchdog.wishes.served,
+        served=watchdog.served,
         notes=(
             *watchdog.remarks,
             *watchdog.stages.notes,

@@ -6,7 +6,7 @@
     policy.py    when a driver is started, asked to leave, ended; pure
     balance.py   which stage gets the next driver; pure
     helper.py    the process that does all input and output where the queues are
-    wishes.py    what files ask of a watchdog
+    requests.py  what files ask of a watchdog
     children.py  every process that is started, and how each has ended
 
 The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
@@ -31,11 +31,11 @@ from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, save
+from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
 from watchdogd.status import host_report, in_a_line, last_word
 from watchdogd.will import Will
-from watchdogd.wishes import Wishes
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
@@ -47,6 +47,8 @@ _LAST_LOOK = 5.0
 _DRAINED_LOOKS = 2
 # How soon one that saw nothing left is followed by the next, in seconds.
 _LOOK_AGAIN = 0.1
+# How many served requests are told of, each to whoever waits for it.
+_MOST_SERVED = 10
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -75,7 +77,9 @@ class Supervisor:
         self._children = children
         self.stages = Stages(pipeline, host, local, herald.say, children)
         self.helper = helper
-        self.wishes = Wishes(signals)
+        self._requests = Requests()
+        # The serials of the latest requests for a reload that were answered: somebody may wait.
+        self.served: tuple[str, ...] = ()
         self.reload_error = ""
         self.started_at = time.time()
         self._signals = signals
@@ -123,7 +127,7 @@ class Supervisor:
         self._reap(now)
         self._obey(now)
         fs_ok = self.helper.well(now)
-        self.stages.hurried = self._leaving and self.wishes.hurried
+        self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
         due = self.stages.turn(now, elapsed, fs_ok)
         if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
@@ -173,8 +177,9 @@ class Supervisor:
 
     def _learn(self, now: float) -> None:
         view = self.helper.view
-        if self.wishes.learn(view.controls):
-            # That this watchdog was started is the later wish.
+        for request in self._requests.news(view.controls):
+            self._serve(request, now)
+        if self._requests.outdated:
             self.helper.ask(Errands(forget_controls=(QUIT,)))
         self.stages.learn(view, now)
         if self.drain and not self._leaving:
@@ -202,22 +207,19 @@ class Supervisor:
     # What is asked of it
 
     def _obey(self, now: float) -> None:
-        if why := self.wishes.leaving:
-            self._leave(why)
-        if self.wishes.reload():
+        if self._signals.leaving_at or self._requests.quit:
+            self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
+        if self._signals.reload:
+            self._signals.reload = False
             self._read_again(now)
         if (read := self.helper.take_read()) is not None:
             self._renew(read, now)
-        for request in self.wishes.news():
-            self._serve(request, now)
 
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
             self._read_again(now, request.serial)
-            return
-        if not self.stages.restart(request.target):
+        elif not self.stages.restart(request.target):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
-        self.wishes.serve(request.serial)
 
     def _leave(self, why: str = "") -> None:
         """Stages from the first to the last: each driver finishes what it has at hand."""
@@ -252,7 +254,7 @@ class Supervisor:
             self._herald.configure(self.pipeline.on_event)
             self._herald.say("reloaded", self.pipeline.file)
         self._notifier.ready()
-        self.wishes.serve(*self._reloads)
+        self.served = (*self.served, *self._reloads)[-_MOST_SERVED:]
         self._reloads.clear()
         self._bulletin.hasten(now)
 

@@ -561,6 +561,17 @@ def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None
 # Steering
 
 
+def test_signal_is_heard_while_very_many_drivers_are_started(yard: Yard) -> None:
+    yard.write('name = "one"\ncall = "stages:shout"\ndrivers = 200')
+    watchdog = yard.run()
+    until(lambda: any(one["event"] == "started" for one in yard.events()))
+    watchdog.terminate()
+    watchdog.communicate(timeout=PATIENCE)
+    assert watchdog.returncode == 0
+    started = [one for one in yard.events() if one["event"] == "started"]
+    assert 8 <= len(started) < 150
+
+
 def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
     yard.write(ONE)
     yard.run()

@@ -37,7 +37,6 @@ PURE = {
     "watchdogd.pipeline.positions",
     "watchdogd.pipeline.source",
     "watchdogd.pipeline.values",
-    "watchdogd.admission",
     "watchdogd.balance",
     "watchdogd.learned",
     "watchdogd.programs",
