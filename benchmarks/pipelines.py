@@ -114,7 +114,7 @@ class Watchdog:
     @property
     def warden(self) -> int:
         """The process that outlives it, when it is killed."""
-        return self._helper(b"watchdogd.warden")
+        return self._helper(b"watchdogd.programs.warden")
 
     def _helper(self, module: bytes) -> int:
         for pid in children(self.process.pid):

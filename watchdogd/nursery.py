@@ -9,10 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from queuedriver.driving.live_status import Board
-from watchdogd.children import Child, Children
+from watchdogd.children import GRACE, Child, Children
 from watchdogd.hand import Order
 from watchdogd.launch import code_of
-from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load

@@ -18,8 +18,8 @@ import math
 import os
 import select
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from watchdogd.bulletin import Bulletin
 from watchdogd.children import Children
@@ -35,7 +35,6 @@ from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
 from watchdogd.status import host_report, in_a_line, last_word
-from watchdogd.will import Will
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
@@ -86,7 +85,8 @@ class Supervisor:
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
+        # What the system refuses in a part of a turn, by that part.
+        self._refused: dict[str, str] = {}
         # The serials of requests to read the pipeline's file that are not answered yet.
         self._reloads: list[str] = []
         self._bulletin = Bulletin(notifier)
@@ -122,13 +122,18 @@ class Supervisor:
     def _turn(self, now: float) -> float:
         """Look at everything and act; when to come back at the latest."""
         elapsed, self._turned_at = now - self._turned_at, now
-        helper_due = self.helper.tend(now)
-        self._listen(now)
-        self._reap(now)
-        self._obey(now)
+        due = [now + _LONGEST_SLEEP]
+        with self._border("the helper"):
+            due.append(self.helper.tend(now))
+            self._listen(now)
+        with self._border("what has ended"):
+            self._reap(now)
+        with self._border("what is asked"):
+            self._obey(now)
         fs_ok = self.helper.well(now)
         self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
-        due = self.stages.turn(now, elapsed, fs_ok)
+        with self._border("the drivers"):
+            due.append(self.stages.turn(now, elapsed, fs_ok))
         if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
             self.hopeless = hopeless
@@ -138,17 +143,28 @@ class Supervisor:
             self.helper.ask(Errands(look=True))
         self._recover(now)
         self._publish(now)
-        return min(
-            due,
-            now + _LONGEST_SLEEP,
-            self._look_at,
-            helper_due,
-            self._herald.tend(now),
-            self._bulletin.due_at,
-            self._will.tend(now),
-            # Last: a look for orphans is not to keep a driver from being started.
-            self._children.tend(now),
-        )
+        with self._border("commands for events"):
+            due.append(self._herald.tend(now))
+        with self._border("the warden, which would end deaf drivers"):
+            # Drivers that may outlive their watchdog need nobody who ends them.
+            if not self.pipeline.adopt:
+                due.append(self._children.guard(self.local, now))
+        # Last: a look for orphans is not to keep a driver from being started.
+        with self._border("what is to end"):
+            due.append(self._children.tend(now))
+        return min(*due, self._look_at, self._bulletin.due_at)
+
+    @contextmanager
+    def _border(self, part: str) -> Iterator[None]:
+        """Keep what the system refuses in one part of a turn from the others; tell of it once."""
+        try:
+            yield
+        except OSError as error:
+            if self._refused.get(part) != str(error):
+                self._refused[part] = str(error)
+                self._herald.say("note", f"{part}: {error}")
+        else:
+            self._refused.pop(part, None)
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
