@@ -25,7 +25,14 @@ from typing import Literal
 
 from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
+from queuedriver.errors import (
+    BadArgument,
+    CannotUse,
+    NotFound,
+    NotPermitted,
+    NotRegular,
+    is_trouble,
+)
 from queuedriver.format import names
 from watchdogd.messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
@@ -273,5 +280,8 @@ def _opened(root: str, name: str) -> Iterator[Directory]:
     except (IsADirectoryError, NotRegular) as error:
         where = os.path.join(path, os.path.basename(os.fsdecode(error.filename)))
         raise CannotUse(f"{where!r} is a directory; remove it by hand") from None
+    except PermissionError:
+        words = "may not be changed: permission denied; who steers must be able to write in it"
+        raise NotPermitted(f"{path} {words}") from None
     finally:
         directory.close()

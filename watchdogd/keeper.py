@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from queuedriver.driving.live_status import Ordered
 from watchdogd import places
 from watchdogd.adoption import find
 from watchdogd.children import Children, Exit
@@ -16,9 +15,11 @@ from watchdogd.events import Kind
 from watchdogd.learned import SECOND_CHANCE
 from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
+from watchdogd.orders import Order, order_of, read
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
+from watchdogd.report import StageFacts, stage_facts
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
 
@@ -29,18 +30,6 @@ _LEAST_MEMORY = 20_000_000
 _REMEMBERED = 1000
 # After a change that all drivers of a queue must agree on: longer than those of other hosts have.
 _SETTLING = 60.0
-# What of a stage is the watchdog's own business, and no driver's.
-_OURS = {
-    "drivers",
-    "memory",
-    "memory_per_driver",
-    "cpus",
-    "startup_timeout",
-    "max_unhealthy",
-    "trial_every",
-}
-# What all drivers of a queue must agree on (`Settings`).
-_AGREED = {"outputs", "publish", "existing", "retries", "retry_delay", "archive", "durable"}
 
 
 class Starts:
@@ -69,9 +58,6 @@ class Keeper:
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.paused = False
-        # Why the stage has stopped itself; empty while it has not.
-        self.tripped = ""
         # A closed queue of it into which something was copied.
         self.late = ""
         # Its inputs are done and drained, or a drain is over.
@@ -85,31 +71,56 @@ class Keeper:
         self._children = children
         self._work = True
         self._looked_at = 0.0
+        # The latest look at its inputs; None: not seen yet.
+        self._seen: list[QueueSeen | None] = []
         self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
         self._nursery = Nursery(stage, pipeline, local, children)
         self._unsettled_until = 0.0
-        self._to_roll: list[Slot] = []
-        self._rolling: Slot | None = None
+        # The last slot whose driver was replaced while the others went on.
+        self._rolled: Slot | None = None
 
     # How many
 
     def resize(self, size: Size) -> None:
-        """Have a driver in each slot that the size counts, and let the others leave."""
+        """Have a driver in each slot that the size counts, and let the others leave; those that are
+        stale leave, too, for another."""
         self.size = size
         self._make_slots(size.slots)
         for slot in self.slots:
-            slot.wanted = slot.number <= size.slots
-            if not slot.wanted:
-                slot.unwanted_for = size.why
+            slot.unwanted = "" if slot.number <= size.slots else size.why
+        for slot in self._outdated():
+            slot.unwanted = "restart"
+
+    def _outdated(self) -> list[Slot]:
+        """Return the stale drivers that are to leave now: one at a time, each when the one before
+        has a successor that works; and all at once when drivers must not differ so."""
+        stale = [slot for slot in self.slots if slot.wanted and slot.is_stale]
+        if any(slot.order.settled != slot.next_order.settled for slot in stale):
+            return stale
+        rolled = self._rolled
+        if rolled is not None and rolled.wanted and (rolled.is_stale or not _works(rolled)):
+            return [rolled] if rolled.is_stale else []
+        self._rolled = stale[0] if stale else None
+        return stale[:1]
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
-            driver = places.driver_id(self._host, self.stage.name, number)
-            name = places.short_name(self.stage.name, number)
-            self.slots.append(Slot(self.stage.name, number, driver, name, self._tell))
+            self.slots.append(Slot(self.stage.name, number, self._order(number), self._tell))
+
+    def _order(self, number: int, restart: str = "") -> Order:
+        """Return what a driver in this slot is told now."""
+        name = self.stage.name
+        return order_of(
+            self.stage,
+            self._pipeline,
+            self._local,
+            places.driver_id(self._host, name, number),
+            places.short_name(name, number),
+            restart,
+        )
 
     @property
     def living(self) -> list[Slot]:
@@ -134,15 +145,14 @@ class Keeper:
 
     def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
         """The latest look at the inputs, and what the stage's history says of a document."""
-        seen = [queues[name] for name in self.stage.inputs if name in queues]
+        self._seen = [queues.get(name) for name in self.stage.inputs]
+        seen = [one for one in self._seen if one is not None]
         self._looked_at = now
         # A look from before a reload does not know of every queue.
         all_seen = len(seen) == len(self.stage.inputs) > 0
         self.empty = all_seen and not any(one.unfinished for one in seen)
         self.drained = all_seen and all(one.drained for one in seen)
         self.done = self._finished or (self.drained and all(one.done for one in seen))
-        self.paused = any(one.paused for one in seen)
-        self.tripped = next((one.tripped for one in seen if one.tripped), "")
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
@@ -170,7 +180,6 @@ class Keeper:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float | None:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        self._roll()
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
@@ -192,33 +201,22 @@ class Keeper:
 
     # Restart
 
-    def restart(self, slots: list[Slot] | None = None) -> None:
+    def restart(self, serial: str, slots: list[Slot] | None = None) -> None:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
-            self._reload_nursery(time.monotonic())
+            self._nursery.restart(serial, time.monotonic())
         for slot in self.slots if slots is None else slots:
             slot.forget()
-            if slot.process is not None and slot not in self._to_roll:
-                self._to_roll.append(slot)
-
-    def _roll(self) -> None:
-        slot = self._rolling
-        if slot is not None and (slot.restarting or (slot.wanted and not _works(slot))):
-            return
-        self._rolling = None
-        while self._to_roll and self._rolling is None:
-            slot = self._to_roll.pop(0)
-            if slot.process is not None and slot.wanted:
-                slot.restarting = True
-                self._rolling = slot
+            slot.next_order = self._order(slot.number, serial)
 
     # Start
 
     def _start(self, slot: Slot, starts: Starts) -> None:
         starts.left -= 1
         now = time.monotonic()
-        outcome = self._nursery.start(slot.name, slot.driver, now)
+        slot.order = slot.next_order
+        outcome = self._nursery.start(slot.order, now)
         if outcome is None:
             slot.coming = True
         else:
@@ -232,7 +230,7 @@ class Keeper:
 
     def _take(self, slot: Slot, outcome: Born | Stillborn, now: float) -> None:
         if isinstance(outcome, Born):
-            slot.born(outcome.process, outcome.board, now, outcome.memory)
+            slot.born(outcome.process, outcome.board, now)
         else:
             slot.not_born(outcome.why, outcome.exit_code, self.stage, now)
 
@@ -276,17 +274,11 @@ class Keeper:
         ):
             self._make_slots(number)
             slot = self.slots[number - 1]
-            slot.adopted(process, board, now)
-            self._place(slot, board.read_ordered())
-
-    def _place(self, slot: Slot, ordered: Ordered) -> None:
-        if ordered.parent or not self._pipeline.adopt:
-            slot.restarting = True
-            return
-        # How many there are to be is not known before the first look.
-        slot.wanted = True
-        if ordered.order != self._nursery.told(slot.name, slot.driver):
-            self._to_roll.append(slot)
+            order = read(self._local, slot.driver)
+            slot.adopted(process, board, order, now)
+            if not slot.order.parent:
+                # How many there are to be is not known before the first look.
+                slot.unwanted = ""
 
     # Reload
 
@@ -297,29 +289,25 @@ class Keeper:
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
         """What the file says of this stage now. Drivers are replaced only when that concerns them,
         and all at once only when they must not differ in it."""
-        old, self.stage = self.stage, stage
+        old, settled = self.stage, self._order(0).settled
+        self.stage, self._pipeline = stage, pipeline
         self.done = self.done and old.inputs == stage.inputs
-        self._pipeline = pipeline
-        self._nursery.renew(stage, pipeline)
-        changed = {
-            key for key in Stage.__struct_fields__ if getattr(old, key) != getattr(stage, key)
-        } - _OURS
-        if changed:
-            self._reload_nursery(now)
-        if not changed:
-            # Those that were given up get another chance: what was mended may be elsewhere.
-            for slot in self.slots:
-                if slot.past.state == "crash-looped":
-                    slot.forget()
-        elif changed & _AGREED:
+        self._nursery.renew(stage, pipeline, now)
+        if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
-            for slot in self.slots:
+        for slot in self.slots:
+            order = self._order(slot.number, slot.next_order.restart)
+            # Those that were given up get another chance: what was mended may be elsewhere.
+            if order != slot.next_order or slot.past.state == "crash-looped":
                 slot.forget()
-                slot.restarting = slot.process is not None
-        else:
-            self.restart(list(self.slots))
+            slot.next_order = order
 
     # Facts
+
+    @property
+    def facts(self) -> StageFacts:
+        """Return what holds of this stage."""
+        return stage_facts(self._seen, degraded=self.degraded, paused=False, done=self.done)
 
     @property
     def degraded(self) -> str:
@@ -333,13 +321,14 @@ class Keeper:
     def news(self) -> list[tuple[Kind, str]]:
         """What people should be told of the stage itself, once."""
         found: list[tuple[Kind, str]] = []
-        if why := self.degraded:
-            found.append(("degraded", why))
-        if self.paused:
+        facts = self.facts
+        if facts.degraded:
+            found.append(("degraded", facts.degraded))
+        if facts.paused:
             found.append(("paused", ""))
-        if self.tripped:
-            found.append(("stage-tripped", self.tripped))
-        if self.done:
+        if facts.tripped:
+            found.append(("stage-tripped", facts.tripped))
+        if facts.done:
             found.append(("drained", ""))
         if self.late:
             path = self._pipeline.path(self.late)
@@ -360,11 +349,13 @@ class Keeper:
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
         seen = [queues[name] for name in stage.inputs if name in queues]
-        idle = self.paused or self.tripped or self.done or any(one.quit for one in seen)
+        facts = self.facts
+        idle = facts.tripped or facts.done or facts.quit or facts.paused
+        backlog = sum(one.working + (0 if one.paused else one.waiting) for one in seen)
         there = [slot for slot in self.slots if slot.process is not None or slot.coming]
         return Load(
             stage=stage.name,
-            backlog=0 if idle else sum(one.waiting + one.working for one in seen),
+            backlog=0 if idle else backlog,
             coming=0 if idle else coming,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,

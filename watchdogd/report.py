@@ -1,34 +1,47 @@
-"""What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host. Pure.
+"""What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host.
 
-`report.json` in the watchdog's local directory, which its helper copies to
-`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
-since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
+`<root>/.watchdogd/hosts/<host>.json` is a copy of what it saves (report_file.py); `status` reads
+those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
+durations in seconds, sizes in bytes.
 """
 
 import json
 import os
 import re
-from typing import Literal
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN
+from queuedriver.claims.liveness import HIDDEN, identify
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
+from queuedriver.format.units import format_count
+
+if TYPE_CHECKING:
+    from watchdogd.keeper import Keeper
+    from watchdogd.slot import Slot
+    from watchdogd.supervisor import Supervisor
 
 VERSION = 1
-_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
-# After so long without a new document a watchdog of another host is called silent. Only `status`
-# says so, and only by the clocks: nothing is decided by it.
+# After so long without a new document a watchdog of another host is called silent, and one whose
+# process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
+# is decided by it.
 SILENT_AFTER = 180.0
+HUNG_AFTER = 60.0
 
+# How a driver spent its time: fields of what it says, and of its report in milliseconds.
+SHARES = ("work", "wait", "block", "overhead")
+_NANOSECONDS = 1_000_000
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # running, draining, waiting-fs, stopping while it lives; stopped is the last word of one that left.
 State = Literal["running", "draining", "waiting-fs", "stopping", "stopped"]
-# stopped and gone: for certain; silent: of another host, by the clocks.
-Standing = Literal["alive", "stopped", "gone", "silent"]
+# stopped and gone: for certain; hung: there, and says nothing; silent: of another host.
+Standing = Literal["alive", "hung", "stopped", "gone", "silent"]
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +87,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     min: int = 0
     max: int = 0
-    # "" while all is well; else degraded, paused, done.
+    # The word of `StageFacts`.
     state: str = ""
     why: str = ""
     # Documents per second over the last minute.
@@ -118,21 +131,10 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     # What this host gives the pipeline; None when there is no bound.
     memory: int | None = None
     cpus: float | None = None
+    # What this host has.
+    processors: int = 0
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-
-
-def path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
-def save(report: HostReport) -> None:
-    """Write a report to the local directory, whole or not at all."""
-    aside = os.path.join(report.local, f".{_FILE}")
-    with open(aside, "wb") as file:
-        file.write(encode(report))
-    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):
@@ -162,13 +164,167 @@ def decode(data: bytes) -> HostReport:
 
 
 def standing(report: HostReport, me: Identity, ticks: int | None, now: float) -> Standing:
-    """Whether the watchdog is there, as far as one can know who looks once. `ticks` is when the
-    process that has its pid here started; None when there is none."""
+    """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
+    the process that has its pid here started; None when there is none."""
     if report.state == "stopped":
         return "stopped"
-    them = report.identity
+    them, age = report.identity, now - report.at
     if (them.boot, them.namespace) == (me.boot, me.namespace) and ticks != HIDDEN:
-        return "alive" if ticks == them.ticks else "gone"
+        if ticks != them.ticks:
+            return "gone"
+        return "hung" if age > HUNG_AFTER else "alive"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
-    return "silent" if now - report.at > SILENT_AFTER else "alive"
+    return "silent" if age > SILENT_AFTER else "alive"
+
+
+# What a stage is said to be
+
+
+class Queue(Protocol):
+    """A look at one queue that a stage takes from: the watchdog's, or that of `status`."""
+
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def quit(self) -> bool: ...
+    @property
+    def tripped(self) -> str: ...
+
+
+class StageFacts(NamedTuple):
+    """What holds of a stage: its word is the first of these that does. A text says why."""
+
+    # Half of the drivers that it is to have, and at least two, are crash-looped.
+    degraded: str = ""
+    # There is a PAUSE in all its inputs, or in `.watchdogd/`.
+    paused: bool = False
+    # There is a QUIT in an input.
+    quit: bool = False
+    # It has stopped itself.
+    tripped: str = ""
+    # All its inputs are closed and drained, or a drain is over.
+    done: bool = False
+
+    @property
+    def word(self) -> tuple[str, str]:
+        """Return the word and why; nothing while all is well."""
+        for name, holds in zip(self._fields, self, strict=True):
+            if holds:
+                return name, holds if isinstance(holds, str) else ""
+        return "", ""
+
+
+def stage_facts(
+    inputs: Sequence[Queue | None], *, degraded: str, paused: bool, done: bool
+) -> StageFacts:
+    """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
+    `paused`: the whole pipeline is."""
+    seen = [one for one in inputs if one is not None]
+    return StageFacts(
+        degraded=degraded,
+        paused=paused or (0 < len(seen) == len(inputs) and all(one.paused for one in seen)),
+        quit=any(one.quit for one in seen),
+        tripped=next((one.tripped for one in seen if one.tripped), ""),
+        done=done,
+    )
+
+
+# What a watchdog says
+
+
+def _driver(slot: "Slot", now: float) -> DriverReport:
+    """Return one slot. `now` is monotonic; readers of other hosts get instants since the epoch."""
+    epoch = time.time() - now
+    glimpse, totals, rest = slot.glimpse, slot.totals, slot.rest
+    process = slot.process
+    known = DriverReport(
+        name=slot.name,
+        id=slot.driver,
+        stage=slot.stage,
+        state=rest.state,
+        why=rest.why,
+        since=epoch + slot.since,
+        restarts=max(0, slot.starts - 1),
+        documents=totals.documents,
+        failed=totals.failed,
+        discarded=totals.discarded,
+        memory=slot.memory,
+        **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
+    )
+    if process is None:
+        return replace(known, until=epoch + rest.until if rest.until is not None else 0.0)
+    return replace(
+        known,
+        # What it waited for before it had a document does not matter any more.
+        why=rest.why or ("" if glimpse.docid else glimpse.why),
+        pid=process.pid,
+        document=glimpse.docid,
+        since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
+        started_at=epoch + slot.started_at,
+    )
+
+
+def _stage(keeper: "Keeper") -> StageReport:
+    """Return one stage on this host."""
+    pace = keeper.pace
+    state, why = keeper.facts.word
+    return StageReport(
+        name=keeper.stage.name,
+        inputs=keeper.stage.inputs,
+        outputs=keeper.stage.outputs,
+        wanted=keeper.size.drivers,
+        min=min(keeper.stage.drivers.min, keeper.size.drivers),
+        max=max(keeper.stage.drivers.max, keeper.size.drivers),
+        state=state,
+        why=why,
+        rate=pace.rate,
+        service=pace.service,
+        startup=pace.startup,
+        memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
+    )
+
+
+def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
+    """Return what a watchdog knew when it began: after an error the rest may be what is wrong."""
+    pipeline = watchdog.pipeline
+    return HostReport(
+        host=watchdog.host,
+        pid=os.getpid(),
+        identity=identify(os.getpid()),
+        started_at=watchdog.started_at,
+        at=time.time(),
+        beat=watchdog.beat,
+        pipeline=pipeline.file,
+        name=pipeline.name,
+        root=pipeline.root,
+        local=watchdog.local,
+        adopt=pipeline.adopt,
+        state="stopped",
+        crash=crash,
+    )
+
+
+def host_report(watchdog: "Supervisor", now: float) -> HostReport:
+    """Return all there is to say of a watchdog at this moment."""
+    room, helper = watchdog.stages.room, watchdog.helper
+    return replace(
+        last_word(watchdog),
+        state=watchdog.state,
+        trouble=helper.trouble(now),
+        reload_error=watchdog.reload_error,
+        served=watchdog.served,
+        notes=(*watchdog.remarks, *watchdog.stages.notes, *helper.view.controls.notes),
+        memory=room.memory,
+        cpus=room.cpus,
+        processors=os.cpu_count() or 0,
+        stages=tuple(_stage(keeper) for keeper in watchdog.stages.keepers.values()),
+        drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
+    )
+
+
+def in_a_line(watchdog: "Supervisor") -> str:
+    """Return the state of a watchdog for a service manager."""
+    living = sum(slot.process is not None for slot in watchdog.stages.slots)
+    waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
+    return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"

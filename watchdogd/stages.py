@@ -141,14 +141,14 @@ class Stages:
         for name, keeper in self._keepers.items():
             keeper.learn(view.queues, view.timeouts.get(name), now)
 
-    def restart(self, target: str) -> bool:
+    def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
         known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
             slots = [slot for slot in keeper.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(None if whole else slots)
+                keeper.restart(serial, None if whole else slots)
                 known = True
         return known
 

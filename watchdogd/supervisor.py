@@ -30,11 +30,11 @@ from watchdogd.kernel import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import HostReport, State, save
+from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
+from watchdogd.report_file import save
 from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
-from watchdogd.status import host_report, in_a_line, last_word
 
 # A look at everything at least so often, whatever is said to be due.
 _LONGEST_SLEEP = 5.0
@@ -234,7 +234,7 @@ class Supervisor:
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
             self._read_again(now, request.serial)
-        elif not self.stages.restart(request.target):
+        elif not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
 
     def _leave(self, why: str = "") -> None:
@@ -327,6 +327,7 @@ class Supervisor:
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        self.beat += 1
         self._save(last_word(self, words))
         self.helper.ask(Errands(report=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)

@@ -101,9 +101,9 @@ class Template:
         self.why = ""
         # Forks that were asked for, and have not come yet.
         self._coming: list[Child] = []
-        self._load = load
+        self.load = load
         self._children = children
-        self._env = {**ONE_THREAD, **(env or {})}
+        self._env = {**ONE_THREAD, **load.env, **(env or {})}
         self._command = command
         self._process: Child | None = None
         self._control: socket.socket | None = None
@@ -134,7 +134,7 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # The last word is for people who list processes.
-            argv = (*self._command, self._load.stage)
+            argv = (*self._command, self.load.stage)
             environ = {**os.environ, **self._env}
             try:
                 self._process = self._children.start(
@@ -149,7 +149,7 @@ class Template:
         self._wasted = 0
         # Where it could not even be executed, it has ended by now, and we are about to hear of it.
         with contextlib.suppress(BrokenPipeError):
-            ours.send(msgspec.json.encode(self._load))
+            ours.send(msgspec.json.encode(self.load))
 
     def request(self, name: str, order: bytes) -> Spawned | Refused | None:
         """A driver for this order, which is JSON with the `parent` that the driver is to have.
@@ -219,7 +219,7 @@ class Template:
             except msgspec.DecodeError as error:
                 for fd in fds:
                     os.close(fd)
-                self.why = f"stage {self._load.stage} is loaded by another version: {error}"
+                self.why = f"stage {self.load.stage} is loaded by another version: {error}"
                 self._give_up()
 
     def _take(
@@ -318,7 +318,7 @@ class Template:
         if self.state == "stopped":
             return
         self.state = "failed"
-        self.why = self.why or f"the process that stage {self._load.stage} is loaded in: {ended}"
+        self.why = self.why or f"the process that stage {self.load.stage} is loaded in: {ended}"
         self._exit_code = _CANNOT_FORK if ended.code is None else ended.code
         requests, self._requests = self._requests, []
         events += [Refused(name, self.why, self._exit_code) for name, _ in requests]

@@ -1,5 +1,6 @@
 """What drivers print, as `watchdogd logs` shows it."""
 
+import json
 import os
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from tests.cli.pipelines import FAR, publish, report
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called
 from watchdogd import places
-from watchdogd.cli.tail import Tail
+from watchdogd.cli.logs import Tail
 from watchdogd.logs import rotate
 
 
@@ -54,6 +55,21 @@ def test_each_line_says_whose_it_is(file: Path, logs: Path) -> None:
         "",
     )
     assert shown(file, "parse").out == "parse-2 | I am parse-2\nparse-10 | I am parse-10\n"
+
+
+def test_each_line_is_there_for_programs(file: Path, logs: Path) -> None:
+    (logs / "parse-2.log").write_bytes(b"a \xff\x1b[2J\n")
+    (line,) = shown(file, "parse", "--json").out.splitlines()
+    known = {"version": 1, "host": "rose", "driver": "parse-2", "line": "a \udcff\x1b[2J"}
+    assert json.loads(line) == known
+
+
+def test_what_loads_for_a_stage_has_its_log_shown_with_it(file: Path, logs: Path) -> None:
+    write(logs / "parse-load.log", "no module 'parse'")
+    write(logs / "parse-1.log", "ready")
+    expected = "parse-load | no module 'parse'\nparse-1 | ready\n"
+    assert shown(file, "parse").out == expected
+    assert shown(file, "values").code == 66
 
 
 def test_one_driver_is_shown_as_it_prints(file: Path, logs: Path) -> None:

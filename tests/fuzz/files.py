@@ -176,7 +176,6 @@ def read_board(data: bytes) -> None:
         check_error(error, str(path))
         return
     board.read()
-    board.read_ordered()
     board.close()
 
 

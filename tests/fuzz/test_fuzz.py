@@ -195,7 +195,7 @@ talk.recv(1)
     ids=["no text", "no text inside", "nested", "empty", "nonsense", "null"],
 )
 def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: bytes) -> None:
-    load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid())
+    load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid(), env={})
     children = Children()
     template = Template(
         load, children, command=(sys.executable, "-c", _LOADER, said[:40_000].hex())

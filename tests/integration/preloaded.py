@@ -136,6 +136,7 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
         call=call,
         function=function,
         watchdog=os.getpid(),
+        env={},
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from queuedriver.claims.liveness import process_ticks
@@ -20,7 +19,7 @@ from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import kernel
 from watchdogd.children import Child, Children, Exit
-from watchdogd.hand import Order
+from watchdogd.orders import Order, encode
 from watchdogd.spare import LIMIT
 from watchdogd.template import Failed, Refused, Spawned, Template
 
@@ -412,7 +411,10 @@ def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
     [
         ("import nowhere_to_be_found", "", 78, "No module named 'nowhere_to_be_found'"),
         ("", "", 78, "call model:process: 'model' has no 'process'"),
-        ("raise SystemExit('no licence')", "", 78, "no licence"),
+        ("raise SystemExit('no licence')", "", 70, "no licence"),
+        ("raise ConnectionRefusedError(111, 'refused')", "", 70, "importing 'model' failed: Conn"),
+        ("raise OSError(5, 'I/O')", "", 74, "importing 'model': I"),
+        ("def process(document", "", 78, "SyntaxError"),
         (MODEL, "model:missing", 78, "preload model:missing: 'model' has no 'missing'"),
         (MODEL + "def load():\n    raise ValueError('no weights')", "model:load", 70, "no weights"),
         (MODEL + "def load():\n    raise OSError(5, 'I/O')", "model:load", 74, "I/O"),
@@ -625,7 +627,9 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
         inputs=(str(stage.directory / "in"),),
         outputs=(str(stage.directory / "out"),),
         options=Options(),
-        startup_timeout=60.0,
+        startup_timeout=0.0,
+        preload=True,
+        env={},
         board=board,
         log=str(stage.directory / "parse-1.log"),
         log_size=1_000_000,
@@ -639,7 +643,7 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
     watch.ready()
     for name in ("first", "second"):
         Board.create(board).close()
-        answer = watch.template.request(name, msgspec.json.encode(order))
+        answer = watch.template.request(name, encode(order))
         watch.events += [answer] if answer else []
         first = watch.drivers(1)[0]
         if name == "first":

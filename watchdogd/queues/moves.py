@@ -99,10 +99,8 @@ def expire(directory: Directory) -> None:
             directory.remove(name)
 
 
-def publish(directory: Directory, host: str, path: str) -> None:
-    """Copy a watchdog's report to where everybody sees it."""
-    with open(path, "rb") as file:
-        document = file.read()
+def publish(directory: Directory, host: str, document: bytes) -> None:
+    """Let everybody see a watchdog's report."""
     hosts = directory.subdirectory(control.HOSTS, create=True)
     try:
         hosts.write_aside(f"{control.host_file(host)}.json", document)

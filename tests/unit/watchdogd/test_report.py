@@ -1,6 +1,7 @@
 """What a watchdog says of itself, and what follows from it."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,17 +10,19 @@ from hypothesis import strategies as st
 
 from queuedriver.claims.liveness import HIDDEN
 from queuedriver.format.records import Identity
+from watchdogd.messages import QueueSeen
 from watchdogd.report import (
+    HUNG_AFTER,
     SILENT_AFTER,
     Alien,
     DriverReport,
     HostReport,
+    StageFacts,
     StageReport,
     Standing,
     decode,
     encode,
-    path,
-    save,
+    stage_facts,
     standing,
 )
 
@@ -83,8 +86,11 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
     [
         # Its process is there, or it is not: certain, whatever the clocks say.
         ({}, 5, 0.0, "alive"),
-        ({}, 5, 1e6, "alive"),
+        ({}, 5, HUNG_AFTER - 1, "alive"),
+        # It says something every 2 s while it turns.
+        ({}, 5, HUNG_AFTER + 1, "hung"),
         ({}, None, 0.0, "gone"),
+        ({}, None, 1e6, "gone"),
         ({}, 6, 0.0, "gone"),
         # Another user's, which is not shown: only its document tells.
         ({}, HIDDEN, 0.0, "alive"),
@@ -104,8 +110,44 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
 
 
-def test_report_is_saved_whole_where_its_watchdog_keeps_what_is_its_own(tmp_path: Path) -> None:
-    for beat in (1, 2):
-        save(replaced(local=str(tmp_path), beat=beat))
-    assert [one.name for one in tmp_path.iterdir()] == ["report.json"]
-    assert decode(Path(path(str(tmp_path))).read_bytes()).beat == 2
+# A stage's word
+
+WELL = QueueSeen()
+PAUSED = QueueSeen(paused=True)
+QUIT = QueueSeen(quit=True)
+TRIPPED = QueueSeen(tripped="stopped by itself: no such file")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "more", "word"),
+    [
+        ([WELL], {}, ("", "")),
+        ([WELL], {"degraded": "exit code 1"}, ("degraded", "exit code 1")),
+        ([PAUSED], {"degraded": "exit code 1"}, ("degraded", "exit code 1")),
+        ([PAUSED], {}, ("paused", "")),
+        ([WELL], {"paused": True}, ("paused", "")),
+        ([PAUSED], {"done": True}, ("paused", "")),
+        # One input of two: there is still something to claim.
+        ([PAUSED, WELL], {}, ("", "")),
+        # What is not seen yet may have no PAUSE.
+        ([PAUSED, None], {}, ("", "")),
+        ([QUIT, WELL], {}, ("quit", "")),
+        ([QUIT], {"done": True}, ("quit", "")),
+        ([TRIPPED, WELL], {}, ("tripped", TRIPPED.tripped)),
+        ([QUIT, TRIPPED], {}, ("quit", "")),
+        ([WELL], {"done": True}, ("done", "")),
+        ([], {}, ("", "")),
+    ],
+)
+def test_stage_has_the_word_of_the_first_that_holds(
+    inputs: list[QueueSeen | None], more: dict[str, Any], word: tuple[str, str]
+) -> None:
+    usual: dict[str, Any] = {"degraded": "", "paused": False, "done": False}
+    assert stage_facts(inputs, **(usual | more)).word == word
+
+
+def test_every_word_of_a_stage_is_on_the_page_of_states() -> None:
+    page = (Path(__file__).parents[3] / "docs/states.rst").read_text()
+    _, table = page.split(".. _states-of-stages:")
+    rows = [line.split()[0] for line in table.splitlines() if line.startswith("``")]
+    assert rows[: len(StageFacts._fields)] == [f"``{word}``" for word in StageFacts._fields]

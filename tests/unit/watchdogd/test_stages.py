@@ -126,8 +126,8 @@ class House:
 
 def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
     least, most = (drivers, drivers) if isinstance(drivers, int) else drivers
-    said = {"inputs": (f"to_{name}",), "outputs": (f"from_{name}",), **facts}
-    return Stage(name=name, drivers=Drivers(least, most), kind="call", work="m:f", **said)
+    said = {"inputs": (f"to_{name}",), "outputs": (f"from_{name}",), "work": "m:f", **facts}
+    return Stage(name=name, drivers=Drivers(least, most), kind="call", **said)
 
 
 # How many
@@ -464,8 +464,93 @@ def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
 def test_restart_of_nobody_is_not_known(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2))
     house.begin()
-    assert [house.stages.restart(one) for one in ("", "one", "one-2")] == [True] * 3
-    assert [house.stages.restart(one) for one in ("two", "one-3", "on")] == [False] * 3
+    assert [house.stages.restart(one, "r1") for one in ("", "one", "one-2")] == [True] * 3
+    assert [house.stages.restart(one, "r1") for one in ("two", "one-3", "on")] == [False] * 3
+
+
+# Those that were told other things
+
+
+def leaving(house: House) -> list[str]:
+    """The drivers that are to be replaced now: what is seen in a turn counts from the next on."""
+    house.turn()
+    house.turn()
+    return [slot.name for slot in house.stages.slots if slot.unwanted == "restart"]
+
+
+def full(tmp_path: Path, drivers: int) -> House:
+    """A stage whose drivers all live."""
+    house = House(tmp_path, stage("one", drivers))
+    house.see(to_one=QueueSeen(ready=9))
+    house.begin()
+    for slot in house.stages.slots:
+        house.live(slot.name, 50.0)
+    assert leaving(house) == leaving(house) == []
+    return house
+
+
+def end(house: House, name: str) -> None:
+    slot = next(slot for slot in house.stages.slots if slot.name == name)
+    # One that was asked to leave may have gone by now.
+    if slot.process is not None:
+        slot.process.send(signal.SIGKILL)
+    while slot.process is not None:
+        house.reap_all()
+
+
+def replace_one(house: House, name: str) -> None:
+    end(house, name)
+    slot, _ = house.live(name, 110.0)
+    slot.order = slot.next_order
+
+
+def test_stale_drivers_are_replaced_one_after_the_other(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    house.man(stage("one", 3, work="m:g"))
+    for name in ("one-1", "one-2", "one-3"):
+        assert leaving(house) == [name]
+        end(house, name)
+        # Not before its successor works.
+        assert leaving(house) == []
+        slot, _ = house.live(name, 110.0)
+        slot.order = slot.next_order
+    assert leaving(house) == leaving(house) == []
+    for name in ("one-1", "one-2", "one-3"):
+        end(house, name)
+
+
+def test_only_the_driver_that_was_replaced_holds_up_the_others(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    assert house.stages.restart("one", "r1")
+    assert leaving(house) == ["one-1"]
+    # Another one crashes meanwhile: it comes back as it would be told now.
+    end(house, "one-3")
+    replace_one(house, "one-1")
+    assert leaving(house) == ["one-2"]
+    replace_one(house, "one-2")
+    assert leaving(house) == []
+    for name in ("one-1", "one-2"):
+        end(house, name)
+
+
+def test_drivers_whose_settings_must_not_differ_are_replaced_together(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    house.man(stage("one", 3, retries=7))
+    assert leaving(house) == ["one-1", "one-2", "one-3"]
+    for name in ("one-1", "one-2", "one-3"):
+        end(house, name)
+
+
+def test_restart_of_one_driver_replaces_no_other(tmp_path: Path) -> None:
+    house = full(tmp_path, 2)
+    assert house.stages.restart("one-2", "r1")
+    assert leaving(house) == ["one-2"]
+    replace_one(house, "one-2")
+    # A reload of the same file, later.
+    house.man(stage("one", 2))
+    assert leaving(house) == []
+    for name in ("one-1", "one-2"):
+        end(house, name)
 
 
 # Those that were there before

@@ -184,10 +184,8 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
 
 
 def test_status_document_is_published_whole(site: Site, directory: Directory) -> None:
-    report = site.root / "report"
-    for document in (b'{"a":1}', b'{"a":2}'):
-        report.write_bytes(document)
-        moves.publish(directory, "rose.example.org", str(report))
+    moves.publish(directory, "rose.example.org", b'{"a":1}')
+    moves.publish(directory, "rose.example.org", b'{"a":2}')
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
 

@@ -1,33 +1,34 @@
-"""What arguments mean that more than one command takes: the pipeline, its stages, its drivers."""
+"""Which pipeline, stage, driver and host the words of a command line mean."""
 
 import difflib
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import msgspec
 
 from queuedriver.cli.words import argument, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
-from watchdogd.cli.hosts import Hosts, SeenHost, read_hosts
-from watchdogd.pipeline import naming, read
-from watchdogd.pipeline.complaints import Wrong
+from queuedriver.errors import BadArgument, NotFound, QueueError
+from watchdogd.cli.hosts import Hosts, read_hosts
+from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.pipeline.reading import load_bytes
+from watchdogd.pipeline.problems import BadPipeline, Wrong
+from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import StageReport
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
-_ROOT = re.compile(r"""^\s*root\s*=\s*(".*?"|'.*?')""", re.MULTILINE)
+# So many names are told of what there is.
+_MOST_TOLD = 20
 
 PIPELINE_FILE = option(
     "FILE", f"The pipeline's file; else ${VARIABLE}, {USUAL}.", "--pipeline", "-p"
 )
-PIPELINE = argument("[PIPELINE]", f"The pipeline's file; else ${VARIABLE}, or {USUAL} here.")
+PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} here or above.")
 
 
 class Chosen(NamedTuple):
@@ -43,44 +44,43 @@ class Chosen(NamedTuple):
 
     @property
     def start(self) -> str:
-        """What starts it."""
+        """Return what to type to start it."""
         return f"watchdogd run {shlex.quote(self.given)}"
 
     def command(self, words: str) -> str:
-        """What to type for this pipeline."""
+        """Return what to type for this pipeline."""
         return f"watchdogd {words}{self.option}"
 
 
 def choose(given: str | None) -> Chosen:
-    """The pipeline that is meant. While its file is bad, it is what its watchdogs say it is."""
+    """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is."""
     file = pipeline_file(given)
     option = f" -p {shlex.quote(file)}" if given is not None else ""
+    error = ""
     try:
         pipeline = read(file)
-    except ConfigError as error:
-        root = _root_of(file)
+        hosts = read_hosts(pipeline.root)
+    except BadPipeline as bad:
+        root = bad.root
         hosts = Hosts() if root is None else read_hosts(root)
         if root is None or not hosts.alive:
             raise
-        first = hosts.alive[0].report
+        first, error = hosts.alive[0].report, str(bad)
         # Not the root that the document names: others may have written it.
         pipeline = Pipeline(name=first.name, file=first.pipeline, root=root, stages=())
-        return Chosen(_completed(pipeline, hosts.alive), hosts, file, option, str(error))
-    hosts = read_hosts(pipeline.root)
-    return Chosen(_completed(pipeline, hosts.alive), hosts, file, option)
+    return Chosen(_completed(pipeline, hosts), hosts, file, option, error)
 
 
 def either(argument: str | None, option: str | None) -> str | None:
-    """The file of a command that may be told it in two ways."""
+    """Return the file of a command that may be told it in two ways."""
     if argument is not None and option is not None and argument != option:
         raise BadArgument(f"{argument} or -p {option}: name one of them")
     return argument if argument is not None else option
 
 
 def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """The pipeline's file: the one that was named, or the one that must be meant."""
-    named = given or environ.get(VARIABLE)
-    if named:
+    """Return the pipeline's file: the one that was named, or the one that must be meant."""
+    if named := given or environ.get(VARIABLE):
         inside = os.path.join(named, USUAL)
         return inside if os.path.isdir(named) and os.path.exists(inside) else named
     if os.path.exists(USUAL):
@@ -91,7 +91,10 @@ def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) ->
     how = f"name one with -p FILE, or set {VARIABLE}"
     if found:
         raise BadArgument(f"{', '.join(found)}: which of them? {how}")
-    raise NotFound(f"there is no {USUAL} here, nor another pipeline's file; {how}")
+    for above in Path.cwd().parents:
+        if (file := above / USUAL).exists():
+            return str(file)
+    raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
 
 
 def _is_one(name: str) -> bool:
@@ -102,46 +105,29 @@ def _is_one(name: str) -> bool:
         return False
 
 
-def _root_of(file: str) -> str | None:
-    """Where a pipeline's queues are whose file is bad, as far as that can be made out."""
-    try:
-        text = load_bytes(file).decode(errors="replace")
-    except (QueueError, OSError):
-        return None
-    from watchdogd.pipeline.resolve import ROOT
-
-    found = _ROOT.search(text)
-    try:
-        root = tomllib.loads(f"root = {found[1]}")["root"] if found else ROOT
-    except tomllib.TOMLDecodeError:
-        return None
-    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(file)), root))
-
-
-def _completed(pipeline: Pipeline, alive: Iterable[SeenHost]) -> Pipeline:
-    """With the stages that run although the file, as it is now, has them no more."""
+def _completed(pipeline: Pipeline, hosts: Hosts) -> Pipeline:
+    """Return it with the stages that run although the file, as it is now, has them no more."""
     stages = {stage.name: stage for stage in pipeline.stages}
-    for host in alive:
-        for one in host.report.stages:
-            if one.name not in stages and _may_be(one):
-                stages[one.name] = Stage(
-                    name=one.name,
-                    inputs=one.inputs,
-                    outputs=one.outputs,
-                    drivers=Drivers(one.min, one.max),
-                    kind="call",
-                    work="",
-                )
+    for one in (stage for host in hosts.alive for stage in host.report.stages):
+        if one.name not in stages and _may_be(one):
+            stages[one.name] = Stage(
+                name=one.name,
+                inputs=one.inputs,
+                outputs=one.outputs,
+                drivers=Drivers(one.min, one.max),
+                kind="call",
+                work="",
+            )
     return msgspec.structs.replace(pipeline, stages=tuple(stages.values()))
 
 
 def _may_be(stage: StageReport) -> bool:
-    """Whether a pipeline may have such a stage: others may have written the document, and mean
-    queues that are not in the root, or no queues at all."""
+    """Return whether a pipeline may have such a stage: others may have written the document, and
+    mean queues that are not in the root, or no queues at all."""
     try:
         for queue in (*stage.inputs, *stage.outputs):
-            naming.queue(queue)
-        naming.stage_name(stage.name)
+            schema.queue(queue)
+        schema.stage_name(stage.name)
     except Wrong:
         return False
     return True
@@ -164,21 +150,26 @@ class Target(NamedTuple):
 
 
 def stage_named(chosen: Chosen, name: str) -> Stage:
-    """A stage, or NotFound with those that there are."""
+    """Return a stage, or raise NotFound with those that there are."""
     stage = chosen.pipeline.stage(name)
     if stage is None:
         _refuse(chosen, "stage", name, [one.name for one in chosen.pipeline.stages])
     return stage
 
 
-def target(chosen: Chosen, text: str) -> Target:
-    """What somebody means by `parse`, `parse-2` or `parse-2@rose`; else NotFound."""
-    name, _, host = text.partition("@")
-    if host:
-        check_host(chosen, host)
+def targets(chosen: Chosen, words: Iterable[str], host: str | None) -> list[Target]:
+    """Return what is meant by `parse`, `parse-2` or `parse-2@rose`: on the host that was named
+    besides, where the word names none. NotFound for what is not there."""
+    return [_target(chosen, word, host or "") for word in words]
+
+
+def _target(chosen: Chosen, text: str, host: str) -> Target:
+    name, _, named_host = text.partition("@")
+    if named_host:
+        check_host(chosen, host := named_host)
     if stage := chosen.pipeline.stage(name):
         return Target(stage, host=host)
-    known = drivers_known(chosen)
+    known = _drivers_known(chosen)
     stage_name, _, _ = name.rpartition("-")
     if name in known and (stage := chosen.pipeline.stage(stage_name)):
         return Target(stage, name, host)
@@ -186,27 +177,24 @@ def target(chosen: Chosen, text: str) -> Target:
     return _refuse(chosen, "stage or driver", name, [*names, *known])
 
 
-def drivers_known(chosen: Chosen) -> list[str]:
-    """The short names of all drivers that there may be."""
-    names = {
-        f"{stage.name}-{slot}": None
-        for stage in chosen.pipeline.stages
-        for slot in range(1, stage.drivers.max + 1)
-    }
+def _drivers_known(chosen: Chosen) -> list[str]:
+    """Return the short names of all drivers that there may be."""
+    slots = ((one, slot) for one in chosen.pipeline.stages for slot in range(one.drivers.max))
+    names = {f"{stage.name}-{slot + 1}": None for stage, slot in slots}
     for host in chosen.hosts.seen:
         names |= dict.fromkeys(driver.name for driver in host.report.drivers)
     return list(names)
 
 
 def check_host(chosen: Chosen, host: str) -> None:
-    """NotFound for a host that has no watchdog of this pipeline, nor ever had."""
+    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had."""
     known = [one.report.host for one in chosen.hosts.seen]
     if host not in known:
         _refuse(chosen, "host", host, known)
 
 
 def nearest_first(word: str, known: Iterable[str]) -> list[str]:
-    """What there is, that which may have been meant before the rest."""
+    """Return what there is, that which may have been meant before the rest."""
     names = list(known)
     near = difflib.get_close_matches(word, names, n=len(names) or 1)
     return [*near, *(one for one in names if one not in near)]
@@ -214,5 +202,5 @@ def nearest_first(word: str, known: Iterable[str]) -> list[str]:
 
 def _refuse(chosen: Chosen, what: str, name: str, known: list[str]) -> NoReturn:
     names = nearest_first(name, known)
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") if names else "none"
-    raise NotFound(f"no {what} {name!r} in {chosen.given}; there are: {shown}")
+    shown = ", ".join(names[:_MOST_TOLD]) + ", …" * (len(names) > _MOST_TOLD)
+    raise NotFound(f"no {what} {name!r} in {chosen.given}; there are: {shown or 'none'}")
