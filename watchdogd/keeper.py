@@ -12,11 +12,10 @@ from watchdogd import places
 from watchdogd.adoption import find
 from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
-from watchdogd.learned import SECOND_CHANCE
 from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
 from watchdogd.orders import Order, order_of, read
-from watchdogd.pace import Pace
+from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
 from watchdogd.report import StageFacts, stage_facts
@@ -28,6 +27,10 @@ _LATER, _CONFIG = 75, 78
 _LEAST_MEMORY = 20_000_000
 # Documents that were ended for being late: more of them than a stage ever has at a time.
 _REMEMBERED = 1000
+# What took longer to load than this is kept so long when its queues are done, for they may be
+# reopened, in seconds.
+_DEAR = 1.0
+_KEPT = 300.0
 # After a change that all drivers of a queue must agree on: longer than those of other hosts have.
 _SETTLING = 60.0
 
@@ -70,10 +73,10 @@ class Keeper:
         self._tell = tell
         self._children = children
         self._work = True
-        self._looked_at = 0.0
+        # When the latest look was, and the latest that saw something to do or to come.
+        self._looked_at = self._not_done_at = 0.0
         # The latest look at its inputs; None: not seen yet.
         self._seen: list[QueueSeen | None] = []
-        self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
@@ -90,9 +93,16 @@ class Keeper:
         self.size = size
         self._make_slots(size.slots)
         for slot in self.slots:
-            slot.unwanted = "" if slot.number <= size.slots else size.why
+            needed = "done" if self._is_let_go else ""
+            slot.unwanted = needed if slot.number <= size.slots else size.why
         for slot in self._outdated():
             slot.unwanted = "restart"
+
+    @property
+    def _is_let_go(self) -> bool:
+        """Whether its queues were done for so long that nobody will reopen them soon."""
+        is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
+        return self.done and self._looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
 
     def _outdated(self) -> list[Slot]:
         """Return the stale drivers that are to leave now: one at a time, each when the one before
@@ -143,8 +153,8 @@ class Keeper:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
-        """The latest look at the inputs, and what the stage's history says of a document."""
+    def learn(self, queues: Mapping[str, QueueSeen], now: float) -> None:
+        """The latest look at the inputs."""
         self._seen = [queues.get(name) for name in self.stage.inputs]
         seen = [one for one in self._seen if one is not None]
         self._looked_at = now
@@ -153,10 +163,11 @@ class Keeper:
         self.empty = all_seen and not any(one.unfinished for one in seen)
         self.drained = all_seen and all(one.drained for one in seen)
         self.done = self._finished or (self.drained and all(one.done for one in seen))
+        if not self.done:
+            self._not_done_at = now
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
-        self._learned = hard
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
@@ -166,7 +177,7 @@ class Keeper:
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
-        hard = hard_limit(self.stage, self._learned)
+        hard = hard_limit(self.stage, self.pace.hard_limit)
         if hard is None or slot.glimpse.docid not in self._second_chances:
             return hard
         return hard * SECOND_CHANCE
@@ -183,8 +194,10 @@ class Keeper:
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
+            before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
+            self.pace.learn(before, slot.glimpse, now)
             if slot.process is None and slot.wanted and not starts.left:
                 starts.put_off = True
                 continue

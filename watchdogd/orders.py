@@ -19,6 +19,8 @@ from watchdogd.children import GRACE
 from watchdogd.pipeline.model import Pipeline, Stage
 
 DIRECTORY = "orders"
+# Its watchdog lets it go before, if it is there: when nobody is, nothing is to wait for ever.
+_LINGER = 3600.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ def order_of(
         preload=stage.preload,
         inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
-        options=stage.options(),
+        options=msgspec.structs.replace(stage.options(), linger=_LINGER),
         startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
         env={**stage.env, GRACE: f"{stage.grace:g}"},
         board=os.path.join(local, "boards", f"{driver}.board"),

@@ -95,6 +95,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # Per document, and until a driver is ready; None while it is not known.
     service: float | None = None
     startup: float | None = None
+    # After how long a document counts as hung, as far as that is learned.
+    hard_limit: float | None = None
     # All its drivers together, and the parent they are forked from.
     memory: int = 0
 
@@ -281,6 +283,7 @@ def _stage(keeper: "Keeper") -> StageReport:
         rate=pace.rate,
         service=pace.service,
         startup=pace.startup,
+        hard_limit=pace.hard_limit,
         memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
     )
 
@@ -312,9 +315,9 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         last_word(watchdog),
         state=watchdog.state,
         trouble=helper.trouble(now),
-        reload_error=watchdog.reload_error,
-        served=watchdog.served,
-        notes=(*watchdog.remarks, *watchdog.stages.notes, *helper.view.controls.notes),
+        reload_error=watchdog.reload.error,
+        served=watchdog.reload.served,
+        notes=(*watchdog.reload.notes, *watchdog.stages.notes, *helper.view.controls.notes),
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,

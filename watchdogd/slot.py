@@ -54,7 +54,7 @@ _SIGNALS = {
 _STOPPED = 10.0
 # From the first wish to the second; nearer together the driver takes them for one.
 _SECOND_WISH = 0.2
-_BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
+BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
 
 
 class Tell(Protocol):
@@ -97,7 +97,7 @@ class Slot:
         # A start was asked of the stage's template, and has not come about yet.
         self.coming = False
         self.process: Child | None = None
-        self.glimpse = _BLANK
+        self.glimpse = BLANK
         self.memory = 0
         self.past = Past()
         self.rest = Rest("stopped", "", None)
@@ -275,7 +275,7 @@ class Slot:
         """A driver lives here from now on."""
         self.process, self._board = process, board
         self.coming = False
-        self.glimpse = _BLANK
+        self.glimpse = BLANK
         self.started_at = now
         self.starts += 1
         self._asked = self._told_to_leave = None

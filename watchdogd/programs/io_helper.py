@@ -21,6 +21,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -29,8 +31,6 @@ from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
-from watchdogd.learned import hard_limit
-from watchdogd.lessons import Lessons
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -44,13 +44,15 @@ from watchdogd.messages import (
     errands_of,
     to_line,
 )
-from watchdogd.pipeline.model import Stage
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
 from watchdogd.report_file import read_saved
+
+if TYPE_CHECKING:
+    from watchdogd.check import Imports
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -65,7 +67,6 @@ _LOOK_AT_LEAST = 30.0
 _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
-_LEARN_EVERY = 60.0
 _EXPIRE_EVERY = 60.0
 # What is loaded anew is imported for so long before a reload: only who asked for it waits. How soon
 # it is seen that it was, in seconds.
@@ -142,11 +143,9 @@ class IoHelper:
         self._root = Root(brief.pipeline.root, brief.local, fresh=not brief.made)
         self._made = brief.made
         self._views: dict[str, View] = {}
-        self._lessons: dict[tuple[str, ...], Lessons] = {}
         self._copies = Copies(brief.local, brief.host)
         self._rescuer = Rescuer()
         self._beats = Beats(Observer())
-        self._timeouts: dict[str, float | None] = {}
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -160,7 +159,6 @@ class IoHelper:
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
             "copy": (self._copy, _COPY_EVERY),
-            "learn": (self._learn, _LEARN_EVERY),
             "beat": (self._beat, NETWORK_BEAT),
         }
         self._due = dict.fromkeys(self._chores, 0.0)
@@ -214,7 +212,6 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
-            timeouts=self._timeouts,
         )
         self._watchdog.say(Message(look=look))
 
@@ -295,24 +292,25 @@ class IoHelper:
         while: drivers that work are not to leave for others that cannot.
         """
         # Of no use to a watchdog that never reads its file again.
-        from watchdogd.check import stages_that_load_anew
+        from watchdogd.imports import check_imports, other_than_in
 
         read = self._read(number)
-        loads_anew = stages_that_load_anew(self.pipeline)
-        if read.pipeline is None or not any(map(loads_anew, read.pipeline.stages)):
+        anew = other_than_in(self.pipeline)
+        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
             self._watchdog.say(Message(read=read))
             return
         self._importing += 1
+        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
         threading.Thread(
-            target=lambda: self._reads.append(self._read(number, loads_anew)), daemon=True
+            target=lambda: self._reads.append(self._read(number, imports)), daemon=True
         ).start()
 
-    def _read(self, number: int, imported: Callable[[Stage], bool] | None = None) -> Read:
+    def _read(self, number: int, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
 
         file = self.pipeline.file
         try:
-            found = check_host(file, self.host, imported=imported, limit=_IMPORTS_TAKE)
+            found = check_host(file, self.host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))
@@ -330,16 +328,6 @@ class IoHelper:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
             self._note(why)
-
-    def _learn(self) -> None:
-        for stage in self.pipeline.stages:
-            if stage.timeout != "auto":
-                self._timeouts.pop(stage.name, None)
-                continue
-            paths = tuple(self.pipeline.path(queue) for queue in stage.inputs)
-            lessons = self._lessons.setdefault(paths, Lessons(paths))
-            lessons.learn()
-            self._timeouts[stage.name] = hard_limit(lessons.durations)
 
     def _beat(self) -> None:
         for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):

@@ -1,5 +1,6 @@
 """How many drivers the stages get, and what is told of them. No driver runs here."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
 from watchdogd.children import Children
+from watchdogd.drain import Drain
 from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
@@ -58,15 +60,15 @@ class House:
         self.queues = queues
         self._look()
 
-    def _look(self, **timeouts: float | None) -> None:
+    def _look(self) -> None:
         controls = Controls(scale=self.numbers)
         view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        view.take(Look(queues=self.queues, controls=controls))
         self.stages.learn(view, 100.0)
 
-    def begin(self, **timeouts: float | None) -> None:
+    def begin(self) -> None:
         """Look for the first time, and do what follows."""
-        self._look(**timeouts)
+        self._look()
         self.turn()
 
     def scale(self, **numbers: int | None) -> None:
@@ -97,12 +99,13 @@ class House:
         # What stood in its place already counts from the next turn on.
         self.turn()
 
-    def reap_all(self) -> None:
-        def ended() -> bool:
-            self.children.reap(102.0)
-            return bool(self.stages.reap(102.0)) or not self.living
+    def reap(self) -> bool:
+        """Take note of those that have ended; whether any has."""
+        self.children.reap(102.0)
+        return bool(self.stages.reap(102.0))
 
-        until(ended)
+    def reap_all(self) -> None:
+        until(lambda: self.reap() or not self.living)
         self.turn()
 
     @property
@@ -239,8 +242,7 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     while house.living:
         house.turn()
         seen += [house.here] if house.here not in seen else []
-        house.children.reap(102.0)
-        house.stages.reap(102.0)
+        house.reap()
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
@@ -298,7 +300,8 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.begin(one=600.0)
+    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
@@ -395,6 +398,28 @@ def test_queues_with_claims_and_nobody_to_see_to_them_are_abandoned(tmp_path: Pa
     house = House(tmp_path, stage("one"), stage("two"))
     house.see(to_one=QueueSeen(working=1), to_two=QueueSeen(ready=5), from_two=QueueSeen(written=1))
     assert house.stages.abandoned == ["to_one"]
+
+
+# The end of a drain
+
+
+def test_drain_is_over_once_two_looks_in_a_row_saw_nothing_left(tmp_path: Path) -> None:
+    house, drain = House(tmp_path, stage("one")), Drain()
+    empty, left = QueueSeen(drained=True), QueueSeen(later=1)
+
+    def look(seen: QueueSeen, trouble: str = "") -> bool:
+        house.see(to_one=seen)
+        return drain.see(house.stages, trouble, 100.0)
+
+    assert not look(left)
+    assert drain.look_at == math.inf
+    assert not look(empty)
+    # The next look is soon.
+    assert 100.0 < drain.look_at < 101.0
+    assert not look(left)
+    assert not look(empty)
+    assert not look(empty, "Stale file handle")
+    assert look(empty)
 
 
 # What is told
