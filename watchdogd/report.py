@@ -69,7 +69,9 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     failed: int = 0
     discarded: int = 0
+    # With all that it has started: bytes, and seconds of processor time.
     memory: int = 0
+    cpu: float = 0.0
     # Milliseconds.
     work: int = 0
     wait: int = 0
@@ -252,6 +254,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         failed=totals.failed,
         discarded=totals.discarded,
         memory=slot.memory,
+        cpu=slot.usage.cpu,
         **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
     )
     if process is None:

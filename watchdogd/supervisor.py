@@ -287,9 +287,15 @@ class Supervisor:
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
         self.beat += 1
-        save(host_report(self, now))
-        self.helper.ask(Errands(report=True))
+        self._save(host_report(self, now))
+        pids = [slot.process.pid for slot in self.stages.slots if slot.process is not None]
+        self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
         return now + every
+
+    def _save(self, report: HostReport) -> None:
+        # On a full disk, or one that fails, people know less; the drivers do not mind.
+        with suppress(OSError):
+            save(report)
 
     # The end
 
