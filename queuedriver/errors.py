@@ -12,6 +12,7 @@ Exception
 │   ├── NotPermitted             the operating system says no                          77
 │   ├── LocalProtocolError       we were about to send what our peer may not get       70
 │   ├── Unreachable              no broker answers                                     69
+│   ├── ImportFailed             what a processor's module raised while it loaded      70
 │   └── ConfigError              drivers, settings or processors that cannot work      78
 │       └── BadPipeline          a pipeline file with mistakes (watchdogd.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
@@ -53,6 +54,11 @@ _TROUBLE = frozenset(
         errno.ENXIO,
     }
 )
+# What a host has too little of just now.
+_SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+# The exit codes of what may go well later, and of what nobody foresaw.
+LATER = 75
+BUG = 70
 
 
 class QueueError(Exception):
@@ -128,6 +134,12 @@ class Unreachable(QueueError):
     """No broker answers."""
 
     exit_code = 69
+
+
+class ImportFailed(QueueError):
+    """A processor's module raised something while it was imported; another try may help."""
+
+    exit_code = 70
 
 
 class ConfigError(QueueError):
@@ -209,8 +221,8 @@ def leads_nowhere(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def exit_code_of(error: Exception) -> int | None:
-    """Return the exit code that tells of an error; None for one that nobody foresaw."""
+def exit_code_of(error: BaseException) -> int | None:
+    """Return the exit code that says whether another try is of use; None when nobody knows."""
     if isinstance(error, QueueError | FileSystemTrouble):
         return error.exit_code
     if not isinstance(error, OSError):
@@ -219,7 +231,7 @@ def exit_code_of(error: Exception) -> int | None:
         return FileSystemTrouble.exit_code
     if isinstance(error, PermissionError):
         return NotPermitted.exit_code
-    return NotFound.exit_code if leads_nowhere(error) else None
+    return LATER if error.errno in _SCARCE else None
 
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:

@@ -2,15 +2,17 @@
 
     PAUSE                        no stage claims anything new
     QUIT                         finish what is at hand and leave; with `now` in it: at once
-    scale-<stage>, scale         how many drivers (scaling.py)
+    scale-<stage>                how many drivers: `4`, or `auto`, as the pipeline's file says;
+                                 `@host` after the stage: there, whatever is said for all
     restart-<target>-<serial>    once; target: a stage, or a driver such as parse-2; `@host` after
                                  it: there alone
     reload-<serial>              once: read the pipeline's file again
     hosts/<host>.json            what the watchdog of that host says of itself
     logs/<host>/, events/        what it keeps on its host, copied here
 
-What the command line does is here too: each of its moves writes or removes one of these. A file
-that says nothing we know is no error: a note tells of it, and the others count.
+What the command line does is here too: each of its moves writes or removes one of these. Each
+number has a file of its own, so that two people who change two of them at one moment do not undo
+each other. A file that says nothing we know is no error: a note tells of it, and the others count.
 """
 
 import errno
@@ -23,19 +25,17 @@ from typing import Literal
 
 from queuedriver.claims.liveness import draw_salt
 from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import BadArgument, CannotUse, NotFound, NotRegular, is_trouble
+from queuedriver.errors import (
+    BadArgument,
+    CannotUse,
+    NotFound,
+    NotPermitted,
+    NotRegular,
+    is_trouble,
+)
 from queuedriver.format import names
 from watchdogd.messages import Controls, Request
-from watchdogd.scaling import (
-    MOST_DRIVERS,
-    SCALE,
-    form_name,
-    form_number,
-    parse_name,
-    strangers,
-    visible,
-    wanted_here,
-)
+from watchdogd.pipeline.model import MAX_DRIVERS
 
 CONTROL = ".watchdogd"
 PAUSE = names.PAUSE
@@ -47,6 +47,8 @@ OUR_DIRECTORIES = (HOSTS, LOGS, EVENTS)
 # Random digits by which the root is known again.
 LANDMARK = "landmark"
 NOW = "now"
+SCALE = "scale"
+AUTO = "auto"
 # What a PAUSE in a queue says that is there because the whole pipeline is paused.
 MARK = b"watchdogd\n"
 
@@ -61,13 +63,45 @@ _SERIAL = re.compile(r"[0-9a-f]{10,20}")
 _REQUEST = re.compile(
     rf"(?s)(?:restart-(?P<target>[^@]+?)(?:@(?P<host>.+))?|reload)-(?P<serial>{_SERIAL.pattern})"
 )
+_SCALE = re.compile(rf"(?s){SCALE}-(?P<stage>[^=@\s]+)(?:@(?P<host>.+))?")
+_NUMBER = re.compile(rf"[0-9]{{1,4}}|{AUTO}")
 
 
 # Pure
 
 
+def parse_scale(name: str) -> tuple[str, str] | None:
+    """Return the stage and the host (empty: all) that a file's name is about; None: about none."""
+    found = _SCALE.fullmatch(name)
+    if found is None or not name.isprintable():
+        return None
+    return found["stage"], found["host"] or ""
+
+
+def scale_name(stage: str, host: str = "") -> str:
+    """Form the file name that `parse_scale` reads."""
+    return f"{SCALE}-{stage}" + (f"@{host}" if host else "")
+
+
+def parse_number(text: str) -> int | None:
+    """Return how many drivers such a file asks for; None: as the pipeline's file says. Raises
+    BadArgument for what is neither."""
+    said = text.partition("#")[0].strip()
+    if not _NUMBER.fullmatch(said):
+        what = visible(said) or "an empty file"
+        raise BadArgument(f"{what} is not understood; it says 4, or {AUTO}")
+    return None if said == AUTO else int(said)
+
+
+def visible(text: str) -> str:
+    """Return what anybody may have written, fit for a terminal and for JSON."""
+    short = text[:80]
+    return short if short.isprintable() else short.encode("unicode_escape").decode()
+
+
 def parse_request(name: str) -> tuple[Request, str] | None:
-    """What a file's name asks for, and of which host (empty: all); None when it asks nothing."""
+    """Return what a file's name asks for, and of which host (empty: all); None where it asks for
+    nothing."""
     found = _REQUEST.fullmatch(name)
     if found is None or not name.isprintable():
         return None
@@ -77,24 +111,24 @@ def parse_request(name: str) -> tuple[Request, str] | None:
 
 
 def request_name(request: Request, host: str = "") -> str:
-    """The inverse."""
+    """Form the file name that `parse_request` reads."""
     at = f"@{host}" if host else ""
     target = f"-{request.target}{at}" if request.target else ""
     return f"{request.kind}{target}-{request.serial}"
 
 
 def form_serial(now_us: int, salt: str) -> str:
-    """The serial of a request; none is ever used twice."""
+    """Form the serial of a request; none is ever used twice."""
     return f"{now_us:014x}{salt}"
 
 
 def host_file(host: str) -> str:
-    """A host's name as part of a file's name."""
+    """Return a host's name as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", host).lstrip(".")[:100] or "host"
 
 
 def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
-    """How to leave."""
+    """Return how to leave, and what to say of other words."""
     word = text.strip()
     if word == NOW:
         return "now", []
@@ -103,8 +137,10 @@ def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
 
 
 def _why_nothing(name: str) -> str:
-    """What to say of a file that is none of these."""
+    """Return what to say of a file that is none of these."""
     shown = f"{CONTROL}/{visible(name)}"
+    if name.startswith(SCALE):
+        return f"{shown} names no stage; right would be {CONTROL}/{scale_name('parse')}"
     if name.startswith(("restart-", "reload")):
         return f"{shown} has no serial; touch {shown.rstrip('-')}-$(date +%s)"
     return f"{shown} is no control file"
@@ -114,44 +150,49 @@ def _why_nothing(name: str) -> str:
 
 
 def read(directory: Directory, host: str, stages: Collection[str] | None = None) -> Controls:
-    """All that is said in a control directory, as far as this host goes; `stages` are those there
-    are, where that is known. An OSError is only of the file system: what a single file says wrong
-    is a note."""
+    """Return all that is said in a control directory, as far as this host goes; `stages` are those
+    there are, where that is known. An OSError is only of the file system: what a single file says
+    wrong is a note."""
     listed = list(islice(directory.names(), _MOST_FILES + 1))
     notes = []
     if len(listed) > _MOST_FILES:
         notes.append(f"{directory.path} has more than {_MOST_FILES} files; remove what is no use")
-    seen = {name for name in listed if name[0] != "." and name not in _OURS}
-    asked = {name: found for name in sorted(seen) if (found := parse_request(name))}
-    scales = {name: about[1] for name in sorted(seen) if (about := parse_name(name))}
-    known = {PAUSE, QUIT, SCALE, *asked, *scales}
-    notes += [_why_nothing(name) for name in sorted(seen - known)]
     leave: Literal["", "drain", "now"] = ""
-    if QUIT in seen and (text := _text(directory, QUIT, notes)) is not None:
-        leave, more = parse_quit(text)
-        notes += more
-    texts = {
-        name: text
-        for name in [*([SCALE] if SCALE in seen else []), *scales]
-        if scales.get(name, "") in ("", host)
-        and (text := _text(directory, name, notes)) is not None
-    }
-    lines = texts.pop(SCALE, "")
-    numbers, more = wanted_here(texts, lines, host)
-    notes += [f"{CONTROL}/{one}" for one in more]
-    if stages is not None:
-        notes += [f"{CONTROL}/{one}" for one in strangers(numbers, stages)]
+    requests = []
+    # For each host and for this one: what names the host outdoes what names none.
+    numbers: dict[str, dict[str, int | None]] = {"": {}, host: {}}
+    for name in sorted(name for name in listed if name[0] != "." and name not in _OURS):
+        if asked := parse_request(name):
+            requests += [asked[0]] if asked[1] in ("", host) else []
+        elif about := parse_scale(name):
+            stage, where = about
+            if where in numbers and (text := _text(directory, name, notes)) is not None:
+                try:
+                    numbers[where][stage] = parse_number(text)
+                except BadArgument as error:
+                    notes.append(f"{CONTROL}/{name}: {error}")
+                if stages is not None and stage not in stages:
+                    there_are = (
+                        f"no stage is called {visible(stage)}; there are: {', '.join(stages)}"
+                    )
+                    notes.append(f"{CONTROL}/{name}: {there_are}")
+        elif name == QUIT:
+            if (text := _text(directory, name, notes)) is not None:
+                leave, more = parse_quit(text)
+                notes += more
+        elif name != PAUSE:
+            notes.append(_why_nothing(name))
     return Controls(
-        paused=PAUSE in seen,
+        paused=PAUSE in listed,
         quit=leave,
-        scale=numbers,
-        requests=tuple(request for request, where in asked.values() if where in ("", host)),
+        scale=numbers[""] | numbers[host],
+        requests=tuple(requests),
         notes=tuple(notes[:_MOST_NOTES]),
     )
 
 
 def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
-    """A file that somebody wrote; None when there is none to be read."""
+    """Return what somebody wrote into a file; None where there is none to be read."""
     try:
         return directory.read(name, _LIMIT).decode(errors="replace")
     except FileNotFoundError:
@@ -188,18 +229,18 @@ def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) 
     """Say how many drivers stages are to have, on one host or on each; None: as the pipeline's
     file says. What others say of other stages and hosts at this moment stays."""
     for stage, number in wanted.items():
-        if number is not None and not 0 <= number <= MOST_DRIVERS:
-            raise BadArgument(f"{stage}={number}: 0 to {MOST_DRIVERS} drivers")
+        if number is not None and not 0 <= number <= MAX_DRIVERS:
+            raise BadArgument(f"{stage}={number}: 0 to {MAX_DRIVERS} drivers")
     with _opened(root, CONTROL) as directory:
         for stage, number in wanted.items():
-            name = form_name(stage, host or "")
-            # Where something else may be said, for all hosts or in the lines of `scale`, that must
-            # not count here either.
-            if number is None and not host and not directory.present(SCALE):
+            name = scale_name(stage, host or "")
+            if number is None and not host:
                 directory.remove(name)
                 directory.sync()
             else:
-                directory.write_aside(name, form_number(number).encode(), durable=True)
+                # On one host `auto` outdoes what may be said for all.
+                said = f"{AUTO if number is None else number}\n"
+                directory.write_aside(name, said.encode(), durable=True)
 
 
 def restart(root: str, target: str, now_us: int, host: str = "") -> Request:
@@ -226,7 +267,7 @@ def _ask(root: str, request: Request, host: str = "") -> Request:
 
 @contextmanager
 def _opened(root: str, name: str) -> Iterator[Directory]:
-    """A directory under the root; that of the control files is made."""
+    """Open a directory under the root; make that of the control files."""
     path = os.path.join(root, name)
     if not os.path.isdir(root if name == CONTROL else path):
         raise NotFound(f"no directory {path!r}; watchdogd run makes it. Is it mounted here?")
@@ -239,5 +280,8 @@ def _opened(root: str, name: str) -> Iterator[Directory]:
     except (IsADirectoryError, NotRegular) as error:
         where = os.path.join(path, os.path.basename(os.fsdecode(error.filename)))
         raise CannotUse(f"{where!r} is a directory; remove it by hand") from None
+    except PermissionError:
+        words = "may not be changed: permission denied; who steers must be able to write in it"
+        raise NotPermitted(f"{path} {words}") from None
     finally:
         directory.close()

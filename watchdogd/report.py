@@ -1,34 +1,46 @@
-"""What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host. Pure.
+"""What a watchdog says of itself, its stages and its drivers, for whoever looks, on any host.
 
-`report.json` in the watchdog's local directory, which its helper copies to
-`<root>/.watchdogd/hosts/<host>.json`: `status` reads those of all hosts. Instants are in seconds
-since the epoch, as the host's own clock has them; durations in seconds, sizes in bytes.
+`<root>/.watchdogd/hosts/<host>.json` is a copy of what it saves (report_file.py); `status` reads
+those of all hosts. Instants are in seconds since the epoch, as the host's own clock has them;
+durations in seconds, sizes in bytes.
 """
 
 import json
 import os
 import re
-from typing import Literal
+import time
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN
+from queuedriver.claims.liveness import HIDDEN, identify
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
+from queuedriver.format.units import format_count
+
+if TYPE_CHECKING:
+    from watchdogd.slot import Slot
+    from watchdogd.stage_drivers import StageDrivers
+    from watchdogd.supervisor import Supervisor
 
 VERSION = 1
-_FILE = "report.json"
 HOSTS = os.path.join(".watchdogd", "hosts")
-# After so long without a new document a watchdog of another host is called silent. Only `status`
-# says so, and only by the clocks: nothing is decided by it.
+# After so long without a new document a watchdog of another host is called silent, and one whose
+# process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
+# is decided by it.
 SILENT_AFTER = 180.0
+HUNG_AFTER = 60.0
 
+# How a driver spent its time: fields of what it says, and of its report in milliseconds.
+SHARES = ("work", "wait", "block", "overhead")
+_NANOSECONDS = 1_000_000
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # running, draining, waiting-fs, stopping while it lives; stopped is the last word of one that left.
 State = Literal["running", "draining", "waiting-fs", "stopping", "stopped"]
-# stopped and gone: for certain; silent: of another host, by the clocks.
-Standing = Literal["alive", "stopped", "gone", "silent"]
+# stopped and gone: for certain; hung: there, and says nothing; silent: of another host.
+Standing = Literal["alive", "hung", "stopped", "gone", "silent"]
 
 
 class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +68,9 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     failed: int = 0
     discarded: int = 0
+    # With all that it has started: bytes, and seconds of processor time.
     memory: int = 0
+    cpu: float = 0.0
     # Milliseconds.
     work: int = 0
     wait: int = 0
@@ -74,7 +88,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     min: int = 0
     max: int = 0
-    # "" while all is well; else degraded, paused, done.
+    # Its word (stage_words.py), and why.
     state: str = ""
     why: str = ""
     # Documents per second over the last minute.
@@ -82,6 +96,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # Per document, and until a driver is ready; None while it is not known.
     service: float | None = None
     startup: float | None = None
+    # After how long a document counts as hung, as far as that is learned.
+    hard_limit: float | None = None
     # All its drivers together, and the parent they are forked from.
     memory: int = 0
 
@@ -118,21 +134,10 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     # What this host gives the pipeline; None when there is no bound.
     memory: int | None = None
     cpus: float | None = None
+    # What this host has.
+    processors: int = 0
     stages: tuple[StageReport, ...] = ()
     drivers: tuple[DriverReport, ...] = ()
-
-
-def path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
-def save(report: HostReport) -> None:
-    """Write a report to the local directory, whole or not at all."""
-    aside = os.path.join(report.local, f".{_FILE}")
-    with open(aside, "wb") as file:
-        file.write(encode(report))
-    os.replace(aside, path(report.local))
 
 
 class Alien(Exception):
@@ -162,13 +167,117 @@ def decode(data: bytes) -> HostReport:
 
 
 def standing(report: HostReport, me: Identity, ticks: int | None, now: float) -> Standing:
-    """Whether the watchdog is there, as far as one can know who looks once. `ticks` is when the
-    process that has its pid here started; None when there is none."""
+    """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
+    the process that has its pid here started; None when there is none."""
     if report.state == "stopped":
         return "stopped"
-    them = report.identity
+    them, age = report.identity, now - report.at
     if (them.boot, them.namespace) == (me.boot, me.namespace) and ticks != HIDDEN:
-        return "alive" if ticks == them.ticks else "gone"
+        if ticks != them.ticks:
+            return "gone"
+        return "hung" if age > HUNG_AFTER else "alive"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
-    return "silent" if now - report.at > SILENT_AFTER else "alive"
+    return "silent" if age > SILENT_AFTER else "alive"
+
+
+# What a watchdog says
+
+
+def _driver(slot: "Slot", now: float) -> DriverReport:
+    """Return one slot. `now` is monotonic; readers of other hosts get instants since the epoch."""
+    epoch = time.time() - now
+    glimpse, totals, rest = slot.glimpse, slot.totals, slot.rest
+    run = slot.run
+    known = DriverReport(
+        name=slot.name,
+        id=slot.driver,
+        stage=slot.stage,
+        state=rest.state,
+        why=rest.why,
+        since=epoch + slot.since,
+        restarts=max(0, slot.starts - 1),
+        documents=totals.documents,
+        failed=totals.failed,
+        discarded=totals.discarded,
+        memory=slot.memory,
+        cpu=slot.usage.cpu,
+        **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
+    )
+    if run is None:
+        return replace(known, until=epoch + rest.until if rest.until is not None else 0.0)
+    return replace(
+        known,
+        # What it waited for before it had a document does not matter any more.
+        why=rest.why or ("" if glimpse.docid else glimpse.why),
+        pid=run.child.pid,
+        document=glimpse.docid,
+        since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
+        started_at=epoch + run.started_at,
+    )
+
+
+def _stage(keeper: "StageDrivers") -> StageReport:
+    """Return one stage on this host."""
+    pace = keeper.pace
+    state, why = keeper.facts.word
+    return StageReport(
+        name=keeper.stage.name,
+        inputs=keeper.stage.inputs,
+        outputs=keeper.stage.outputs,
+        wanted=keeper.size.drivers,
+        min=min(keeper.stage.drivers.min, keeper.size.drivers),
+        max=max(keeper.stage.drivers.max, keeper.size.drivers),
+        state=state,
+        why=why,
+        rate=pace.rate,
+        service=pace.service,
+        startup=pace.startup,
+        hard_limit=pace.hard_limit,
+        memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
+    )
+
+
+def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
+    """Return what a watchdog knew when it began: after an error the rest may be what is wrong."""
+    pipeline = watchdog.pipeline
+    return HostReport(
+        host=watchdog.host,
+        pid=os.getpid(),
+        identity=identify(os.getpid()),
+        started_at=watchdog.started_at,
+        at=time.time(),
+        beat=watchdog.beat,
+        pipeline=pipeline.file,
+        name=pipeline.name,
+        root=pipeline.root,
+        local=watchdog.local,
+        adopt=pipeline.adopt,
+        state="stopped",
+        crash=crash,
+    )
+
+
+def host_report(watchdog: "Supervisor", now: float) -> HostReport:
+    """Return all there is to say of a watchdog at this moment."""
+    room, helper = watchdog.stages.room, watchdog.helper
+    return replace(
+        last_word(watchdog),
+        state=watchdog.state,
+        trouble=helper.trouble(now),
+        reload_error=watchdog.reload.error,
+        served=watchdog.reload.served,
+        notes=(*watchdog.reload.notes, *watchdog.stages.notes, *helper.view.controls.notes),
+        memory=room.memory,
+        cpus=room.cpus,
+        processors=os.cpu_count() or 0,
+        stages=tuple(_stage(keeper) for keeper in watchdog.stages.keepers.values()),
+        drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
+    )
+
+
+def in_a_line(watchdog: "Supervisor") -> str:
+    """Return the state of a watchdog for a service manager."""
+    living = sum(slot.run is not None for slot in watchdog.stages.slots)
+    waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
+    return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"

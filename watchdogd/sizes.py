@@ -10,6 +10,7 @@ or by the split.
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -168,6 +169,143 @@ def _size(load: Load, wanted: int, slots: int, room: Room) -> Size:
             has += f" and {room.cpus:g} CPUs"
         scarce = f"there is no room for {wanted:,}: one takes {takes}, of {has} for all"
     return Size(drivers, slots, load.unwanted or "scale", scarce)
+
+
+# Whether a pipeline fits at all
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is room for on a host."""
+
+    # Why the pipeline cannot run here; each says what to do. None: it can.
+    refusals: tuple[str, ...] = ()
+    # How many drivers a stage may have at most, where that is less than its maximum.
+    caps: Mapping[str, int] = {}
+    # What people should know all the same.
+    words: tuple[str, ...] = ()
+
+
+class _Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory or CPUs, of which there is only so much."""
+
+    name: Literal["memory", "cpus"]
+    limit: float
+    # What has so much, "this host has 4 GB"; and the key that may be raised, if there is one.
+    has: str
+    key: str = ""
+    # What the first driver of each stage takes, and each further one.
+    of: Mapping[str, tuple[float, float]]
+
+    def taken(self, stage: str, drivers: int) -> float:
+        first, further = self.of[stage]
+        return first + (drivers - 1) * further if drivers else 0.0
+
+    def exceeded(self, amount: float) -> bool:
+        return amount > self.limit * (1 + _INEXACT)
+
+    def words(self, amount: float) -> str:
+        return format_size(round(amount)) if self.name == "memory" else f"{amount:g} CPUs"
+
+    def bill(self, stage: str, drivers: int) -> str:
+        first, further = self.of[stage]
+        once = "" if first == further else f"{self.words(first - further)} + "
+        return f"{stage} {once}{drivers} × {self.words(further)}"
+
+    def refusal(self, of: str, remedy: str) -> str:
+        also = f", or raise {self.key}" if self.key else ""
+        return f"{of}; {self.has}; {remedy}{also}"
+
+    def most(self, least: Mapping[str, int], stage: Stage) -> int:
+        """Return how many drivers of one stage fit beside the fewest of the others."""
+        first, further = self.of[stage.name]
+        others = sum(self.taken(name, least[name]) for name in least if name != stage.name)
+        left = self.limit * (1 + _INEXACT) - others
+        if not further or left < first:
+            return stage.drivers.max
+        return min(stage.drivers.max, 1 + int((left - first) / further))
+
+
+def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
+    """Return whether the pipeline fits on a host that has so much memory and so many CPUs.
+
+    What a stage declares is believed; one that declares nothing counts for nothing. There must be
+    room for the least number of drivers of all stages at once, and for one each where that is none:
+    a stage that waits for the room of another, which waits for it to take its documents, would wait
+    for ever.
+    """
+    least = {
+        stage.name: min(max(stage.drivers.min, 1), stage.drivers.max) for stage in pipeline.stages
+    }
+    bounds, words = _bounds(pipeline, memory, cpus)
+    if refusals := [refusal for bound in bounds for refusal in _refusals(bound, least)]:
+        return Admission(refusals=tuple(refusals), words=tuple(words))
+    caps = {}
+    for stage in pipeline.stages:
+        narrowest = min(bounds, key=lambda bound: bound.most(least, stage))
+        cap, most = narrowest.most(least, stage), stage.drivers.max
+        if cap < most:
+            caps[stage.name] = cap
+            why = f"{narrowest.name}; {narrowest.has}"
+            words.append(f"{stage.name} gets at most {cap} of {most} drivers: {why}")
+    return Admission(caps=caps, words=tuple(words))
+
+
+def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:
+    host, words = pipeline.host, []
+    declared = host.memory
+    if declared is not None and declared > memory:
+        words.append(
+            f"[host] memory {format_size(declared)} is more than this host has: "
+            f"{format_size(memory)} are used"
+        )
+        declared = None
+    has = f"this host has {format_size(memory)}"
+    if declared is not None:
+        has = f"[host] memory allows {format_size(declared)}"
+    bounds = [
+        _Bound(
+            name="memory",
+            limit=memory if declared is None else declared,
+            has=has,
+            key="" if declared is None else "[host] memory",
+            of={stage.name: memory_of(stage) for stage in pipeline.stages},
+        )
+    ]
+    if host.cpus is not None:
+        # More than there are may be meant: what waits for disks and networks needs none.
+        if host.cpus > cpus:
+            words.append(f"[host] cpus {host.cpus:g} is more than this host has: {cpus:g}")
+        bounds.append(
+            _Bound(
+                name="cpus",
+                limit=host.cpus,
+                has=f"[host] cpus allows {host.cpus:g}",
+                key="[host] cpus",
+                of={stage.name: (stage.cpus, stage.cpus) for stage in pipeline.stages},
+            )
+        )
+    return bounds, words
+
+
+def _refusals(bound: _Bound, least: Mapping[str, int]) -> list[str]:
+    taken = {stage: bound.taken(stage, drivers) for stage, drivers in least.items()}
+    found = []
+    for stage, amount in taken.items():
+        if not bound.exceeded(amount):
+            continue
+        if least[stage] == 1:
+            of = f"one driver of stage {stage} needs {bound.words(amount)}"
+            found.append(bound.refusal(of, "give it no drivers on this host"))
+        else:
+            bill = bound.bill(stage, least[stage])
+            of = f"the drivers of stage {stage} need {bound.words(amount)}: {bill}"
+            found.append(bound.refusal(of, "lower its drivers"))
+    amount = sum(taken.values())
+    if not found and bound.exceeded(amount):
+        bills = ", ".join(bound.bill(stage, least[stage]) for stage in least if taken[stage])
+        of = f"the drivers need {bound.words(amount)}: {bills}"
+        found.append(bound.refusal(of, "lower drivers"))
+    return found
 
 
 # What the file says

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from queuedriver.format.units import format_count
-from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import Children
+from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
-from watchdogd.keeper import Keeper, Starts
-from watchdogd.messages import QueueSeen
+from watchdogd.messages import QueueSeen, Usage
+from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
+from watchdogd.stage_drivers import StageDrivers, Starts
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -37,8 +38,10 @@ class Stages:
         self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, StageDrivers] = {}
         self._queues: Mapping[str, QueueSeen] = {}
+        # What earlier watchdogs have learned of how long a document may take, in seconds.
+        self.hard_limits: Mapping[str, float | None] = {}
         # How many drivers operators want instead of what the file says; and what was told of that.
         self._asked: Mapping[str, int | None] = {}
         self._told_asked: dict[str, int | None] = {}
@@ -52,12 +55,12 @@ class Stages:
     # All of them
 
     @property
-    def everyone(self) -> list[Keeper]:
+    def everyone(self) -> list[StageDrivers]:
         """Those that are on their way out, too."""
         return list(self._keepers.values())
 
     @property
-    def keepers(self) -> dict[str, Keeper]:
+    def keepers(self) -> dict[str, StageDrivers]:
         """Those that the file has."""
         return {name: one for name, one in self._keepers.items() if not one.parting}
 
@@ -98,7 +101,7 @@ class Stages:
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         for one in self.keepers.values():
-            one.finish()
+            one.finished = True
 
     @property
     def grace(self) -> float:
@@ -116,13 +119,13 @@ class Stages:
         starts = Starts(0 if self.leaving else _STARTS)
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:
-            due += [slot.hurry(now) for slot in self.slots if slot.process is not None]
+            due += [slot.hurry(now) for slot in self.slots if slot.run is not None]
         if starts.put_off and not self.leaving:
             due.append(now)
         for name in [name for name, one in self._keepers.items() if one.parting and one.settled]:
             del self._keepers[name]
         self._tell_changes()
-        return min((at for at in due if at is not None), default=math.inf)
+        return min(due, default=math.inf)
 
     def _tell_changes(self) -> None:
         """What a stage is now, and was not when it was last told."""
@@ -138,8 +141,10 @@ class Stages:
     def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for name, keeper in self._keepers.items():
-            keeper.learn(view.queues, view.timeouts.get(name), now)
+        for keeper in self._keepers.values():
+            keeper.learn(view.queues, view.controls.paused, now)
+        for run in [slot.run for slot in self.slots if slot.run is not None]:
+            run.usage = view.usage.get(run.child.pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
@@ -176,26 +181,32 @@ class Stages:
 
     def man(self, pipeline: Pipeline, now: float) -> None:
         """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
-        self.pipeline, before = pipeline, self._keepers
+        before = self._keepers
         grace = max((one.stage.grace for one in before.values()), default=0.0)
-        self._keepers = {stage.name: self._keeper(stage, before, now) for stage in pipeline.stages}
-        for name in self._keepers.keys() - before.keys() if before else ():
+        # First of all what may fail: then nothing has changed.
+        new = {
+            stage.name: self._keeper(stage, pipeline, now)
+            for stage in pipeline.stages
+            if stage.name not in before
+        }
+        for keeper in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            self._keepers[name].unsettle(now + grace)
-        for name, keeper in before.items():
-            if name not in self._keepers:
-                keeper.parting = True
-                self._keepers[name] = keeper
+            keeper.unsettle(now + grace)
+        for stage in pipeline.stages:
+            if (old := before.get(stage.name)) is not None:
+                old.parting = False
+                old.change(stage, pipeline, now)
+        every = {**before, **new}
+        self._keepers = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
+        for keeper in every.values():
+            keeper.parting = True
+        self._keepers |= every
+        self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, before: Mapping[str, Keeper], now: float) -> Keeper:
-        if (keeper := before.get(stage.name)) is None:
-            keeper = Keeper(
-                stage, self.pipeline, self._host, self._local, self._tell, self._children
-            )
-            keeper.adopt_living(now)
-        else:
-            keeper.parting = False
-            keeper.change(stage, self.pipeline, now)
+    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
+        keeper = StageDrivers(stage, pipeline, self._host, self._local, self._tell, self._children)
+        keeper.pace = Pace(self.hard_limits.get(stage.name))
+        keeper.adopt_living(now)
         return keeper
 
     def dismiss_strangers(self, now: float) -> None:
@@ -205,7 +216,7 @@ class Stages:
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = self._keeper(stage, {}, now)
+            keeper = self._keeper(stage, self.pipeline, now)
             keeper.parting = True
             if keeper.living:
                 for other in self.keepers.values():

@@ -1,5 +1,6 @@
 """What drivers print, as `watchdogd logs` shows it."""
 
+import json
 import os
 import socket
 import subprocess
@@ -13,8 +14,8 @@ import pytest
 from tests.cli.pipelines import FAR, publish, report
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called
-from watchdogd import places
-from watchdogd.cli.tail import Tail
+from watchdogd import driver_ids
+from watchdogd.cli.logs import Tail
 from watchdogd.logs import rotate
 
 
@@ -56,6 +57,21 @@ def test_each_line_says_whose_it_is(file: Path, logs: Path) -> None:
     assert shown(file, "parse").out == "parse-2 | I am parse-2\nparse-10 | I am parse-10\n"
 
 
+def test_each_line_is_there_for_programs(file: Path, logs: Path) -> None:
+    (logs / "parse-2.log").write_bytes(b"a \xff\x1b[2J\n")
+    (line,) = shown(file, "parse", "--json").out.splitlines()
+    known = {"version": 1, "host": "rose", "driver": "parse-2", "line": "a \udcff\x1b[2J"}
+    assert json.loads(line) == known
+
+
+def test_what_loads_for_a_stage_has_its_log_shown_with_it(file: Path, logs: Path) -> None:
+    write(logs / "parse-load.log", "no module 'parse'")
+    write(logs / "parse-1.log", "ready")
+    expected = "parse-load | no module 'parse'\nparse-1 | ready\n"
+    assert shown(file, "parse").out == expected
+    assert shown(file, "values").code == 66
+
+
 def test_one_driver_is_shown_as_it_prints(file: Path, logs: Path) -> None:
     (logs / "parse-2.log").write_bytes(b"\xff raw\nwithout an end")
     assert shown(file, "parse-2").out == "\xff raw\nwithout an end\n"
@@ -93,7 +109,7 @@ def test_local_logs_are_found_before_their_watchdog_said_anything(
 ) -> None:
     monkeypatch.setenv("WATCHDOGD_STATE", str(file.parent / "state"))
     root = str(file.parent / "queues")
-    directory = Path(places.local_directory(root, socket.gethostname()), "logs")
+    directory = Path(driver_ids.local_directory(root, socket.gethostname()), "logs")
     directory.mkdir(parents=True)
     write(directory / "parse-1.log", "here")
     assert shown(file, WATCHDOGD_STATE=str(file.parent / "state")).out == "parse-1 | here\n"

@@ -1,6 +1,8 @@
 """How a pipeline is going: `watchdogd status` and `top`."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,13 +15,14 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import identify
+from queuedriver.format.units import format_instant
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, GONE, driver, publish, report, sleeper
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called, drive, stuck_driver, submit
 from tests.cli.queues import driver as running
 from tests.waiting import until
-from watchdogd.report import SILENT_AFTER, StageReport
+from watchdogd.report import HUNG_AFTER, SILENT_AFTER, StageReport
 
 Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
@@ -97,11 +100,33 @@ def test_drivers_without_a_watchdog_are_a_gap_that_is_named(file: Path, watch: W
 
 def test_a_watchdog_that_lives_is_known_by_its_process(file: Path, watch: Watch) -> None:
     with sleeper() as process:
-        publish(file, report(pid=process.pid, identity=identify(process.pid), at=0.0))
+        said = report(pid=process.pid, identity=identify(process.pid))
+        publish(file, said)
+        assert watch("status", file).code == 0
+        # By its word alone, one of another host would live for longer.
+        publish(file, msgspec.structs.replace(said, at=said.at - HUNG_AFTER + 20))
         assert watch("status", file).code == 0
         process.kill()
         process.wait()
         assert watch("status", file).code == 3
+
+
+def test_a_watchdog_that_is_there_and_says_nothing_is_no_running_pipeline(
+    file: Path, watch: Watch
+) -> None:
+    at = time.time() - HUNG_AFTER - 200
+    said = publish(file, report(at=at, drivers=(driver("parse-1", document="a"),)))
+    called = watch("status", file)
+    assert called.code == 4
+    assert f"watchdog on rose: hung since {format_instant(at)}, process {said.pid}" in called.out
+    assert f"kill -9 {said.pid} ends it; then watchdogd run {file}" in called.out
+    seen = watch("status", file, "--json").json
+    assert (seen["state"], seen["watchdogs"][0]["standing"]) == ("unknown", "hung")
+    # What steers is asked all the same: it may only be late.
+    assert "nothing is heard of the watchdog on rose" in watch("restart", "-p", file).err
+    # One that lives is enough.
+    publish(file, report("fern", identity=FAR))
+    assert watch("status", file).code == 0
 
 
 def test_stages_and_drivers_are_told_as_their_watchdog_has_them(file: Path, watch: Watch) -> None:
@@ -279,6 +304,57 @@ def test_what_somebody_must_know_is_said_first_and_what_to_type(
         assert one.format(file=file) in above
 
 
+@pytest.mark.parametrize("state", ["ready", "backoff", "crash-looped"])
+def test_a_backlog_that_crash_looped_drivers_have_alone_is_no_success(
+    state: str, file: Path, watch: Watch
+) -> None:
+    drivers = (driver("parse-1", **LOOPED), driver("parse-2", **(LOOPED | {"state": state})))
+    publish(file, report(drivers=drivers))
+    assert watch("status", file).code == 0
+    submit(file.parent / "queues/values", "a")
+    assert watch("status", file).code == (state == "crash-looped")
+    # One that is not wanted will not do it either.
+    publish(file, report(drivers=(*drivers, driver("parse-3", state="stopped", pid=0))))
+    assert watch("status", file).code == (state == "crash-looped")
+
+
+def test_a_crashed_watchdog_is_named_with_its_report(file: Path, watch: Watch) -> None:
+    crash = "this is a bug of watchdogd: KeyError: 'b'; please report it with /run/bug-1.txt"
+    publish(file, report(state="stopped", crash=crash))
+    called = watch("status", file)
+    assert called.code == 3
+    assert "watchdog on rose: crashed at" in called.out
+    assert crash in called.out
+
+
+def test_a_stage_that_is_scaled_to_0_says_so_and_has_no_eta(file: Path, watch: Watch) -> None:
+    submit(file.parent / "queues/values", "a")
+    stages = (StageReport(name="parse", rate=2.0),)
+    publish(file, report(stages=stages, drivers=(driver("parse-1", state="stopped", pid=0),)))
+    watch("scale", "parse=0", "-p", file)
+    called = watch("status", file)
+    back = f"before watchdogd scale parse=auto -p {file}"
+    assert f"parse is scaled to 0: nothing is done in it {back}" in called.out
+    assert rows(called)["parse"][-1] == "unknown"
+    assert stage(watch("status", file, "--json"), "parse")["eta"] is None
+    watch("scale", "parse=auto", "-p", file)
+    assert "scaled to 0" not in watch("status", file).out
+
+
+def test_a_stage_that_has_no_drivers_says_so(tmp_path: Path, watch: Watch) -> None:
+    file = pipelines.make(tmp_path, pipelines.FILE.replace("drivers = 2", "drivers = 0"))
+    words = f"out has drivers = 0: nothing is done in it before watchdogd scale out=1 -p {file}"
+    assert words in watch("status", file).out
+
+
+def test_numbers_of_drivers_are_told_while_nothing_runs(file: Path, watch: Watch) -> None:
+    watch("scale", "parse=7", "out=0", "-p", file)
+    called = watch("status", file)
+    assert rows(called)["parse"][-1] == "0/7"
+    assert "out is scaled to 0" in called.out
+    assert [one["scaled"] for one in watch("status", file, "--json").json["stages"]] == [None, 7, 0]
+
+
 def test_a_paused_pipeline_and_a_paused_stage_say_so(file: Path, watch: Watch) -> None:
     publish(file, report())
     watch("pause", "parse", "-p", file)
@@ -336,6 +412,40 @@ def test_top_follows_what_happens_and_ends_with_q(file: Path) -> None:
         # The screen is as it was before.
         read_until(terminal, r"\x1b\[\?1049l")
         assert process.wait(PATIENCE) == 0
+
+
+def test_top_prints_each_look_on_a_line_for_programs(file: Path) -> None:
+    command = [*WATCHDOGD, "top", str(file), "--json"]
+    with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+    assert [one["name"] for one in seen] == ["serif", "serif"]
+    assert seen[0]["at"] < seen[1]["at"]
+
+
+def test_no_line_is_longer_than_the_terminal_is_wide(file: Path) -> None:
+    numbers: dict[str, Any] = {
+        "documents": 61_204,
+        "memory": 14_100_000_000,
+        "work": 900,
+        "wait": 50,
+        "block": 30,
+        "overhead": 20,
+    }
+    one = driver("parse-1", state="busy", document="a" * 90, **numbers)
+    stages = (StageReport(name="parse", wanted=8, rate=2.1, service=3.3, memory=14_100_000_000),)
+    publish(file, report(stages=stages, drivers=(one,)))
+    submit(file.parent / "queues/values", *(f"d{number}" for number in range(12)))
+    with on_terminal("status", file, program="watchdogd") as (_, terminal):
+        shown = read_until(terminal, r"parse-1 .*\n")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    (head,) = [number for number, line in enumerate(plain) if line.startswith("STAGE")]
+    assert max(map(len, plain[head:])) <= 70
+    assert "OVERHEAD" not in shown
+    assert {"STAGE", "WAITING", "DRIVERS", "ETA"} <= set(plain[head].split())
+    assert "aaa" in shown
 
 
 def test_top_ends_with_ctrl_c(file: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from queuedriver.claims.liveness import identify
 from tests.cli import pipelines
 from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
+from tests.cli.processes import command, unprivileged
 from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
 from watchdogd.control import parse_request
@@ -45,6 +46,9 @@ def test_the_pipeline_is_the_one_that_must_be_meant(
     nothing = called()
     assert nothing.code == 66
     assert "there is no pipeline.toml here" in nothing.err
+    monkeypatch.chdir(here)
+    (tmp_path / "pipeline.toml").write_text(pipelines.FILE.replace("serif", "above"))
+    assert called().json["name"] == "above"
     (here / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     (here / "a.toml").write_text(pipelines.FILE.replace("serif", "a"))
     assert called().json["name"] == "a"
@@ -114,6 +118,24 @@ def test_a_number_of_drivers_that_cannot_be_meant_has_code_2(word: str, watch: W
     assert watch("scale", word).code == 2
 
 
+def test_a_directory_that_may_not_be_written_is_named(file: Path) -> None:
+    publish(file, report())
+    queue = file.parent / "queues/values"
+    for directory in (control(file), queue):
+        directory.chmod(0o555)
+    prefix = unprivileged()
+    words = "may not be changed: permission denied; who steers must be able to write in it"
+    for args, directory in (
+        (["pause"], control(file)),
+        (["pause", "parse"], queue),
+        (["scale", "parse=2"], control(file)),
+        (["restart"], control(file)),
+        (["stop"], control(file)),
+    ):
+        called = command(*args, "-p", file, prefix=prefix, program="watchdogd")
+        assert (called.code, called.err) == (77, f"watchdogd: {directory} {words}\n")
+
+
 # What is asked
 
 
@@ -130,6 +152,22 @@ def test_numbers_of_drivers_are_written_where_watchdogs_read_them(file: Path, wa
     assert watch("scale", "parse=auto").code == 0
     assert watch("scale", "parse=auto", "--host", "rose").code == 0
     assert numbers(file) == {"scale-out": "0\n", "scale-parse@rose": "auto\n"}
+
+
+def test_very_many_drivers_are_asked_back(file: Path, watch: Watch) -> None:
+    publish(file, report(processors=4))
+    assert watch("scale", "parse=64", "out=2") == (0, "", "")
+    called = watch("scale", "parse=65", "out=3")
+    assert called.code == 2
+    many = "start 65 drivers for parse, where a host has 4 processors"
+    assert f"{many}: say --yes if that is meant" in called.err
+    assert numbers(file) == {"scale-parse": "64\n", "scale-out": "2\n"}
+    assert watch("scale", "parse=65", "out=3", "--yes") == (0, "", f"watchdogd: {many}\n")
+    assert numbers(file) == {"scale-parse": "65\n", "scale-out": "3\n"}
+    # That host has more.
+    publish(file, report("fern", identity=FAR, processors=400))
+    assert watch("scale", "parse=500", "--host", "fern").code == 0
+    assert watch("scale", "parse=500", "--host", "rose").code == 2
 
 
 def test_a_driver_beyond_what_the_file_says_can_be_meant_once_it_is_there(

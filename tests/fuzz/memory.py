@@ -7,15 +7,15 @@ import msgspec
 
 from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.runtime import waited_for_files
-from queuedriver.errors import BadDocid
+from queuedriver.errors import BadArgument, BadDocid
 from queuedriver.format import names
 from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
-from watchdogd import control, messages, scaling
-from watchdogd.pipeline import BadPipeline
+from watchdogd import control, messages
 from watchdogd.pipeline.drawing import draw
-from watchdogd.pipeline.reading import parse as parse_pipeline
+from watchdogd.pipeline.problems import BadPipeline
+from watchdogd.pipeline.read import parse as parse_pipeline
 from watchdogd.report import Alien, decode
 
 TOKEN = "h-1-0605d3a1f2b0c05a17"
@@ -48,12 +48,12 @@ def read_pipeline(data: bytes) -> None:
     """A pipeline, or every mistake in it, each with what would be right."""
     text = data.decode("utf-8", "replace")
     try:
-        pipeline = parse_pipeline(text, "pipeline.toml", "/nowhere/pipeline.toml").pipeline
+        pipeline = parse_pipeline(text, "pipeline.toml", "/nowhere/pipeline.toml")[0]
     except BadPipeline as error:
         check_error(error, "pipeline.toml")
-        check(all(one.right for one in error.complaints), error)
+        check(all(one.right for one in error.problems), error)
         return
-    assert draw(pipeline)
+    assert len(draw(pipeline)) == len(pipeline.stages)
     for queue in pipeline.queues:
         assert os.path.dirname(os.path.normpath(pipeline.path(queue))) == pipeline.root
 
@@ -90,12 +90,16 @@ def read_host(data: bytes) -> None:
 def read_scale(data: bytes) -> None:
     """What the files say that steer a pipeline, and what their names ask for."""
     text = data.decode(errors="replace")
-    numbers, notes = scaling.wanted_here({"scale-parse": text}, text, "rose")
-    assert all(number is None or 0 <= number <= 9999 for number in numbers.values())
-    check_shown(notes)
+    try:
+        number = control.parse_number(text)
+        assert number is None or 0 <= number <= 9999
+    except BadArgument as error:
+        check_shown([str(error)])
     check_shown(control.parse_quit(text)[1])
     for name in os.fsdecode(data).split("\n"):
-        scaling.parse_name(name)
+        about = control.parse_scale(name)
+        if about is not None:
+            assert control.scale_name(*about) == name
         found = control.parse_request(name)
         if found is not None:
             assert control.request_name(*found) == name

@@ -19,7 +19,6 @@ from watchdogd.events import EventLog
 from watchdogd.helper import Helper
 from watchdogd.messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.scaling import SCALE
 
 PAGE = Path(__file__).parents[2] / "docs/control-files.rst"
 # Seconds: far more than anything here takes, on a machine that does other things too.
@@ -134,8 +133,6 @@ def test_everything_on_the_page_does_what_it_says(site: Site) -> None:
         (("parse", 4), ("values", 1)),
         (("parse", 2), ("values", 1)),
         (("values", 1),),
-        # The line of a stage that has a file of its own does not count.
-        (("parse", 3), ("values", 1)),
     }
     asked = {(one.kind, one.target) for controls in seen for one in controls.requests}
     assert asked == {("restart", "parse"), ("restart", "parse-2"), ("reload", "")}
@@ -149,7 +146,7 @@ def words(printed: str) -> set[str]:
 
 def test_page_shows_every_file_there_is() -> None:
     page = PAGE.read_text()
-    for name in (control.PAUSE, control.QUIT, SCALE, control.LANDMARK):
+    for name in (control.PAUSE, control.QUIT, control.LANDMARK):
         assert f"``{name}``" in page
     for name in control.OUR_DIRECTORIES:
         assert f"``{name}/<host>" in page

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import DRIVERS, identify
-from queuedriver.disk.journal import Journal
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
@@ -205,19 +204,6 @@ def test_control_files_are_seen(watch: Watch) -> None:
     watch.helper.ask(Errands(forget_controls=("QUIT",)))
     watch.until(lambda one: not controls(one).quit, "forgotten")
     assert not (watch.root / ".watchdogd/QUIT").exists()
-
-
-def test_limits_are_learned_from_the_journal(watch: Watch) -> None:
-    watch.start().until(well, "seen")
-    watch.helper.abandon()
-    journal = Journal(str(watch.root / "in/.queuedriver/journal"), "rose-1", "rose")
-    (watch.root / "in/.queuedriver/journal").mkdir()
-    for _ in range(30):
-        journal.note("published", "doc", seconds=100.0)
-    journal.close()
-    watch.open(made=watch.pipeline.queues)
-    seen = watch.start().until(lambda one: "store" in one.timeouts, "learned")
-    assert seen.timeouts == {"parse": 1000.0, "store": None}
 
 
 # Errands

@@ -119,6 +119,92 @@ def test_a_document_copied_into_a_closed_queue_is_told_and_goes_through(yard: Ya
     assert (told["stage"], str(queue) in told["message"]) == ("one", True)
 
 
+# The model takes longer than a second to load, in whatever process.
+_HEAVY = """
+import os, time
+from pathlib import Path
+
+time.sleep(1.2)
+with (Path(__file__).parent / "loads").open("a") as file:
+    print(os.getpid(), file=file)
+
+
+def guess(document):
+    return document.read()
+"""
+
+
+@pytest.mark.parametrize("preload", ["", "\npreload = true"], ids=["each", "preload"])
+def test_bursts_into_a_pipeline_that_is_closed_again_and_again_load_no_model_anew(
+    yard: Yard, preload: str
+) -> None:
+    (yard.root / "heavy.py").write_text(
+        f"import os, time\nfrom pathlib import Path\nHERE = Path({str(yard.root)!r})\n{_HEAVY}"
+    )
+    yard.write(
+        f'name = "one"\ncall = "heavy:guess"{preload}',
+        f'name = "two"\ncall = "heavy:guess"{preload}',
+    )
+    yard.run()
+    queues = yard.root / "queues"
+    until(lambda: yard.states() == {"one-1": "ready", "two-1": "ready"})
+    loads = (yard.root / "loads").read_text()
+    for count in (1, 2):
+        yard.put(f"d{count}")
+        while len(yard.ls("two")) < count:
+            time.sleep(0.01)
+        (queues / "input/done").touch()
+        until((queues / "two/done").exists)
+        # That somebody submits more, as put --reopen does, opens all that follow.
+        (queues / "input/done").unlink()
+        until(lambda: not (queues / "one/done").exists() and not (queues / "two/done").exists())
+    assert (yard.root / "loads").read_text() == loads
+    assert yard.count("exited") == 0
+
+
+# Takes some time, then waits to be told to take much memory.
+_BLOAT = """
+import os, time
+sum(range(10**7))
+while not os.path.exists("go"):
+    time.sleep(0.01)
+big = bytearray(300_000_000)
+time.sleep(3600)
+"""
+
+
+def test_programs_of_a_driver_count_as_its_memory_and_its_processor_time(yard: Yard) -> None:
+    (yard.root / "bloat.py").write_text(_BLOAT)
+    command = f"[{sys.executable!r}, 'bloat.py']"
+    yard.write(f'name = "one"\ncommand = {command}\noutput = []\nmax_memory = "100 MB"')
+    yard.put("a")
+    yard.run()
+    until(lambda: yard.drivers() and yard.drivers()["one-1"].cpu > 0.05)
+    (yard.root / "go").touch()
+    until(lambda: yard.count("killed"))
+    told = next(one for one in yard.events() if one["event"] == "killed")
+    assert "memory" in told["message"]
+    until(lambda: yard.count("restarted"))
+
+
+def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
+    def limits() -> list[float | None]:
+        status = yard.status()
+        return [one.hard_limit for one in status.stages] if status is not None else []
+
+    yard.write(ONE)
+    watchdog = yard.run()
+    for number in range(25):
+        yard.put(f"d{number}")
+    until(lambda: limits() == [600.0])
+    watchdog.terminate()
+    watchdog.wait(PATIENCE)
+    (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+    yard.run()
+    until(limits)
+    assert limits() == [600.0]
+
+
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")
@@ -197,7 +283,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
 ) -> None:
     (yard.root / "broken.py").write_text(
         "def process(document): pass\nimport sys\n"
-        "if 'watchdogd.hand' in ' '.join(sys.orig_argv): import os; os._exit(3)\n"
+        "if 'watchdogd.programs.driver' in ' '.join(sys.orig_argv): import os; os._exit(3)\n"
     )
     yard.write('name = "one"\ncall = "broken:process"\nmax_unhealthy = 2')
     yard.put("a")
@@ -218,10 +304,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
 
 
 def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
-    (yard.root / "broken.py").write_text(
-        "import sys\nif 'watchdogd.hand' in ' '.join(sys.orig_argv): import nowhere\n"
-        "def process(document): pass\n"
-    )
+    (yard.root / "broken.py").write_text("import nowhere\ndef process(document): pass\n")
     yard.write('name = "one"\ncall = "broken:process"', 'name = "two"\ncall = "stages:shout"')
     yard.put("a")
     code, said = yard.drain()
@@ -230,6 +313,54 @@ def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
     assert "nowhere" in said
     assert yard.ls("input") == ["a.ready"]
     assert yard.all_pids() == []
+
+
+def test_stage_whose_module_cannot_be_imported_keeps_no_other_down(yard: Yard) -> None:
+    yard.write(ONE, 'name = "two"\ncall = "nowhere:process"', 'name = "three"\ncall = "stages:no"')
+    yard.put("a")
+    watchdog = yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(
+        lambda: (
+            yard.states() == {"one-1": "ready", "two-1": "crash-looped", "three-1": "crash-looped"}
+        )
+    )
+    report = until(yard.status)
+    assert report is not None
+    said = {one.name: one.why for one in report.drivers}
+    assert "No module named 'nowhere'" in said["two-1"]
+    assert "'stages' has no 'no'" in said["three-1"]
+    assert watchdog.poll() is None
+
+
+def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_the_log(
+    yard: Yard,
+) -> None:
+    (yard.root / "weights.py").write_text(
+        "import os\n"
+        "if not os.path.exists('up'):\n    raise ConnectionRefusedError(111, 'refused')\n"
+        "def process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "weights:process"')
+    yard.put("a")
+    yard.run()
+    until(lambda: yard.count("exited") >= 2)
+    assert yard.count("crash-looped") == 0
+    (yard.root / "up").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    log = yard.command("logs", "one").stdout
+    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert 'weights.py", line 3, in <module>' in log
+
+
+def test_start_imports_nothing_but_in_its_drivers(yard: Yard) -> None:
+    (yard.root / "model.py").write_text(
+        "open('imported', 'a').write('once\\n')\ndef process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "model:process"')
+    yard.put("a")
+    assert yard.drain()[0] == 0
+    assert (yard.root / "imported").read_text() == "once\n"
 
 
 # Hangs and memory
@@ -561,6 +692,17 @@ def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None
 # Steering
 
 
+def test_signal_is_heard_while_very_many_drivers_are_started(yard: Yard) -> None:
+    yard.write('name = "one"\ncall = "stages:shout"\ndrivers = 200')
+    watchdog = yard.run()
+    until(lambda: any(one["event"] == "started" for one in yard.events()))
+    watchdog.terminate()
+    watchdog.communicate(timeout=PATIENCE)
+    assert watchdog.returncode == 0
+    started = [one for one in yard.events() if one["event"] == "started"]
+    assert 8 <= len(started) < 150
+
+
 def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
     yard.write(ONE)
     yard.run()
@@ -579,7 +721,7 @@ def test_number_of_drivers_that_cannot_be_is_explained(yard: Yard) -> None:
     assert yard.command("scale", "two=1").returncode == 66
     # By hand nobody is told of a slip.
     (yard.root / "queues/.watchdogd/scale-two").write_text("1")
-    assert yard.command("scale", "one=9999").returncode == 0
+    assert yard.command("scale", "one=9999", "--yes").returncode == 0
 
     def notes() -> str:
         status = yard.status()
@@ -700,6 +842,30 @@ def test_bad_file_changes_nothing_and_status_says_so(yard: Yard) -> None:
     assert yard.pid("one-1") == pid
     yard.put("a")
     until(lambda: yard.ls("one") == ["a.ready"])
+
+
+@pytest.mark.parametrize(
+    "bad", ['name = "one"\ncall = "stages:obay"', f'{ONE}\npreload = "stages:lode"']
+)
+def test_reload_that_names_what_cannot_be_imported_asks_no_driver_to_leave(
+    yard: Yard, bad: str
+) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    yard.write(bad)
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reload-refused"))
+    until(lambda: "has no" in (one.reload_error if (one := yard.status()) else ""))
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert (yard.pid("one-1"), yard.count("exited")) == (pid, 0)
+    # And what can be imported is taken.
+    yard.write(f"{ONE}\npreload = true")
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reloaded"))
+    until(lambda: yard.states() == {"one-1": "ready"} and yard.pid("one-1") != pid)
 
 
 def test_quit_file_lets_the_watchdog_leave_and_a_new_one_forgets_it(yard: Yard) -> None:

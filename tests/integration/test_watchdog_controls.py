@@ -34,7 +34,6 @@ SAID = {
     "restart-{stage}-1@rose-1935410602": "",
     "reload-1935410602": "",
     "QUIT": "now\n",
-    "scale": "".join(f"{stage} = 2\n" for stage in STAGES),
     "scale-nobody": "4\n",
 }
 
@@ -72,7 +71,7 @@ def test_watchdog_that_finds_a_control_file_at_its_first_start_drains(
     say(yard, name, SAID[name])
     code, said = yard.drain()
     assert (code, yard.ls("loaded")) == (0, ["a.ready"]), said
-    here = name in ("scale", "scale-{stage}", "scale-{stage}@rose")
+    here = name in ("scale-{stage}", "scale-{stage}@rose")
     assert started(yard) == {
         f"{stage}-{number}" for stage in STAGES for number in ((1, 2) if here else (1,))
     }

@@ -30,20 +30,15 @@ PURE = {
     "queuedriver.processors.answers",
     "queuedriver.format.settings",
     "watchdogd.pipeline.model",
-    "watchdogd.pipeline.complaints",
+    "watchdogd.pipeline.problems",
     "watchdogd.pipeline.drawing",
-    "watchdogd.pipeline.graph",
-    "watchdogd.pipeline.naming",
-    "watchdogd.pipeline.positions",
-    "watchdogd.pipeline.source",
-    "watchdogd.pipeline.values",
-    "watchdogd.admission",
     "watchdogd.balance",
-    "watchdogd.learned",
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
+    "watchdogd.states",
     "watchdogd.sizes",
+    "watchdogd.stage_words",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

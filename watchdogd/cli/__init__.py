@@ -7,8 +7,8 @@ __all__ = ["COMMANDS", "PROGRAM", "Command", "main", "run"]
 COMMANDS = {
     "check": Command("check", "check", "Name every mistake of a pipeline's file; draw its stages."),
     "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
-    "status": Command("look", "status", "Say how a pipeline is going."),
-    "top": Command("look", "top", "Show how it is going, as it goes."),
+    "status": Command("status", "status", "Say how a pipeline is going."),
+    "top": Command("status", "top", "Show how it is going, as it goes."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
     "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),

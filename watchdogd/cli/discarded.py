@@ -10,7 +10,7 @@ from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
 from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose, stage_named
+from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose, stage_named
 
 _STAGE = "{:<16}  {}"
 

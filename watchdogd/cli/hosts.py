@@ -1,14 +1,17 @@
-"""Which watchdogs there are on which hosts, by what each of them said last."""
+"""Which watchdogs there are on which hosts, by what each said last, and what all are asked."""
 
 import os
+import socket
 import time
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from queuedriver.claims.liveness import identify, process_ticks
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
+from watchdogd import control
+from watchdogd.messages import Controls
 from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
 
 # A host's document may be long; longer is somebody else's file.
@@ -40,23 +43,35 @@ class Hosts(NamedTuple):
     def alive(self) -> tuple[SeenHost, ...]:
         return tuple(one for one in self.seen if one.alive)
 
+    @property
+    def state(self) -> Literal["running", "not running", "unknown"]:
+        """Return whether the pipeline is looked after, as far as can be known from here."""
+        if self.alive:
+            return "running"
+        unsure = any(one.standing in ("silent", "hung") for one in self.seen)
+        return "unknown" if unsure or self.unreadable else "not running"
+
+    @property
+    def own_name(self) -> str:
+        """Return what this host is called by its own watchdog, or else by the system."""
+        return next((one.report.host for one in self.seen if one.here), socket.gethostname())
+
     def meant(self, host: str | None) -> "Hosts":
-        """Those of one host; all when none was named."""
+        """Return those of one host; all when none was named."""
         if host is None:
             return self
         return self._replace(seen=tuple(one for one in self.seen if one.report.host == host))
 
 
-def read_hosts(root: str, now: float | None = None) -> Hosts:
+def read_hosts(root: str) -> Hosts:
     """Read what the watchdogs of all hosts said. Where nothing ever ran there are none."""
-    now = time.time() if now is None else now
     try:
         directory = Directory.open(os.path.join(root, HOSTS), inside=2)
     except (FileNotFoundError, NotADirectoryError):
         return Hosts()
     seen = []
     unreadable = []
-    me = identify(os.getpid())
+    me, now = identify(os.getpid()), time.time()
     try:
         for name in sorted(islice(directory.names(), _MOST_DOCUMENTS)):
             if not name.endswith(".json") or name.startswith("."):
@@ -83,3 +98,15 @@ def _seen(report: HostReport, me: Identity, now: float) -> SeenHost:
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
     return SeenHost(report, standing(report, me, ticks, now), here)
+
+
+def read_controls(root: str, host: str = "") -> Controls:
+    """Read what is asked of all hosts, and of this one if one is named."""
+    try:
+        directory = Directory.open(os.path.join(root, control.CONTROL), inside=1)
+    except (FileNotFoundError, NotADirectoryError):
+        return Controls()
+    try:
+        return control.read(directory, host)
+    finally:
+        directory.close()

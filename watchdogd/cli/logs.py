@@ -1,33 +1,40 @@
-"""`logs`: what drivers print, on this host and on others."""
+"""`logs`: what drivers print, on this host and on others; its end, and what comes after."""
 
 import os
 import re
-import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from io import FileIO
 
 from queuedriver.cli.program import say
-from queuedriver.cli.render import escape, escape_name
+from queuedriver.cli.render import escape, escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
+from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
-from watchdogd import control, places
-from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, Target, choose, target
-from watchdogd.cli.tail import Tail
+from watchdogd import control
+from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, Target, choose, targets
+from watchdogd.driver_ids import local_directory
 
 LOGS = "logs"
-_LOG = re.compile(r"(?P<driver>(?P<stage>.+)-[0-9]+)\.log")
+# What loads for all drivers of a stage has a log, too.
+_LOG = re.compile(r"(?P<driver>(?P<stage>.+)-(?:(?P<slot>[0-9]+)|load))\.log")
 _FOLLOW_EVERY = 0.25
 # How often one looks for drivers that have started since.
 _LIST_EVERY = 1.0
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOCK = 64 * 1024
+# A line longer than this is shown in parts: a log may be one binary line.
+_MAX_LINE = 1 << 20
+# The end of a log that lines are looked for in, in bytes: more than a terminal is good for.
+_MOST = 16 << 20
+# No log is kept in more files.
+_MAX_KEPT = 1000
 
 
-class Place(NamedTuple):
-    """A directory with the logs of one host."""
-
-    host: str
-    path: str
+# A host, a stage of its, and a slot of that; 0 is what loads for all of them.
+Whose = tuple[str, str, int]
 
 
 def logs(
@@ -37,6 +44,7 @@ def logs(
     follow: bool = flag("Go on as more is printed; Ctrl-C ends it.", "--follow", "-f"),
     lines: int = option("N", "How many lines of each driver.", "--lines", "-n", default=20),
     host: str | None = option("HOST", "Only of this host."),
+    as_json: bool = flag("Print JSON, one a line.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
 ) -> int:
     """Show what drivers print.
@@ -46,49 +54,47 @@ def logs(
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
     chosen = choose(pipeline)
-    targets = [target(chosen, one) for one in what or ()]
-    if host is not None:
-        targets = [one._replace(host=one.host or host) for one in targets]
-    watched = [one for one in places_of(chosen) if host in (None, one.host)]
-    shown = _Shown(watched, targets)
-    shown.find()
-    if not shown.tails and not follow:
-        where = ", ".join(escape_name(one.path) for one in watched) or "any place known here"
-        raise NotFound(f"no such log in {where}; there is one once a driver has started")
-    shown.show_last(lines)
-    if follow:
-        if not shown.tails:
-            say("no log yet; waiting for a driver to start")
-        shown.follow()
+    places = {name: path for name, path in _places(chosen).items() if host in (None, name)}
+    shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
+    try:
+        shown.find()
+        if not shown.tails and not follow:
+            where = ", ".join(map(escape_name, places.values())) or "any place known here"
+            raise NotFound(f"no such log in {where}; there is one once a driver has started")
+        for whose in sorted(shown.tails):
+            shown.print(whose, shown.tails[whose].last(lines))
+        if follow:
+            if not shown.tails:
+                say("no log yet; waiting for a driver to start")
+            shown.follow()
+    finally:
+        for tail in shown.tails.values():
+            tail.close()
     return 0
 
 
-def places_of(chosen: Chosen) -> list[Place]:
-    """Where the logs of each host are: on this host itself, else their copies below the root."""
+def _places(chosen: Chosen) -> dict[str, str]:
+    """Return where the logs of each host are: on this host itself, else their copies below the
+    root."""
     copies = os.path.join(chosen.pipeline.root, control.CONTROL, control.LOGS)
+    hosts = chosen.hosts
     found = {}
-    for seen in chosen.hosts.seen:
-        name = seen.report.host
+    for seen in hosts.seen:
         local = os.path.join(seen.report.local, LOGS)
-        mirrored = os.path.join(copies, control.host_file(name))
         readable = seen.here and seen.report.local and os.access(local, os.R_OK | os.X_OK)
-        found[name] = Place(name, local if readable else mirrored)
-    if not any(seen.here for seen in chosen.hosts.seen):
-        # Its watchdog may never have come as far as to say anything.
-        name = socket.gethostname()
-        own = places.local_directory(chosen.pipeline.root, name)
-        if os.path.isdir(os.path.join(own, LOGS)):
-            found.setdefault(name, Place(name, os.path.join(own, LOGS)))
+        copied = os.path.join(copies, control.host_file(seen.report.host))
+        found[seen.report.host] = local if readable else copied
+    # Its watchdog may never have come as far as to say anything.
+    own = os.path.join(local_directory(chosen.pipeline.root, hosts.own_name), LOGS)
+    if os.path.isdir(own):
+        found.setdefault(hosts.own_name, own)
     known = {control.host_file(name) for name in found}
-    for name in _listed(copies):
-        if name not in known:
-            found[name] = Place(name, os.path.join(copies, name))
-    return list(found.values())
+    return found | {name: os.path.join(copies, name) for name in set(_listed(copies)) - known}
 
 
 def _listed(path: str) -> list[str]:
     try:
-        return sorted(os.listdir(path))
+        return os.listdir(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
 
@@ -96,27 +102,29 @@ def _listed(path: str) -> list[str]:
 class _Shown:
     """The logs that are shown, and which line is whose."""
 
-    def __init__(self, watched: Sequence[Place], targets: Sequence[Target]) -> None:
-        self.tails: dict[tuple[str, str], Tail] = {}
-        self._watched = watched
+    def __init__(
+        self, places: Mapping[str, str], targets: Sequence[Target], *, as_json: bool
+    ) -> None:
+        self.tails: dict[Whose, Tail] = {}
+        self._places = places
         self._targets = targets
-        self._several_hosts = len(watched) > 1
+        self._as_json = as_json
+        # Where there can be but one driver: a prefix that comes and goes would puzzle.
+        one = targets[0] if len(targets) == 1 else None
+        self._alone = bool(one and one.driver and (one.host or len(places) <= 1))
         # On a terminal nothing in a line may steer it; a file gets the bytes as they are.
         self._terminal = sys.stdout.isatty()
 
-    def find(self) -> list[tuple[str, str]]:
-        """Find the logs that are new, by host and driver."""
-        found = []
-        for place in self._watched:
-            for name in _listed(place.path):
+    def find(self) -> None:
+        """Find the logs that are new."""
+        for host, path in self._places.items():
+            for name in _listed(path):
                 log = _LOG.fullmatch(name)
-                if log is None or not self._wanted(log["stage"], log["driver"], place.host):
+                if log is None or not self._wanted(log["stage"], log["driver"], host):
                     continue
-                key = (place.host, log["driver"])
-                if key not in self.tails:
-                    self.tails[key] = Tail(os.path.join(place.path, name))
-                    found.append(key)
-        return found
+                whose = (host, log["stage"], int(log["slot"] or 0))
+                if whose not in self.tails:
+                    self.tails[whose] = Tail(os.path.join(path, name))
 
     def _wanted(self, stage: str, driver: str, host: str) -> bool:
         return not self._targets or any(
@@ -127,42 +135,132 @@ class _Shown:
             for one in self._targets
         )
 
-    def show_last(self, count: int) -> None:
-        for key in sorted(self.tails, key=_in_order):
-            self._show(key, self.tails[key].last(count))
-
     def follow(self) -> None:
         """Show what comes, until somebody has seen enough."""
         list_at = time.monotonic() + _LIST_EVERY
         while True:
-            for key, tail in self.tails.items():
-                self._show(key, tail.more())
+            for whose, tail in self.tails.items():
+                self.print(whose, tail.more())
             sys.stdout.flush()
             time.sleep(_FOLLOW_EVERY)
             if time.monotonic() >= list_at:
                 list_at = time.monotonic() + _LIST_EVERY
                 self.find()
 
-    def _show(self, key: tuple[str, str], lines: Iterator[bytes] | list[bytes]) -> None:
-        host, driver = key
-        prefix = ""
-        if not self._one_driver():
-            # Names of files that others may have made, as any line may be.
-            prefix = escape_name(f"{driver}@{host}" if self._several_hosts else driver) + " | "
+    def print(self, whose: Whose, lines: Iterable[bytes]) -> None:
+        host, stage, slot = whose
+        driver = f"{stage}-{slot or 'load'}"
+        # Names of files that others may have made, as any line may be.
+        name = escape_name(f"{driver}@{host}" if len(self._places) > 1 else driver)
+        prefix = "" if self._alone else f"{name} | "
         for line in lines:
-            if self._terminal:
+            if self._as_json:
+                text = line.decode(errors="surrogateescape")
+                write_json({"host": host, "driver": driver, "line": text}, indent=None)
+            elif self._terminal:
                 print(prefix + escape(line.decode(errors="backslashreplace")))
             else:
                 sys.stdout.buffer.write(prefix.encode() + line + b"\n")
 
-    def _one_driver(self) -> bool:
-        """Whether there can be but one: a prefix that comes and goes would puzzle."""
-        if len(self._targets) != 1 or not self._targets[0].driver:
-            return False
-        return bool(self._targets[0].host) or not self._several_hosts
+
+# One log, across rotations
 
 
-def _in_order(key: tuple[str, str]) -> tuple[str, str, int]:
-    """By host, stage and slot: the tenth after the ninth."""
-    stage, _, slot = key[1].rpartition("-")
-    return key[0], stage, int(slot)
+class Tail:
+    """The end of a log, and what is appended to it: `<path>`, before it `<path>.1`, `<path>.2`…"""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file: FileIO | None = None
+        # The beginning of a line whose end is not written yet.
+        self._rest = b""
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def last(self, count: int) -> list[bytes]:
+        """Return the last lines, of earlier files too when the latest has not as many; `more` goes
+        on after them."""
+        lines: list[bytes] = []
+        for file in _kept(self.path):
+            lines = _last_lines(file, count - len(lines)) + lines
+            if self._file is None:
+                self._file = file
+            else:
+                file.close()
+            if len(lines) >= count:
+                break
+        return lines
+
+    def more(self) -> Iterator[bytes]:
+        """Yield the lines that were completed since."""
+        newer: list[FileIO] = []
+        for file in _kept(self.path):
+            if self._file and os.path.sameopenfile(file.fileno(), self._file.fileno()):
+                file.close()
+                break
+            newer.append(file)
+        else:
+            # Ours was deleted meanwhile: the others' age is unknown, but the newest goes on.
+            for file in newer[1:]:
+                file.close()
+            del newer[1:]
+        # First what was written between the last look and the rotation.
+        yield from self._read()
+        for file in reversed(newer):
+            if self._rest:
+                yield self._rest
+            self.close()
+            self._file, self._rest = file, b""
+            yield from self._read()
+
+    def _read(self) -> Iterator[bytes]:
+        file = self._file
+        if file is None:
+            return
+        if os.fstat(file.fileno()).st_size < file.tell():
+            # Somebody emptied it.
+            file.seek(0)
+            self._rest = b""
+        while data := file.read(_BLOCK):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            yield from lines
+            if len(self._rest) > _MAX_LINE:
+                yield self._rest
+                self._rest = b""
+
+
+def _kept(path: str) -> Iterator[FileIO]:
+    """Yield the files of a log, open, from the newest on, as far as there are any. Where its copies
+    are others may write, too: what is no file ends it."""
+    seen: set[int] = set()
+    for number in range(_MAX_KEPT):
+        try:
+            fd = os.open(f"{path}.{number}" if number else path, _READ)
+        except OSError:
+            return
+        inode = os.fstat(fd).st_ino
+        if inode not in seen and regular_size(fd) is not None:
+            seen.add(inode)
+            yield FileIO(fd)
+            continue
+        os.close(fd)
+        # One that was rotated meanwhile is the one that was read already.
+        if inode not in seen:
+            return
+
+
+def _last_lines(file: FileIO, count: int) -> list[bytes]:
+    """Return the last lines, without their ends, read from the end, where it then stands."""
+    size = start = file.seek(0, os.SEEK_END)
+    data = b""
+    with suppress(OSError):
+        while start and data.count(b"\n") <= count and len(data) < _MOST:
+            start = max(0, start - max(_BLOCK, len(data)))
+            data = os.pread(file.fileno(), size - start - len(data), start) + data
+    lines = data.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    return lines[-count:] if count > 0 else []

@@ -1,22 +1,19 @@
 """`retry`: let what was discarded be tried again, wherever in the pipeline that was."""
 
 import os
-from collections.abc import Sequence
 
-from queuedriver.cli.arguments import confirm, opened
+from queuedriver.cli.arguments import YES, confirm, opened
 from queuedriver.cli.docids import by_glob, is_meant, matching, meant
 from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import write_json
 from queuedriver.cli.words import argument, flag
-from queuedriver.errors import NotFound
 from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.operations import Result
-from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose, nearest_first
-from watchdogd.pipeline.model import Stage
+from watchdogd.cli.pipeline_argument import PIPELINE_FILE, choose, nearest_first
 
 # Of several queues the one that did most for a document speaks for all.
-_RANK = ("done", "refused", "nothing to do", "missing")
+_RANK = ("missing", "nothing to do", "refused", "done")
 
 
 def retry(
@@ -25,7 +22,7 @@ def retry(
         "A stage, else all; the documents, else all that were discarded. -: the docids "
         "on stdin, one a line.",
     ),
-    yes: bool = flag("Do not ask."),
+    yes: bool = YES,
     as_json: bool = flag("Print what came of each.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
 ) -> int:
@@ -40,12 +37,26 @@ def retry(
     chosen = choose(pipeline)
     words = list(what or ())
     stage = chosen.pipeline.stage(words[0]) if words else None
-    stages = (stage,) if stage is not None else chosen.pipeline.stages
-    docids = words[1:] if stage is not None else words
-    if docids:
-        found = _retry(chosen, stages, meant(docids), stage, yes)
-    else:
-        found = _retry_all(chosen, stages, stage, yes)
+    named = meant(words[1:] if stage else words) if words[bool(stage) :] else None
+    stages = (stage,) if stage else chosen.pipeline.stages
+    inputs = dict.fromkeys(chosen.pipeline.path(queue) for one in stages for queue in one.inputs)
+    wanted = {path: _wanted(path, named) for path in inputs if os.path.exists(path)}
+    every = [docid for docids in wanted.values() for docid in docids]
+    if every and named is None:
+        where = f"stage {stage.name}" if stage else f"all stages of {chosen.given}"
+        confirm(f"retry {format_count(len(every), 'discarded document')} of {where}", yes)
+    elif every and by_glob(named, every):
+        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
+    found = [(path, one) for path, docids in wanted.items() for one in _retry(path, docids)]
+    if named is not None:
+        found.sort(key=lambda one: _RANK.index(one[1].came))
+        found = list({result.docid: (path, result) for path, result in found}.values())
+    for docid in named or ():
+        if not any(is_meant(docid, one) for one in every):
+            where = f"stage {stage.name}" if stage else f"any stage of {chosen.given}"
+            nearest = nearest_first(docid, [one.name for one in chosen.pipeline.stages])
+            there_are = "" if stage else f"; its stages are: {', '.join(nearest)}"
+            found.append(("", Result(docid, "missing", f"no {docid!r} in {where}{there_are}")))
     code = report_refusals([result for _, result in found])
     if as_json:
         documents = [{"queue": queue, **result._asdict()} for queue, result in found]
@@ -53,73 +64,18 @@ def retry(
     return code
 
 
-def _queues(chosen: Chosen, stages: Sequence[Stage]) -> list[str]:
-    return list(dict.fromkeys(chosen.pipeline.path(one) for it in stages for one in it.inputs))
-
-
-def _retry(
-    chosen: Chosen, stages: Sequence[Stage], docids: list[str], stage: Stage | None, yes: bool
-) -> list[tuple[str, Result]]:
-    """Retry those named, in whichever of the queues they are."""
-    best: dict[str, tuple[str, Result]] = {}
-    named = {path: _named_in(path, docids) for path in _queues(chosen, stages)}
-    every = [docid for there in named.values() for docid in there]
-    if every and by_glob(docids, every):
-        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
-    for path, there in named.items():
-        for result in _retry_in(path, there):
-            before = best.get(result.docid)
-            if before is None or _RANK.index(result.came) < _RANK.index(before[1].came):
-                best[result.docid] = (path, result)
-    where = f"stage {stage.name}" if stage is not None else f"any stage of {chosen.given}"
-    for docid in docids:
-        if not any(is_meant(docid, one) for one in best):
-            words = f"no {docid!r} in {where}"
-            if stage is None:
-                words += f"; its stages are: {_stages(chosen, docid)}"
-            best[docid] = ("", Result(docid, "missing", words))
-    return list(best.values())
-
-
-def _stages(chosen: Chosen, word: str) -> str:
-    return ", ".join(nearest_first(word, [one.name for one in chosen.pipeline.stages]))
-
-
-def _named_in(path: str, docids: list[str]) -> list[str]:
-    """Return the documents of a queue that were named; none where nothing has made it yet."""
-    if not os.path.exists(path):
-        return []
+def _wanted(path: str, named: list[str] | None) -> list[str]:
+    """Return the documents of a queue that are meant: those named, or all that were discarded."""
     with opened(path) as queue:
-        known = dict.fromkeys((*queue.discarded(), *(one.docid for _, one in queue.items())))
-    return [docid for docid in matching(docids, known) if docid in known]
+        discarded = queue.discarded()
+        if named is None:
+            return discarded
+        known = dict.fromkeys((*discarded, *(item.docid for _, item in queue.items())))
+    return [docid for docid in matching(named, known) if docid in known]
 
 
-def _retry_in(path: str, docids: list[str]) -> list[Result]:
+def _retry(path: str, docids: list[str]) -> list[Result]:
     if not docids:
         return []
     with opened(path) as queue, noting(queue) as journal:
         return operations.retry(queue, docids, journal)
-
-
-def _retry_all(
-    chosen: Chosen, stages: Sequence[Stage], stage: Stage | None, yes: bool
-) -> list[tuple[str, Result]]:
-    """All that were discarded, once somebody said that it is meant."""
-    given_up: dict[str, list[str]] = {}
-    for path in _queues(chosen, stages):
-        try:
-            with opened(path) as queue:
-                given_up[path] = queue.discarded()
-        except NotFound:
-            continue
-    count = sum(len(docids) for docids in given_up.values())
-    if not count:
-        return []
-    where = f"of stage {stage.name}" if stage is not None else f"of all stages of {chosen.given}"
-    confirm(f"retry {format_count(count, 'discarded document')} {where}", yes)
-    return [
-        (path, result)
-        for path, docids in given_up.items()
-        if docids
-        for result in _retry_in(path, docids)
-    ]

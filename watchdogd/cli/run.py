@@ -6,27 +6,27 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.check import check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.bar import Bar
+from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
 from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.lock import only_one
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
-from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
-from watchdogd.status import went_through
 from watchdogd.supervisor import Supervisor
 
 # How long the commands of `on_event` may take at the end to begin, in seconds.
@@ -75,9 +75,9 @@ def run(
     host = host or socket.gethostname()
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
-    pipeline = read(pipeline_file(file), host)
     # All that could be said later is said now, before anything is started.
-    notes = check_host(pipeline, host).notes
+    found = check_host(pipeline_file(file), host)
+    pipeline, notes = found.pipeline, found.notes
     if not quiet:
         for note in notes:
             say(note)
@@ -87,15 +87,15 @@ def run(
 
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = places.local_directory(pipeline.root, host)
+    local = driver_ids.local_directory(pipeline.root, host)
     check_path(local)
     try:
         for name in ("logs", "boards"):
             os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
     except PermissionError as error:
         raise NotPermitted(
-            f"{error.filename}: permission denied; set {places.STATE_VARIABLE} to a directory of "
-            "yours on a local disk"
+            f"{error.filename}: permission denied; set {driver_ids.STATE_VARIABLE} to a directory "
+            "of yours on a local disk"
         ) from None
     return local
 
@@ -128,12 +128,15 @@ def _watch(
     herald = Herald(EventLog(local, host, tell), children, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
     helper = Helper(brief, children, herald.say)
+    with suppress(OSError):
+        # Without it, `status` knows nothing while the root does not answer.
+        note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
         pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
     )
-    watchdog.remarks = notes
+    watchdog.reload.notes = notes
     if bar is not None:
         watchdog.watch = bar
     fallen = None
@@ -177,20 +180,37 @@ def _left_alone(watchdog: Supervisor) -> Iterator[str]:
             )
 
 
+def _went_through(watchdog: Supervisor) -> int:
+    """Return how many documents have left the pipeline at its ends."""
+    pipeline, view = watchdog.pipeline, watchdog.helper.view
+    if watchdog.drain:
+        inputs = {name for stage in pipeline.stages for name in stage.inputs}
+        then, now = (
+            sum(one.unfinished for name, one in queues.items() if name in inputs)
+            for queues in (view.at_first, view.queues)
+        )
+        # Results may be more: a pipeline may part.
+        return max(0, then - now - sum(view.discarded.values()))
+    ends = set(pipeline.results)
+    keepers = watchdog.stages.keepers.values()
+    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+
+
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:
     """The last words, and the exit code."""
     pipeline = watchdog.pipeline
     discarded = watchdog.helper.view.discarded
     if not quiet:
         where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        say(f"{format_count(went_through(watchdog), 'document')} went through: {where}")
+        went = f"{format_count(_went_through(watchdog), 'document')} went through"
+        say(f"{went}: {where}" if where else went)
         for words in _left_alone(watchdog):
             say(words)
         for name, count in discarded.items():
             place = os.path.join(pipeline.path(name), "discarded")
             say(f"{format_count(count, 'document')} discarded, with the reason: {place}")
-    if (error := watchdog.hopeless) is not None:
-        say(error)
+    if watchdog.drain and watchdog.drain.hopeless:
+        say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
         if not quiet:

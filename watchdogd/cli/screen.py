@@ -2,10 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 
-from queuedriver.cli.render import SHARES, Paint, escape_name, eta, rate, shares, table
+from queuedriver.cli.render import (
+    SHARES,
+    Paint,
+    escape_name,
+    eta,
+    rate,
+    shares,
+    table,
+    width,
+)
 from queuedriver.format.units import format_duration, format_size
-from watchdogd.cli.seen import AMISS, Result, SeenDriver, SeenStage, View
-from watchdogd.cli.words import Typed, standing_line, words_of
+from watchdogd.cli.status_facts import Result, SeenDriver, SeenStage, View
+from watchdogd.cli.words import AMISS, standing_line, words_of
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
@@ -19,36 +28,52 @@ _DRIVER_COLUMNS = (
 _ALWAYS = frozenset(
     {"STAGE", "WAITING", "WORKING", "FAILED", "DISCARDED", "DRIVERS", "DRIVER", "STATE"}
 )
+# What a narrow terminal does without, the least needed first.
+_SPARED = (
+    *("OVERHEAD", "BLOCK", "WAIT", "WORK", "MEMORY", "TIME", "RESTARTS", "LATER", "FAILED"),
+    *("RATE", "DISCARDED", "DONE", "WORKING"),
+)
 _LOUD_STATES = frozenset(
     {"paused", "quit", "waiting-fs", "backoff", "blocked", "silent", "tripped"}
 )
 _BAD_STATES = frozenset({"degraded", *AMISS, "lost", "dead"} - _LOUD_STATES)
 
 
-def lines(view: View, typed: Typed, columns: int | None, paint: Paint) -> Iterator[str]:
-    """The whole screen."""
-    yield f"{paint.head(escape_name(view.name))}  {escape_name(f'{view.file}, in {view.root}')}"
-    for watchdog in view.watchdogs:
-        yield escape_name(standing_line(watchdog, view.at))
-    for words in words_of(view, typed):
+def lines(view: View, columns: int | None, paint: Paint) -> Iterator[str]:
+    """Yield the whole screen."""
+    pipeline, hosts = view.chosen.pipeline, view.chosen.hosts
+    where = escape_name(f"{pipeline.file}, in {pipeline.root}")
+    yield f"{paint.head(escape_name(pipeline.name))}  {where}"
+    for host in hosts.seen:
+        yield escape_name(standing_line(host, view.at))
+    for words in words_of(view):
         colour = paint.bad if words.bad else paint.loud
         yield colour(escape_name(words.text))
     yield ""
     yield from _table(_STAGE_COLUMNS, [_stage(one) for one in view.stages], columns, paint)
-    yield from (_result(one) for one in view.results)
+    yield from map(_result, view.results)
     shown = [one for one in view.drivers if one.pid or one.document or one.state != "stopped"]
     if shown:
         yield ""
-        hosts = {one.host for one in view.drivers} | {one.host for one in view.watchdogs}
-        rows = [_driver(one, view.at, several_hosts=len(hosts) > 1) for one in shown]
+        several = (
+            len({*(one.host for one in view.drivers), *(one.report.host for one in hosts.seen)}) > 1
+        )
+        rows = [_driver(one, view.at, several_hosts=several) for one in shown]
         yield from _table(_DRIVER_COLUMNS, rows, columns, paint)
 
 
 def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
 ) -> Iterator[str]:
-    """With the words for their states in colour."""
+    """Yield a table with the words for states in colour, and no more columns than fit."""
     drawn = table(columns, rows, wide, _ALWAYS)
+    for spared in _SPARED:
+        if wide is None or max(map(width, drawn)) <= wide:
+            break
+        kept = [index for index, one in enumerate(columns) if one.lstrip(">~") != spared]
+        columns = [columns[index] for index in kept]
+        rows = [[row[index] for index in kept] for row in rows]
+        drawn = table(columns, rows, wide, _ALWAYS)
     state = list(columns).index("STATE")
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):
@@ -64,7 +89,7 @@ def _stage(stage: SeenStage) -> tuple[str, ...]:
         escape_name(stage.name),
         escape_name(stage.state),
         *(f"{n:,}" for n in (stage.waiting, stage.working, stage.failed, stage.discarded)),
-        f"{stage.later:,}" if stage.later else "",
+        _count(stage.later),
         f"{stage.drivers}/{_wanted(stage)}",
         rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
@@ -75,10 +100,16 @@ def _stage(stage: SeenStage) -> tuple[str, ...]:
 
 
 def _wanted(stage: SeenStage) -> str:
-    """How many drivers it is to have; while no watchdog says, what the file says."""
+    """Return how many drivers it is to have; while no watchdog says, what the files say."""
     if stage.wanted or stage.drivers:
         return str(stage.wanted)
+    if stage.scaled is not None:
+        return str(stage.scaled)
     return str(stage.min) if stage.min == stage.max else f"{stage.min}–{stage.max}"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""
 
 
 def _result(result: Result) -> str:
@@ -103,9 +134,7 @@ def _driver(driver: SeenDriver, now: float, *, several_hosts: bool) -> tuple[str
         format_duration(now - driver.since) if driver.since else "",
         escape_name(at_hand),
         f"{driver.documents:,}",
-        f"{driver.failed:,}" if driver.failed else "",
-        f"{driver.discarded:,}" if driver.discarded else "",
-        f"{driver.restarts:,}" if driver.restarts else "",
+        *map(_count, (driver.failed, driver.discarded, driver.restarts)),
         format_size(driver.memory) if driver.memory else "",
         *shares(driver.work, driver.wait, driver.block, driver.overhead),
     )

@@ -1,4 +1,4 @@
-"""`scale`, `pause`, `resume`, `restart`, `reload`, `stop`: what the watchdogs are asked.
+"""`scale`, `pause`, `resume`, `restart`, `reload`, `stop`: ask something of the watchdogs.
 
 Each makes files below `<root>/.watchdogd/`, or takes them away, and the watchdogs of all hosts
 obey; docs/control-files.rst has the same moves for a shell.
@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 
+from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound
@@ -16,23 +17,23 @@ from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.cli.arguments import (
+from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
+from watchdogd.cli.pipeline_argument import (
     PIPELINE_FILE,
     Chosen,
     Target,
     check_host,
     choose,
     stage_named,
-    target,
+    targets,
 )
-from watchdogd.cli.gathering import read_controls
-from watchdogd.cli.hosts import Hosts, read_hosts
-from watchdogd.cli.view import state_of
 
 _NOT_THERE = 69
 _CONFIG = 78
 # How often one looks whether what was asked has been done.
 _LOOK_EVERY = 0.2
+# More drivers than so many for each processor are asked back.
+_PER_PROCESSOR = 16
 _NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
 _STAGES = argument("[STAGE]...", "Only these; else the pipeline.")
@@ -42,12 +43,14 @@ _HOST = option("HOST", "Only on this host; else on each.")
 def scale(
     numbers: list[str] = argument("STAGE=N...", "How many drivers; auto: as the file says."),
     host: str | None = _HOST,
+    yes: bool = YES,
     pipeline: str | None = PIPELINE_FILE,
 ) -> None:
     """Say how many drivers stages have, on each host or on one.
 
     It holds until it is said otherwise: STAGE=auto goes back to what the pipeline's file says.
-    Surplus drivers leave after the documents at hand.
+    Surplus drivers leave after the documents at hand. More than 16 for each processor need --yes,
+    or an answer on a terminal.
     """
     chosen = _chosen(pipeline)
     wanted: dict[str, int | None] = {}
@@ -59,8 +62,25 @@ def scale(
         wanted[stage.name] = int(found["number"]) if found["number"] else None
     if host is not None:
         check_host(chosen, host)
+    _ask_back(chosen, wanted, host, yes)
     control.scale(chosen.pipeline.root, wanted, host)
     _warn(chosen, host, "it holds once one does")
+
+
+def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
+    """Go on with very many drivers only when somebody said that they are meant."""
+    meant = chosen.hosts.meant(host).alive
+    processors = max((one.report.processors for one in meant), default=0) or os.cpu_count() or 1
+    many = [
+        f"{format_count(number, 'driver')} for {stage}"
+        for stage, number in wanted.items()
+        if number is not None and number > _PER_PROCESSOR * processors
+    ]
+    if many:
+        where = (
+            f"{'the host has' if host else 'a host has'} {format_count(processors, 'processor')}"
+        )
+        confirm(f"start {', '.join(many)}, where {where}", yes)
 
 
 def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -108,16 +128,13 @@ def restart(
     Each finishes the document at hand. One that has crash-looped is tried again.
     """
     chosen = _chosen(pipeline)
-    targets = [target(chosen, one) for one in what or ()]
-    if not targets:
-        targets = [Target(stage) for stage in chosen.pipeline.stages]
     if host is not None:
         check_host(chosen, host)
-        targets = [one._replace(host=one.host or host) for one in targets]
-    for one in targets:
-        if _nobody(chosen, one.host or None):
-            return _NOT_THERE
-    for one in targets:
+    every = [Target(stage, host=host or "") for stage in chosen.pipeline.stages]
+    meant = targets(chosen, what, host) if what else every
+    if any(_nobody(chosen, one.host or None) for one in meant):
+        return _NOT_THERE
+    for one in meant:
         control.restart(chosen.pipeline.root, one.name, time.time_ns() // 1000, one.host)
     return 0
 
@@ -139,11 +156,7 @@ def reload(
     request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
     if not wait:
         return 0
-    hosts = _wait(
-        chosen,
-        lambda hosts: [one for one in hosts.alive if request.serial not in one.report.served],
-        "read the file",
-    )
+    hosts = _wait(chosen, lambda one: request.serial not in one.report.served, "read the file")
     refused = [one.report for one in hosts.alive if one.report.reload_error]
     for report in refused:
         say(f"{report.host} goes on as before: {report.reload_error}")
@@ -166,11 +179,7 @@ def stop(
     before = {one.report.identity for one in chosen.hosts.alive}
     control.stop(chosen.pipeline.root, now=now)
     if wait:
-        _wait(
-            chosen,
-            lambda hosts: [one for one in hosts.alive if one.report.identity in before],
-            "leave",
-        )
+        _wait(chosen, lambda one: one.report.identity in before, "leave")
     return 0
 
 
@@ -185,41 +194,42 @@ def _chosen(file: str | None) -> Chosen:
 
 
 def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
-    """What these stages take from; all of them are known, or nothing is changed."""
+    """Return what these stages take from; NotFound for one that there is not."""
     return [queue for name in stages for queue in stage_named(chosen, name).inputs]
 
 
 def _warn(chosen: Chosen, host: str | None, consequence: str) -> None:
-    """A word, when there is no watchdog that would obey."""
+    """Say so when there is no watchdog that would obey."""
     if not chosen.hosts.meant(host).alive:
         say(f"{_none(chosen.hosts, host)}: {consequence}")
 
 
 def _nobody(chosen: Chosen, host: str | None) -> bool:
-    """Whether nobody is there to obey, for certain; said if so. A request that nobody serves must
-    not wait for whoever comes next."""
+    """Return whether nobody is there to obey, for certain, and say so. A request that nobody serves
+    must not wait for whoever comes next."""
     meant = chosen.hosts.meant(host)
     if meant.alive:
         return False
     say(_none(chosen.hosts, host))
-    return state_of(meant) == "not running"
+    return meant.state == "not running"
 
 
 def _none(hosts: Hosts, host: str | None) -> str:
-    silent = [one.report.host for one in hosts.meant(host).seen if one.standing == "silent"]
-    if silent:
-        return f"nothing is heard of the watchdog on {', '.join(silent)}"
+    there = [one for one in hosts.meant(host).seen if one.standing in ("silent", "hung")]
+    if there:
+        return f"nothing is heard of the watchdog on {', '.join(one.report.host for one in there)}"
     return f"no watchdog runs{' on ' + host if host else ''}"
 
 
-def _wait(chosen: Chosen, left: Callable[[Hosts], list[object]], to: str) -> Hosts:
-    """Until nobody is left who has not done it."""
-    hosts = read_hosts(chosen.pipeline.root)
-    remaining = left(hosts)
-    if remaining:
-        say(f"waiting for {format_count(len(remaining), 'watchdog')} to {to}")
-    while remaining:
-        time.sleep(_LOOK_EVERY)
+def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str) -> Hosts:
+    """Wait until nobody who lives is left to do it; return what all say then."""
+    said = False
+    while True:
         hosts = read_hosts(chosen.pipeline.root)
-        remaining = left(hosts)
-    return hosts
+        remaining = sum(map(left, hosts.alive))
+        if not remaining:
+            return hosts
+        if not said:
+            say(f"waiting for {format_count(remaining, 'watchdog')} to {to}")
+            said = True
+        time.sleep(_LOOK_EVERY)

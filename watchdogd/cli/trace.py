@@ -1,33 +1,76 @@
-"""`trace`: one document through all stages, and where it is now."""
+"""`trace`: the way of one document through all stages, under whatever names it had there.
 
+An output may be published under another docid (`{docid}.xml.ready`), or be several; the journals of
+the queues tell which, and so the way is followed in both directions from the name that is known.
+"""
+
+import graphlib
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
+from queuedriver.claims.liveness import Observer
+from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.docids import extended
 from queuedriver.cli.program import say
 from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
 from queuedriver.cli.showing import place_as_json
-from queuedriver.cli.words import argument, flag
+from queuedriver.cli.words import argument
 from queuedriver.errors import CannotUse, NotFound
+from queuedriver.format import names
 from queuedriver.format.event import Event, describe
+from queuedriver.format.names import JOURNAL
 from queuedriver.format.units import format_count, format_duration
-from queuedriver.operating.document_view import docid_of, explain
+from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, history
+from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.arguments import PIPELINE_FILE, Chosen, choose
-from watchdogd.cli.gathering import read_controls
-from watchdogd.cli.route import End, Route, Stop, route
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.cli.hosts import read_controls
+from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose
+from watchdogd.pipeline.model import Pipeline, Stage
 
+_READY = ".ready"
 # Events with which a document begins to wait.
 _WAITS = frozenset({"submitted", "failed", "released", "retried", "later"})
+
+# The names that the document may have in each queue, and when it came there under that name; 0
+# when that is not known, or it was submitted there.
+_Known = dict[str, dict[str, float]]
+
+
+class Stop(NamedTuple):
+    """The document in one input queue of a stage."""
+
+    stage: str
+    queue: str
+    document: DocumentView
+    events: list[Event]
+    arrived_at: float
+    # Why it is where it is.
+    why: str
+
+
+class End(NamedTuple):
+    """What came of it, in a queue or a directory that no stage takes from."""
+
+    queue: str
+    name: str
+
+
+class Route(NamedTuple):
+    """All that is known of it: along the stages, and what came out."""
+
+    docid: str
+    stops: list[Stop]
+    ends: list[End]
 
 
 def trace(
     docid: str = argument("DOCID", "The document; the name of its file will do."),
-    as_json: bool = flag("Print for programs.", "--json"),
+    as_json: bool = AS_JSON,
     pipeline: str | None = PIPELINE_FILE,
 ) -> None:
     """Tell of one document through all stages: when it came, who took it, what came of it.
@@ -35,21 +78,23 @@ def trace(
     It may be called as in any of its stages. The last line says where it is now, and why.
     """
     chosen = choose(pipeline)
-    found = route(chosen.pipeline, docid_of(docid))
+    found = _route(chosen, docid_of(docid))
     if not (found.stops or found.ends) and (longer := _extended(chosen.pipeline, found.docid)):
-        found = route(chosen.pipeline, longer)
+        found = _route(chosen, longer)
     if not found.stops and not found.ends:
         raise NotFound(f"no document {found.docid!r} is or was in any queue of {chosen.given}")
-    paused = read_controls(chosen.pipeline.root).paused
-    reasons = [reason_of(stop, chosen, paused) for stop in found.stops]
-    last = conclusion(found, reasons)
+    last = _conclusion(found)
     if as_json:
-        write_json({"pipeline": chosen.pipeline.name, **_as_json(found, reasons, last)})
+        _print_json(chosen, found, last)
     else:
         for line in _lines(found, paint_for(sys.stdout)):
             print(line)
         print(escape_name(last))
-    _confess(found)
+    # So that nobody takes silence for a fact.
+    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
+        say(f"{path} could not be read")
+    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
+        say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")
 
 
 def _extended(pipeline: Pipeline, docid: str) -> str:
@@ -61,12 +106,122 @@ def _extended(pipeline: Pipeline, docid: str) -> str:
     return ""
 
 
+# Look
+
+
+def _route(chosen: Chosen, docid: str) -> Route:
+    """Look for a document everywhere."""
+    pipeline = chosen.pipeline
+    order = _in_order(pipeline.stages)
+    paused = read_controls(pipeline.root).paused
+    known: _Known = {queue: {docid: 0.0} for queue in pipeline.queues}
+    for stage in reversed(order):
+        _look_back(pipeline, stage, known)
+    stops = []
+    observer = Observer()
+    for stage in order:
+        for queue in stage.inputs:
+            for stop in _stops(chosen, stage, queue, known[queue], observer, paused=paused):
+                stops.append(stop)
+                for name, at in _published(stop):
+                    for output in stage.outputs:
+                        known[output][name] = known[output].get(name) or at
+    ends = [end for queue in pipeline.results for end in _ends(pipeline, queue, known[queue])]
+    return Route(docid, stops, ends)
+
+
+def _in_order(stages: tuple[Stage, ...]) -> list[Stage]:
+    """Return each stage after those that bring it documents; else as the file has them."""
+    feeders = {
+        stage.name: [other.name for other in stages if set(other.outputs) & set(stage.inputs)]
+        for stage in stages
+    }
+    found = list(graphlib.TopologicalSorter(feeders).static_order())
+    return sorted(stages, key=lambda stage: found.index(stage.name))
+
+
+def _look_back(pipeline: Pipeline, stage: Stage, known: _Known) -> None:
+    """Find under which names came what this stage published under a name that is known."""
+    published = [name for output in stage.outputs for name in known[output]]
+    for queue in stage.inputs:
+        journal = os.path.join(pipeline.path(queue), names.PRIVATE, JOURNAL)
+        for name in published:
+            for file in (name, name + _READY):
+                for event in read_origins(journal, file).events:
+                    known[queue].setdefault(event.docid, 0.0)
+
+
+def _stops(
+    chosen: Chosen,
+    stage: Stage,
+    queue: str,
+    docids: Mapping[str, float],
+    observer: Observer,
+    *,
+    paused: bool,
+) -> list[Stop]:
+    """Return what a queue knows of the document under any of its names there."""
+    found = []
+    with suppress(NotFound), Queue.open(chosen.pipeline.path(queue)) as opened:
+        ahead = list(docids)
+        for docid in ahead:
+            seen = gather(opened, docid, observer)
+            if seen.unknown or (seen.foreign and not seen.journal.events):
+                continue
+            events = [one for one in history(seen) if one.docid == docid]
+            why = _reason(chosen, stage, seen, paused=paused)
+            found.append(Stop(stage.name, queue, seen, events, docids.get(docid, 0.0), why))
+            # It goes on under another docid here, because its own was taken.
+            ahead += [one.renamed for one in events if one.renamed and one.renamed not in ahead]
+    # Any name leads to a file that would be that of another with which it shares a stem.
+    sure = [one for one in found if one.document.places or one.document.attempts or one.events]
+    return sure or found
+
+
+def _reason(chosen: Chosen, stage: Stage, seen: DocumentView, *, paused: bool) -> str:
+    """Return why it is where it is: in the queue's own words, but for what a watchdog is asked."""
+    if seen.waits and (paused or seen.around.paused):
+        resume = chosen.command("resume" if paused else f"resume {stage.name}")
+        return f"paused: nothing is claimed before {resume}"
+    if seen.waits and not seen.around.quit and not seen.around.living:
+        if chosen.hosts.alive:
+            return "no driver of its stage is alive; see " + chosen.command("status")
+        return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
+    return explain(seen)
+
+
+def _published(stop: Stop) -> Iterator[tuple[str, float]]:
+    """Yield the names under which it went on, and when."""
+    for event in stop.events:
+        for name in event.outputs or ():
+            yield name.removesuffix(_READY), event.at
+    for path in stop.document.found:
+        yield os.path.basename(path).removesuffix(_READY), 0.0
+
+
+def _ends(pipeline: Pipeline, queue: str, docids: Mapping[str, float]) -> Iterator[End]:
+    with suppress(NotFound, CannotUse), Queue.open(pipeline.path(queue)) as opened:
+        for docid in docids:
+            for name in (docid + _READY, docid):
+                if names.objection(docid) is None and opened.directory.present(name):
+                    yield End(queue, name)
+
+
+# Tell
+
+
 def _lines(found: Route, paint: Paint) -> Iterator[str]:
     for stop in found.stops:
         yield paint.head(escape_name(f"{stop.stage}, in {stop.queue}"))
-        for event, waited in with_waits(stop):
-            after = f", after it had waited {format_duration(waited)}" if waited else ""
+        waits_since = stop.arrived_at
+        for event in stop.events:
+            after = ""
+            # Less than nothing is what comes of two hosts' clocks.
+            if event.event == "claimed" and waits_since and event.at > waits_since:
+                after = f", after it had waited {format_duration(event.at - waits_since)}"
             yield f"  {describe(event)}{after}"
+            if event.event in (*_WAITS, "claimed"):
+                waits_since = event.at if event.event in _WAITS else 0.0
         if not stop.events:
             yield "  its journal tells nothing of it"
     for end in found.ends:
@@ -74,84 +229,36 @@ def _lines(found: Route, paint: Paint) -> Iterator[str]:
         yield f"  {escape_name(end.name)}"
 
 
-def with_waits(stop: Stop) -> Iterator[tuple[Event, float]]:
-    """The events of a stop; with each claim, how long the document had waited for it."""
-    since = stop.arrived_at
-    for event in stop.events:
-        waited = event.at - since if event.event == "claimed" and since else 0.0
-        # Less than nothing is what comes of two hosts' clocks.
-        yield event, max(waited, 0.0)
-        if event.event in _WAITS:
-            since = event.at
-        elif event.event == "claimed":
-            since = 0.0
-
-
-def reason_of(stop: Stop, chosen: Chosen, paused: bool) -> str:
-    """Why it is where it is: the queue's own words, but for what a watchdog is asked about."""
-    seen = stop.document
-    if not seen.waits:
-        return explain(seen)
-    if paused or seen.around.paused:
-        return f"paused: nothing is claimed before {_resume(stop, chosen, paused)}"
-    if not seen.around.quit and not seen.around.living:
-        if chosen.hosts.alive:
-            return "no driver of its stage is alive; see " + chosen.command("status")
-        return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return explain(seen)
-
-
-def _resume(stop: Stop, chosen: Chosen, paused: bool) -> str:
-    return chosen.command("resume" if paused else f"resume {stop.stage}")
-
-
-def conclusion(found: Route, reasons: list[str]) -> str:
-    """Where it is now, in one line."""
-    places = [
-        f"in stage {stop.stage}{_called(stop, found)}: {reason}"
-        for stop, reason in zip(found.stops, reasons, strict=True)
-        if stop.document.places
-    ]
-    places += [f"through, in {end.queue}: {_ending(end)}" for end in found.ends]
+def _conclusion(found: Route) -> str:
+    """Return where it is now, in one line."""
+    there = [stop for stop in found.stops if stop.document.places]
+    places = [f"in stage {_where(stop, found)}" for stop in there]
+    for end in found.ends:
+        waits = end.name.endswith(_READY)
+        what = f"{end.name} waits to be collected" if waits else f"the file {end.name}"
+        places.append(f"through, in {end.queue}: {what}")
     if not places:
-        stop, reason = found.stops[-1], reasons[-1]
-        places = [f"last seen in stage {stop.stage}{_called(stop, found)}: {reason}"]
+        places = [f"last seen in stage {_where(found.stops[-1], found)}"]
     return f"{found.docid}: {'; and '.join(places)}"
 
 
-def _called(stop: Stop, found: Route) -> str:
-    return "" if stop.document.docid == found.docid else f" as {stop.document.docid}"
+def _where(stop: Stop, found: Route) -> str:
+    docid = stop.document.docid
+    return f"{stop.stage}{'' if docid == found.docid else f' as {docid}'}: {stop.why}"
 
 
-def _ending(end: End) -> str:
-    if end.name.endswith(".ready"):
-        return f"{end.name} waits to be collected"
-    return f"the file {end.name}"
-
-
-def _as_json(found: Route, reasons: list[str], last: str) -> dict[str, object]:
-    return {
-        "docid": found.docid,
-        "stops": [
-            {
-                "stage": stop.stage,
-                "queue": stop.queue,
-                "docid": stop.document.docid,
-                "arrived_at": stop.arrived_at or None,
-                "places": [place_as_json(place) for place in stop.document.places],
-                "events": msgspec.to_builtins(stop.events),
-                "why": reason,
-            }
-            for stop, reason in zip(found.stops, reasons, strict=True)
-        ],
-        "ends": [end._asdict() for end in found.ends],
-        "why": last,
-    }
-
-
-def _confess(found: Route) -> None:
-    """What of the journals could not be read, so that nobody takes silence for a fact."""
-    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
-        say(f"{path} could not be read")
-    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
-        say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")
+def _print_json(chosen: Chosen, found: Route, last: str) -> None:
+    stops = [
+        {
+            "stage": stop.stage,
+            "queue": stop.queue,
+            "docid": stop.document.docid,
+            "arrived_at": stop.arrived_at or None,
+            "places": [place_as_json(place) for place in stop.document.places],
+            "events": msgspec.to_builtins(stop.events),
+            "why": stop.why,
+        }
+        for stop in found.stops
+    ]
+    known = {"pipeline": chosen.pipeline.name, "docid": found.docid, "stops": stops}
+    write_json({**known, "ends": [end._asdict() for end in found.ends], "why": last})

@@ -8,10 +8,10 @@ import sys
 
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
-from watchdogd.pipeline import read
+from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.driver_ids import STATE_VARIABLE, state_of
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.places import STATE_VARIABLE, state_of
+from watchdogd.pipeline.read import read
 
 # Where systemd looks for programs when nobody says otherwise.
 _USUAL_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
@@ -37,10 +37,8 @@ User={user}
 {state}Environment={environment}
 WatchdogSec=30
 Restart=on-failure
-RestartSec=2
-RestartSteps=5
-RestartMaxDelaySec=60
-RestartPreventExitStatus=2 70 78
+RestartSec=5
+RestartPreventExitStatus=2 70 77 78
 KillMode={kill_mode}
 TimeoutStopSec={patience}
 Delegate=yes
@@ -58,16 +56,15 @@ def unit(
 ) -> None:
     """Print a systemd unit that keeps a pipeline running.
 
-    The watchdog is restarted if it fails or hangs, but not after a bug of ours, which would end it
-    again. It reloads on `systemctl reload`, and has time enough to let its drivers finish. Needs
-    systemd 254 for the growing delay between restarts.
+    The watchdog is restarted if it fails or hangs, but not after what would only end it again, as a
+    bug of ours. It reloads on `systemctl reload`, and has time enough to let its drivers finish.
     """
     found = read(os.path.abspath(pipeline_file(either(pipeline, option))), host)
     print(unit_of(found, user or pwd.getpwuid(os.getuid()).pw_name, program(), host).rstrip())
 
 
 def program() -> list[str]:
-    """How this very installation is started, wherever it is."""
+    """Return how this very installation is started, wherever it is."""
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "watchdogd")
     if os.access(beside, os.X_OK):
         return [beside]
@@ -75,7 +72,7 @@ def program() -> list[str]:
 
 
 def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = None) -> str:
-    """The text of the unit."""
+    """Return the text of the unit."""
     for path in (pipeline.file, pipeline.root, *words):
         if "\n" in path or not path.isprintable():
             raise BadArgument(f"{path!r} cannot stand in a unit; rename it")
@@ -92,7 +89,8 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     if extra := _further_path(pipeline):
         environment.append("PATH=" + ":".join((*extra, *_USUAL_PATH)))
     arguments = [*words, "run", pipeline.file, *(("--host", host) if host else ())]
-    grace = max((stage.grace for stage in pipeline.stages), default=0.0)
+    # They leave one after the other.
+    grace = sum(stage.grace for stage in pipeline.stages)
     return _UNIT.format(
         unit=name,
         description=_escaped(f"Pipeline {pipeline.name} ({pipeline.file})"),
@@ -109,7 +107,7 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
 
 
 def _further_path(pipeline: Pipeline) -> list[str]:
-    """Where programs are that systemd would not find, although whoever asks for the unit does."""
+    """Return where programs are that systemd would not find, and whoever asks for the unit does."""
     found: dict[str, None] = {}
     for stage in pipeline.stages:
         if stage.kind == "call" or not stage.work:
@@ -127,12 +125,12 @@ def _further_path(pipeline: Pipeline) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Without what systemd would replace."""
+    """Return a text in which systemd replaces nothing."""
     return text.replace("%", "%%")
 
 
 def _quoted(text: str, *, dollar: bool = False) -> str:
-    """One word of several. In a command line a dollar would name a variable."""
+    """Return one word of several. In a command line a dollar would name a variable."""
     plain = _escaped(text)
     if dollar:
         plain = plain.replace("$", "$$")

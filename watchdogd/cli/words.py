@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from queuedriver.format.units import format_count, format_duration, format_instant
-from watchdogd.cli.seen import AMISS, SeenDriver, SeenWatchdog, View
+from watchdogd.cli.hosts import SeenHost
+from watchdogd.cli.pipeline_argument import Chosen
+from watchdogd.cli.status_facts import SeenDriver, SeenStage, View
 
+# The states in which a driver, or what one would be, needs somebody to look after it.
+AMISS = ("crash-looped", "hung", "unkillable", "backoff")
 # Of drivers that are not well for one reason, no more than this are named.
 _NAMED = 5
 
@@ -17,148 +21,171 @@ class Words(NamedTuple):
     bad: bool = True
 
 
-class Typed(NamedTuple):
-    """How commands are typed for this pipeline."""
-
-    # watchdogd run FILE
-    start: str
-    # What follows each other command: " -p FILE", or nothing.
-    option: str
-
-    def command(self, words: str) -> str:
-        return f"watchdogd {words}{self.option}"
-
-
-def words_of(view: View, typed: Typed) -> list[Words]:
-    """All there is to say, the most urgent first."""
-    return [
-        *_absence(view, typed),
-        *_configuration(view, typed),
-        *_troubles(view),
-        *_pauses(view, typed),
-        *_degraded(view),
-        *_drivers(view, typed),
-        *_notes(view),
-    ]
-
-
-def _absence(view: View, typed: Typed) -> Iterator[Words]:
-    """Watchdogs that are not there, and drivers that are all the same."""
-    for watchdog in view.watchdogs:
-        since = format_instant(watchdog.at)
-        if watchdog.standing == "silent":
-            yield Words(
-                f"the watchdog on {watchdog.host} is silent since {since}: its host is down, or "
-                "does not reach the file system, or its clock is wrong"
-            )
-        elif watchdog.standing == "stopped" and watchdog.crash:
-            why = _first_line(watchdog.crash)
-            yield Words(f"the watchdog on {watchdog.host} crashed at {since}: {why}")
-        elif watchdog.standing == "gone" and view.state == "running":
-            yield Words(f"the watchdog on {watchdog.host} ended without a word after {since}")
-    for path in view.unreadable:
+def words_of(view: View) -> Iterator[Words]:
+    """Yield all there is to say, the most urgent first."""
+    chosen = view.chosen
+    alive = chosen.hosts.alive
+    for host in chosen.hosts.seen:
+        yield from _absent(host, view)
+    for path in chosen.hosts.unreadable:
         yield Words(f"what a watchdog says cannot be read: {path}")
-    if view.state != "not running":
-        return
-    gone = [watchdog for watchdog in view.watchdogs if watchdog.standing == "gone"]
-    how = "; ".join(
-        f"the one on {watchdog.host} ended without a word after {format_instant(watchdog.at)}"
-        for watchdog in gone
-    )
-    left = [one for one in view.drivers if one.pid]
-    words = f"no watchdog runs{': ' + how if how else ''}; start it with {typed.start}"
-    if left:
-        verb = "runs" if len(left) == 1 else "run"
-        words = (
-            f"{format_count(len(left), 'driver')} {verb} without a watchdog, and nobody replaces "
-            f"one that ends: {words}"
-        )
-    yield Words(words, bad=bool(gone or left))
-
-
-def _configuration(view: View, typed: Typed) -> Iterator[Words]:
-    reload = typed.command("reload")
-    for watchdog in _alive(view):
-        if watchdog.reload_error:
-            yield Words(
-                f"{watchdog.host} goes on with the pipeline as it was, because the file is not "
-                f"right: {_first_line(watchdog.reload_error)}; mend it, then {reload}"
-            )
-    if view.file_error and not any(watchdog.reload_error for watchdog in _alive(view)):
-        yield Words(
-            f"{view.file} is not right any more, and so cannot be started again: "
-            f"{_first_line(view.file_error)}"
-        )
-
-
-def _troubles(view: View) -> Iterator[Words]:
-    for watchdog in _alive(view):
-        if watchdog.state == "waiting-fs" or watchdog.trouble:
-            why = f": {watchdog.trouble}" if watchdog.trouble else ""
-            yield Words(
-                f"{watchdog.host} waits for the file system of {view.root}{why}; no document is "
-                "charged, and the work goes on by itself when that is well"
-            )
-        elif watchdog.state in ("draining", "stopping"):
-            yield Words(
-                f"{watchdog.host} is {watchdog.state}: its drivers finish what they have", bad=False
-            )
-
-
-def _pauses(view: View, typed: Typed) -> Iterator[Words]:
-    if view.quit and view.state != "not running":
+    if chosen.hosts.state == "not running":
+        yield _nobody(view)
+    yield from _configuration(chosen)
+    for host in alive:
+        yield from _trouble(host, chosen)
+    if view.controls.quit and chosen.hosts.state != "not running":
         yield Words("there is a QUIT: watchdogs leave, after the documents at hand", bad=False)
-    if view.paused:
+    if view.controls.paused:
+        resume = chosen.command("resume")
+        yield Words(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)
+    for stage in view.stages:
+        yield from _stage(stage, view)
+    yield from _drivers(view)
+    for host in alive:
+        before = f"{host.report.host}: " if len(alive) > 1 else ""
+        yield from (Words(f"{before}{note}", bad=False) for note in host.report.notes)
+
+
+def standing_line(host: SeenHost, now: float) -> str:
+    """Return one line for each watchdog."""
+    report = host.report
+    at = format_instant(report.at)
+    match host.standing:
+        case "alive":
+            since = format_duration(now - report.started_at)
+            how = f"{report.state} for {since}, process {report.pid}"
+        case "hung":
+            how = f"hung since {at}, process {report.pid}"
+        case "stopped":
+            how = f"{'crashed' if report.crash else 'stopped'} at {at}"
+        case "gone":
+            how = f"gone after {at}"
+        case "silent":
+            how = f"silent since {at}"
+    return f"watchdog on {report.host}: {how}"
+
+
+# Watchdogs
+
+
+def _absent(host: SeenHost, view: View) -> Iterator[Words]:
+    """Tell of a watchdog that is not there as it should be."""
+    report = host.report
+    who, at = f"the watchdog on {report.host}", format_instant(report.at)
+    if host.standing == "silent":
         yield Words(
-            f"PAUSED: nothing is claimed in any stage before {typed.command('resume')}", bad=False
+            f"{who} is silent since {at}: its host is down, or does not reach the file system, or "
+            "its clock is wrong"
         )
-        return
-    for stage in view.stages:
-        if stage.state == "paused":
-            resume = typed.command(f"resume {stage.name}")
-            yield Words(f"{stage.name} is PAUSED: nothing is claimed before {resume}", bad=False)
-        elif stage.state == "tripped":
-            resume = typed.command(f"resume {stage.name}")
-            yield Words(f"{stage.name} has {stage.why} (or {resume})")
-        elif stage.state == "quit":
-            resume = typed.command(f"resume {stage.name}")
+    elif host.standing == "hung":
+        yield Words(
+            f"{who} is there, process {report.pid}, but has said nothing since {at}: it does not "
+            f"turn, or cannot write; kill -USR2 {report.pid} has it write its stacks, kill -9 "
+            f"{report.pid} ends it; then {view.chosen.start}"
+        )
+    elif host.standing == "stopped" and report.crash:
+        yield Words(f"{who} crashed at {at}: {_first_line(report.crash)}")
+    elif host.standing == "gone" and view.chosen.hosts.alive:
+        yield Words(f"{who} ended without a word after {at}")
+
+
+def _nobody(view: View) -> Words:
+    """Tell that no watchdog runs, and of drivers that do all the same."""
+    how = "; ".join(
+        f"the one on {one.report.host} ended without a word after {format_instant(one.report.at)}"
+        for one in view.chosen.hosts.seen
+        if one.standing == "gone"
+    )
+    words = f"no watchdog runs{': ' + how if how else ''}; start it with {view.chosen.start}"
+    if left := sum(1 for one in view.drivers if one.pid):
+        words = (
+            f"{format_count(left, 'driver')} {'runs' if left == 1 else 'run'} without a watchdog, "
+            f"and nobody replaces one that ends: {words}"
+        )
+    return Words(words, bad=bool(how or left))
+
+
+def _configuration(chosen: Chosen) -> Iterator[Words]:
+    """Tell of a file that has mistakes, or that a watchdog did not take."""
+    reports = [one.report for one in chosen.hosts.alive]
+    for report in reports:
+        if report.reload_error:
             yield Words(
-                f"an input of {stage.name} has a QUIT, so its drivers leave; before {resume} none "
-                "stays",
-                bad=False,
+                f"{report.host} goes on with the pipeline as it was, because the file is not "
+                f"right: {_first_line(report.reload_error)}; mend it, then "
+                f"{chosen.command('reload')}"
             )
+    if chosen.error and not any(report.reload_error for report in reports):
+        yield Words(
+            f"{chosen.pipeline.file} is not right any more, and so cannot be started again: "
+            f"{_first_line(chosen.error)}"
+        )
 
 
-def _degraded(view: View) -> Iterator[Words]:
-    for stage in view.stages:
-        if stage.state == "degraded":
-            yield Words(f"{stage.name} is degraded: {stage.why or 'see its drivers'}")
+def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Words]:
+    report = host.report
+    if report.state == "waiting-fs" or report.trouble:
+        why = f": {report.trouble}" if report.trouble else ""
+        yield Words(
+            f"{report.host} waits for the file system of {chosen.pipeline.root}{why}; no document "
+            "is charged, and the work goes on by itself when that is well"
+        )
+    elif report.state in ("draining", "stopping"):
+        leaving = f"{report.host} is {report.state}: its drivers finish what they have"
+        yield Words(leaving, bad=False)
 
 
-def _drivers(view: View, typed: Typed) -> Iterator[Words]:
-    """Those that need somebody; several alike in one sentence."""
+# Stages and drivers
+
+
+def _stage(stage: SeenStage, view: View) -> Iterator[Words]:
+    name = stage.name
+    resume = view.chosen.command(f"resume {name}")
+    if stage.state == "degraded":
+        yield Words(f"{name} is degraded: {stage.why or 'see its drivers'}")
+    elif stage.state == "paused" and not view.controls.paused:
+        yield Words(f"{name} is PAUSED: nothing is claimed before {resume}", bad=False)
+    elif stage.state == "tripped":
+        yield Words(f"{name} has {stage.why} (or {resume})")
+    elif stage.state == "quit":
+        quits = f"an input of {name} has a QUIT, so its drivers leave; before {resume} none stays"
+        yield Words(quits, bad=False)
+    asked = stage.max if stage.scaled is None else stage.scaled
+    if not asked and not stage.wanted and stage.state != "done":
+        said, then = (
+            ("has drivers = 0", "1") if stage.scaled is None else ("is scaled to 0", "auto")
+        )
+        scale = view.chosen.command(f"scale {name}={then}")
+        yield Words(f"{name} {said}: nothing is done in it before {scale}", bad=False)
+
+
+def _drivers(view: View) -> Iterator[Words]:
+    """Tell of those that need somebody; several alike in one sentence."""
     alike: dict[tuple[str, str, str], list[SeenDriver]] = {}
     for one in view.drivers:
         if one.kept and one.state in AMISS:
             alike.setdefault((one.stage, one.state, one.why), []).append(one)
-    several_hosts = len(list(_alive(view))) > 1
+    several_hosts = len(view.chosen.hosts.alive) > 1
     for (stage, state, why), drivers in alike.items():
         names = [f"{one.name}@{one.host}" if several_hosts else one.name for one in drivers]
-        shown = ", ".join(names[:_NAMED])
-        if len(names) > _NAMED:
-            shown += f" and {len(names) - _NAMED} more"
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         verb = "is" if len(names) == 1 else "are"
         because = f": {_first_line(why)}" if why else ""
         which = names[0] if len(names) == 1 else stage
-        rest = _what_then(state, which, min(one.until for one in drivers), view.at, typed)
-        yield Words(f"{shown} {verb} {state}{because}{rest}", bad=state != "backoff")
+        until = min(one.until for one in drivers)
+        again = f"; tried again in {format_duration(until - view.at)}" if until > view.at else ""
+        rest = _what_then(state, which, again, view.chosen)
+        yield Words(
+            f"{', '.join(names[:_NAMED])}{more} {verb} {state}{because}{rest}",
+            bad=state != "backoff",
+        )
 
 
-def _what_then(state: str, which: str, until: float, now: float, typed: Typed) -> str:
-    again = f"; tried again in {format_duration(until - now)}" if until > now else ""
+def _what_then(state: str, which: str, again: str, chosen: Chosen) -> str:
     match state:
         case "crash-looped":
-            logs, restart = typed.command(f"logs {which}"), typed.command(f"restart {which}")
+            logs, restart = chosen.command(f"logs {which}"), chosen.command(f"restart {which}")
             return f"{again}; {logs} tells more; when that is mended, {restart}"
         case "unkillable":
             return "; it waits in the kernel, mostly for a file system, and ends when that answers"
@@ -167,35 +194,8 @@ def _what_then(state: str, which: str, until: float, now: float, typed: Typed) -
     return again
 
 
-def _notes(view: View) -> Iterator[Words]:
-    several_hosts = len(list(_alive(view))) > 1
-    for watchdog in _alive(view):
-        for note in watchdog.notes:
-            yield Words(f"{watchdog.host}: {note}" if several_hosts else note, bad=False)
-
-
-def _alive(view: View) -> Iterator[SeenWatchdog]:
-    return (watchdog for watchdog in view.watchdogs if watchdog.standing == "alive")
-
-
 def _first_line(text: str) -> str:
-    """The first of what may be many, and how many more."""
+    """Return the first of what may be many, and how many more."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     return (lines[0] if lines else "").rstrip(".;") + more
-
-
-def standing_line(watchdog: SeenWatchdog, now: float) -> str:
-    """One line for each watchdog."""
-    match watchdog.standing:
-        case "alive":
-            since = format_duration(now - watchdog.started_at)
-            return (
-                f"watchdog on {watchdog.host}: {watchdog.state} for {since}, process {watchdog.pid}"
-            )
-        case "stopped":
-            how = "crashed" if watchdog.crash else "stopped"
-            return f"watchdog on {watchdog.host}: {how} at {format_instant(watchdog.at)}"
-        case "gone":
-            return f"watchdog on {watchdog.host}: gone after {format_instant(watchdog.at)}"
-    return f"watchdog on {watchdog.host}: silent since {format_instant(watchdog.at)}"

@@ -1,19 +1,41 @@
-"""What does not go together within one stage."""
+"""Rules that a pipeline is held against: of keys within a stage, and of stages among themselves.
 
+A stage that could not be read whole has no inputs or no outputs here, so it stands in nobody's way.
+"""
+
+import contextlib
+import graphlib
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from watchdogd.pipeline.complaints import Slip
-from watchdogd.pipeline.model import Stage
-from watchdogd.pipeline.works import output_queues
+from queuedriver.errors import BadDocid
+from queuedriver.format.settings import Publication
+from queuedriver.processors.command import Template
+from watchdogd.control import CONTROL
+from watchdogd.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.problems import Table, nearest
 
 # What a command has for each document.
 _PLACE = re.compile(r"\{(?:input|output)\b[^{}]*\}")
+_NUMBERED = re.compile(r"(.+)-[0-9]+")
+# Documents that are followed through the names that stages give them. What {stem} drops is there.
+_SAMPLES = ("d", "d.e", "d.e.f")
+# How alike two names are that were meant to be one: as `text` and `txet`, and more than `text` and
+# `texts_2`.
+_PROBABLY = 0.75
+
+# The stages of a pipeline, each with what the file says of it.
+Stages = Sequence[tuple[Stage, Table]]
+# Which stages take what a stage publishes; stages are numbers.
+Edges = dict[int, set[int]]
+# Samples, each with the name it has got.
+Names = set[tuple[str, str]]
 
 
 class Rule(NamedTuple):
-    """Two keys or more, and when they do not go together. The complaint is at the first."""
+    """Two keys or more, and when they do not go together. The problem is at the first."""
 
     keys: tuple[str, ...]
     broken: Callable[[Stage], bool]
@@ -58,45 +80,233 @@ RULES = (
 )
 
 
-def slips_of(stage: Stage, said: frozenset[str], bad: frozenset[str]) -> Iterator[Slip]:
-    """What is wrong with a stage as a whole: with keys of which it has some `said`, and of which
-    those that are `bad` have had their complaint."""
+def check(pipeline: Pipeline, tables: Sequence[Table]) -> None:
+    """Add everything that does not go together to the tables of the stages, which say what of each
+    stage can be relied upon."""
+    stages = list(zip(pipeline.stages, tables, strict=True))
+    for stage, table in stages:
+        _check_keys(stage, table)
+    _check_names(stages)
+    _check_inputs(stages)
+    _check_plain_files(stages)
+    _check_archives(pipeline, stages)
+    edges = _edges(pipeline.stages)
+    circles = list(_circles(edges))
+    for circle in circles:
+        _add_circle(stages, circle)
+    # In a circle every stage comes before every other, and names have no end.
+    if not circles and not any(set(stage.inputs) & set(stage.outputs) for stage, _ in stages):
+        _check_clashes(stages, edges)
+
+
+def remarks_on(pipeline: Pipeline) -> Iterator[str]:
+    """Yield what may be meant, but is probably a slip."""
+    for queue in pipeline.sources:
+        if near := nearest(queue, pipeline.results, _PROBABLY):
+            yield (
+                f"no stage publishes into {queue!r}, and none takes from {near!r}; "
+                "are they meant to be one queue?"
+            )
+
+
+# Within a stage
+
+
+def _check_keys(stage: Stage, table: Table) -> None:
     for rule in RULES:
-        if rule.keys[0] in said and not bad & set(rule.keys) and rule.broken(stage):
-            yield Slip((rule.keys[0],), rule.problem, rule.right)
-    if stage.kind == "command" and not bad & {"command", "output"}:
-        yield from _command(stage)
+        relied_on = rule.keys[0] in table.values and not table.bad & set(rule.keys)
+        if relied_on and rule.broken(stage):
+            table.add(rule.keys[0], rule.problem, rule.right)
+    if stage.kind == "command" and not table.bad & {"command", "output"}:
+        _check_command(stage, table)
     if stage.kind == "server" and (place := _PLACE.search(" ".join(stage.work))):
-        yield Slip(
-            ("server",),
-            f"has {place[0]}, and a server is not started for a document",
-            "leave it out: it is told of each document in a line of JSON on its stdin",
-        )
+        problem = f"has {place[0]}, and a server is not started for a document"
+        right = "leave it out: it is told of each document in a line of JSON on its stdin"
+        table.add("server", problem, right)
 
 
-def _command(stage: Stage) -> Iterator[Slip]:
-    """A command says in its words which output goes where."""
-    used = output_queues(stage.work)
-    known = ", ".join(stage.outputs)
+def _check_command(stage: Stage, table: Table) -> None:
+    """Hold the outputs that the words of a command name against those of its stage."""
+    # None among them: it has a plain `{output}`, which is the first queue's.
+    used = {slot["queue"] for slot in Template(stage.work).outputs.values()}
     unknown = sorted(queue for queue in used if queue and queue not in stage.outputs)
+    known = ", ".join(stage.outputs)
     for queue in unknown:
         right = f"its outputs are {known}" if known else "it has no output at all"
-        yield Slip(("command",), f"has {{output:{queue}}}, which is no output of the stage", right)
+        table.add("command", f"has {{output:{queue}}}, which is no output of the stage", right)
     if unknown:
         # One of them may be what is missing below.
         return
     if not stage.outputs and None in used:
-        yield Slip(
-            ("command",),
-            "has {output}, and the stage has no output",
-            "leave it out, or give the stage an output",
-        )
-    # Without any {output} its stdout is the output; a plain one is the first queue's.
+        right = "leave it out, or give the stage an output"
+        table.add("command", "has {output}, and the stage has no output", right)
+    # Without any {output} its stdout is the output.
     first = stage.outputs[:1] if not used or None in used else ()
     for queue in stage.outputs:
         if queue not in used and queue not in first:
-            yield Slip(
-                ("output",),
-                f"has {queue!r}, into which the command puts nothing",
-                f"write {{output:{queue}}} where the command is to write it",
-            )
+            problem = f"has {queue!r}, into which the command puts nothing"
+            right = f"write {{output:{queue}}} where the command is to write it"
+            table.add("output", problem, right)
+
+
+# Names and queues
+
+
+def _check_names(stages: Stages) -> None:
+    first: dict[str, int] = {}
+    for number, (stage, table) in enumerate(stages, 1):
+        if stage.name and first.setdefault(stage.name, number) != number:
+            problem = f"is what stage {first[stage.name]} is called, too"
+            table.add("name", problem, "right would be another", stage.name)
+    for stage, table in stages:
+        other = _NUMBERED.fullmatch(stage.name)
+        if other and other[1] in first:
+            problem = f"is what a driver of {other[1]!r} is called"
+            right = "right would be a name that does not end in a number"
+            table.add("name", problem, right, stage.name)
+
+
+def _check_inputs(stages: Stages) -> None:
+    takers: dict[str, Stage] = {}
+    for stage, table in stages:
+        for queue in stage.inputs:
+            if (taker := takers.setdefault(queue, stage)) is not stage:
+                problem = f"has {queue!r}, from which stage {taker.name!r} takes already"
+                right = "give it a queue of its own; whoever publishes there may have two outputs"
+                table.add("input", problem, right)
+        for queue in stage.outputs:
+            if queue in stage.inputs:
+                problem = f"has {queue!r}, which is an input of the same stage"
+                table.add("output", problem, "right would be another queue")
+
+
+def _check_plain_files(stages: Stages) -> None:
+    takers = {queue: stage.name for stage, _ in stages for queue in stage.inputs}
+    for stage, table in stages:
+        queue = next((queue for queue in stage.outputs if queue in takers), None)
+        if queue is not None and not Publication(stage.publish).is_queue:
+            taker = takers[queue]
+            problem = f"names plain files, and stage {taker!r} takes documents from {queue!r}"
+            right = f'right would be "{stage.publish}.ready"'
+            table.add("publish", problem, right, stage.publish)
+
+
+def _check_archives(pipeline: Pipeline, stages: Stages) -> None:
+    """Add archives among the queues, which would be taken for documents, or for a queue."""
+    taken = {pipeline.path(queue): f"the queue {queue!r}" for queue in pipeline.queues}
+    taken[pipeline.path(CONTROL)] = "the watchdog's own directory"
+    for stage, table in stages:
+        archive = stage.archive
+        if archive is None:
+            continue
+        inside = next((taken[path] for path in taken if _is_in(archive, path)), None)
+        if archive == pipeline.root:
+            inside = "the root itself, which holds the queues"
+        if inside:
+            right = f'right would be a directory of its own, as in "archive/{stage.name}"'
+            table.add("archive", f"is in {inside}", right, archive)
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return os.path.commonpath((path, directory)) == directory
+
+
+# Circles
+
+
+def _edges(stages: Sequence[Stage]) -> Edges:
+    return {
+        index: {
+            other
+            for other, taker in enumerate(stages)
+            if other != index and not set(stage.outputs).isdisjoint(taker.inputs)
+        }
+        for index, stage in enumerate(stages)
+    }
+
+
+def _circles(edges: Edges) -> Iterator[list[int]]:
+    """Yield circles that have no stage in common, each beginning with its first stage."""
+    left = dict(edges)
+    while True:
+        sorter = graphlib.TopologicalSorter(left)
+        try:
+            sorter.prepare()
+            return
+        except graphlib.CycleError as error:
+            # In the sorter's eyes an edge leads to what comes before, so its circle runs backwards.
+            circle: list[int] = error.args[1][:0:-1]
+        least = circle.index(min(circle))
+        yield circle[least:] + circle[:least]
+        left = {index: left[index] - set(circle) for index in left if index not in circle}
+
+
+def _add_circle(stages: Stages, circle: list[int]) -> None:
+    names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
+    problem = f"leads back to the stage itself: {' → '.join(names)}"
+    right = "right would be an output or an input that breaks the circle"
+    stages[circle[0]][1].add("output", problem, right)
+
+
+# Names that clash
+
+
+def _check_clashes(stages: Stages, edges: Edges) -> None:
+    """Add two stages that get one and the same document, and publish it under one name in one
+    queue.
+
+    They get the same document when both come from one stage, or one from the other. Which way a
+    document goes there only its processor knows: whoever sends it one of two ways says `existing`
+    in both, and nobody guesses.
+    """
+    order = list(graphlib.TopologicalSorter(edges).static_order())[::-1]
+    names = [_published(stages, edges, order, origin) for origin in range(len(stages))]
+    for index, (stage, table) in enumerate(stages):
+        for other, (first, its_table) in enumerate(stages[:index]):
+            shared = [queue for queue in stage.outputs if queue in first.outputs]
+            agreed = all(one.values.get("existing") == "keep" for one in (table, its_table))
+            if not shared or agreed:
+                continue
+            origin = _common_origin(names, index, other)
+            if origin is not None:
+                of = f"that stage {stages[origin][0].name!r} gets"
+                if origin not in (index, other):
+                    of = f"of stage {stages[origin][0].name!r}"
+                table.add(
+                    "output",
+                    f"has {shared[0]!r}, into which stage {first.name!r} publishes the same "
+                    f"documents (those {of}) under the same names",
+                    f'give one of them names of its own, as in publish = "{{docid}}.{stage.name}'
+                    '.ready"; where a document goes only one of the two ways, say '
+                    'existing = "keep" in both',
+                )
+                break
+
+
+def _published(stages: Stages, edges: Edges, order: Iterable[int], origin: int) -> dict[int, Names]:
+    """Return the names under which the samples leave each stage after they came to `origin`."""
+    coming: dict[int, Names] = {origin: {(one, one) for one in _SAMPLES}}
+    leaving: dict[int, Names] = {}
+    for index in order:
+        if index in coming:
+            publication = Publication(stages[index][0].publish)
+            leaving[index] = set(_renamed(coming[index], publication))
+            docids = {(sample, name.removesuffix(".ready")) for sample, name in leaving[index]}
+            for after in edges[index]:
+                coming.setdefault(after, set()).update(docids)
+    return leaving
+
+
+def _renamed(coming: Names, publication: Publication) -> Iterator[tuple[str, str]]:
+    for sample, docid in coming:
+        # What becomes too long for a name is the document's trouble, not the pipeline's.
+        with contextlib.suppress(BadDocid):
+            yield sample, publication.name(docid)
+
+
+def _common_origin(names: Sequence[Mapping[int, Names]], one: int, other: int) -> int | None:
+    """Return a stage after which the same document leaves both under the same name."""
+    for origin, leaving in enumerate(names):
+        if not leaving.get(one, set()).isdisjoint(leaving.get(other, set())):
+            return origin
+    return None

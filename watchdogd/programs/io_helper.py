@@ -12,22 +12,25 @@ protocol may be cut short by the death of whoever takes it.
 
 import contextlib
 import fcntl
+import math
 import os
 import select
 import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
-from watchdogd import control, report
+from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
-from watchdogd.learned import hard_limit
-from watchdogd.lessons import Lessons
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -37,6 +40,7 @@ from watchdogd.messages import (
     Message,
     QueueSeen,
     Read,
+    Usage,
     brief_of,
     errands_of,
     to_line,
@@ -46,6 +50,10 @@ from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
+from watchdogd.report_file import read_saved
+
+if TYPE_CHECKING:
+    from watchdogd.check import Imports
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -60,8 +68,15 @@ _LOOK_AT_LEAST = 30.0
 _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
-_LEARN_EVERY = 60.0
 _EXPIRE_EVERY = 60.0
+# What is loaded anew is imported for so long before a reload: only who asked for it waits. How soon
+# it is seen that it was, in seconds.
+_IMPORTS_TAKE = 30.0
+_SOON = 0.1
+# From one look through all processes of the host to the next, in seconds; and in times of what it
+# takes of a processor.
+_MEASURE_EVERY = 5.0
+_MEASURE_WORTH = 500
 # What was noted once is not noted again, unless it is forgotten among so many.
 _MOST_NOTED = 100
 _CHUNK = 1 << 16
@@ -76,8 +91,7 @@ class Watchdog:
         self._lines = Lines()
         self._heard: list[bytes] = []
         self._saying = False
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
+        self._poll = _poll(fd)
 
     def say(self, message: Message) -> None:
         """Say something; wait while the watchdog does not read: then nobody needs us to go on."""
@@ -96,7 +110,8 @@ class Watchdog:
     def interrupt(self) -> None:
         """Say, amid work, that we live, if nothing was said for a while; or end, if nobody is there
         to listen."""
-        if any(seen & select.POLLHUP for _, seen in self._poll.poll(0)):
+        # Another than the one that may be interrupted.
+        if any(seen & select.POLLHUP for _, seen in _poll(self._fd).poll(0)):
             os._exit(0)
         if not self._saying and time.monotonic() - self.said_at >= ALIVE_EVERY:
             self.say(Message())
@@ -133,22 +148,25 @@ class IoHelper:
         self._root = Root(brief.pipeline.root, brief.local, fresh=not brief.made)
         self._made = brief.made
         self._views: dict[str, View] = {}
-        self._lessons: dict[tuple[str, ...], Lessons] = {}
         self._copies = Copies(brief.local, brief.host)
         self._rescuer = Rescuer()
         self._beats = Beats(Observer())
-        self._timeouts: dict[str, float | None] = {}
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
         self._noted: set[str] = set()
         # What was asked for and is done as soon as the file system lets us.
         self._asked = Errands()
-        self._look_at = 0.0
+        # How many readings wait for imports, and what came of those that need not wait any more.
+        self._importing = 0
+        self._reads: deque[Read] = deque()
+        self._look_at = self._measure_at = 0.0
+        # The drivers' processes, and what they took when they were last measured.
+        self._drivers: tuple[int, ...] = ()
+        self._usage: dict[int, Usage] = {}
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
             "copy": (self._copy, _COPY_EVERY),
-            "learn": (self._learn, _LEARN_EVERY),
             "beat": (self._beat, NETWORK_BEAT),
         }
         self._due = dict.fromkeys(self._chores, 0.0)
@@ -162,6 +180,9 @@ class IoHelper:
                 if time.monotonic() >= self._due[name] and not self._trouble:
                     self._try(chore)
                     self._due[name] = time.monotonic() + every
+            if self._reads:
+                self._importing -= 1
+                self._watchdog.say(Message(read=self._reads.popleft()))
             self._watchdog.interrupt()
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
@@ -170,7 +191,8 @@ class IoHelper:
     def _wake_at(self) -> float:
         # Amid trouble the chores wait, however long they have been due.
         chores = () if self._trouble else self._due.values()
-        return min(self._look_at, self._watchdog.said_at + _SAY_EVERY, *chores)
+        imported = time.monotonic() + _SOON if self._importing else math.inf
+        return min(self._look_at, self._watchdog.said_at + _SAY_EVERY, imported, *chores)
 
     def _try(self, work: Callable[[], None], *, looking: bool = False) -> None:
         """Do it; what the file system says against it is trouble, until a look shows otherwise.
@@ -198,9 +220,21 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
-            timeouts=self._timeouts,
+            usage=self._measure(),
         )
         self._watchdog.say(Message(look=look))
+
+    def _measure(self) -> dict[int, Usage]:
+        """Return what the drivers take, measured now and then."""
+        if self._drivers and time.monotonic() >= self._measure_at:
+            # Nothing to wait for before there is a driver.
+            from watchdogd.usage import usage_of
+
+            began_at = time.process_time()
+            self._usage = usage_of(self._drivers, os.getppid())
+            took = time.process_time() - began_at
+            self._measure_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
+        return self._usage
 
     def _see(self, *, probe: bool, anew: bool) -> None:
         self._root.check()
@@ -249,6 +283,8 @@ class IoHelper:
             self._asked,
             forget_controls=self._asked.forget_controls + errands.forget_controls,
         )
+        if errands.drivers is not None:
+            self._drivers = errands.drivers
         if errands.report and not self._trouble:
             self._try(self._publish)
         for queue in errands.recover:
@@ -259,31 +295,46 @@ class IoHelper:
         if errands.look or errands.recover or errands.pipeline:
             self._look(anew=True)
         if errands.read:
-            self._watchdog.say(Message(read=self._read(errands.read)))
+            self._read_again(errands.read)
         if errands.farewell:
             self._watchdog.say(Message(farewell=True))
 
     def _publish(self) -> None:
         with self._control_directory() as directory:
-            moves.publish(directory, self.host, report.path(self._local))
+            moves.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
         recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
         if recovered.claims:
             self._watchdog.say(Message(recovered=recovered))
 
-    def _read(self, number: int) -> Read:
-        """Read the pipeline's file, which may be where the queues are."""
+    def _read_again(self, number: int) -> None:
+        """Read the pipeline's file, which may be where the queues are, and say what it is now.
+
+        What its stages load that none does yet is imported before, by a thread, for it takes a
+        while: drivers that work are not to leave for others that cannot.
+        """
         # Of no use to a watchdog that never reads its file again.
+        from watchdogd.imports import check_imports, other_than_in
+
+        read = self._read(number)
+        anew = other_than_in(self.pipeline)
+        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
+            self._watchdog.say(Message(read=read))
+            return
+        self._importing += 1
+        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
+        threading.Thread(
+            target=lambda: self._reads.append(self._read(number, imports)), daemon=True
+        ).start()
+
+    def _read(self, number: int, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
-        from watchdogd.pipeline import read
 
         file = self.pipeline.file
         try:
-            pipeline = read(file, self.host)
-            return Read(
-                number=number, pipeline=pipeline, notes=check_host(pipeline, self.host).notes
-            )
+            found = check_host(file, self.host, imports)
+            return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))
         except OSError as error:
@@ -300,16 +351,6 @@ class IoHelper:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
             self._note(why)
-
-    def _learn(self) -> None:
-        for stage in self.pipeline.stages:
-            if stage.timeout != "auto":
-                self._timeouts.pop(stage.name, None)
-                continue
-            paths = tuple(self.pipeline.path(queue) for queue in stage.inputs)
-            lessons = self._lessons.setdefault(paths, Lessons(paths))
-            lessons.learn()
-            self._timeouts[stage.name] = hard_limit(lessons.durations)
 
     def _beat(self) -> None:
         for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):
@@ -335,6 +376,12 @@ def _words(error: OSError | QueueError) -> str:
         )
     said = os.strerror(error.errno)
     return f"{where}: {said}" if where else said
+
+
+def _poll(fd: int) -> select.poll:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return poll
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from tests.cli import pipelines
 from watchdogd import control
 from watchdogd.cli import run as watchdogd
 from watchdogd.cli.hosts import read_hosts
-from watchdogd.cli.tail import Tail
+from watchdogd.cli.logs import Tail
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.root import Root
@@ -340,12 +340,11 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
     (local / "logs").mkdir(parents=True)
     (local / "logs/parse-1.log").write_bytes(b"a line\n")
     (local / "events.jsonl").write_bytes(b"{}\n")
-    (local / "report.json").write_bytes(encode(pipelines.report()))
     with contextlib.suppress(OSError, QueueError):
         Root(str(root), str(local), fresh=True).check()
     for chore in (
         lambda opened: control.read(opened, "rose"),
-        lambda opened: moves.publish(opened, "rose", str(local / "report.json")),
+        lambda opened: moves.publish(opened, "rose", encode(pipelines.report())),
         moves.expire,
         lambda opened: moves.forget_controls(opened, ["scale", "QUIT", "PAUSE"]),
         Copies(str(local), "rose").turn,
@@ -409,6 +408,7 @@ def test_endless_line_of_a_log_is_not_read_whole(yard: Yard) -> None:
         file.truncate(1 << 40)
         file.seek(0, os.SEEK_END)
         file.write(b"\nthe end\n")
-    (zeros, last) = Tail(str(path)).last(2)
+    with contextlib.closing(Tail(str(path))) as tail:
+        (zeros, last) = tail.last(2)
     assert last == b"the end"
     assert len(zeros) <= 32 << 20

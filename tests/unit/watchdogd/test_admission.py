@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdogd.admission import Admission, admit
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
-from watchdogd.sizes import memory_of
+from watchdogd.sizes import Admission, admit, memory_of
 
 MB = 10**6
 GB = 10**9

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
-from watchdogd.control import parse_quit, parse_request, request_name
+from watchdogd.control import (
+    parse_number,
+    parse_quit,
+    parse_request,
+    parse_scale,
+    request_name,
+    scale_name,
+)
 from watchdogd.messages import Controls, Request
 
 SERIAL = "0605d3a1f2b0c05a17"
@@ -94,6 +101,41 @@ def test_request_is_found_again_in_the_name_it_is_given(
     assert parse_request(request_name(asked, host)) == (asked, host)
 
 
+@pytest.mark.parametrize(
+    "name", ["scale", "scale-", "scale-@rose", "scale-a b", "scale-a=4", "scale-\udcff", "scales-a"]
+)
+def test_file_of_another_name_is_about_no_stage(name: str) -> None:
+    assert parse_scale(name) is None
+
+
+_STAGES = st.from_regex(r"[a-z][a-z0-9_.-]{0,15}", fullmatch=True)
+_PLACES = st.just("") | st.from_regex(r"[a-z][a-z0-9.@-]{0,20}[a-z]", fullmatch=True)
+
+
+@given(_STAGES, _PLACES)
+def test_number_is_about_the_stage_and_the_host_of_its_files_name(stage: str, host: str) -> None:
+    assert parse_scale(scale_name(stage, host)) == (stage, host)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("4", 4), (" 0 \n", 0), ("4  # until Monday\n", 4), ("auto", None)]
+)
+def test_number_is_what_the_file_says(text: str, number: int | None) -> None:
+    assert parse_number(text) == number
+
+
+@given(st.text() | st.sampled_from(["", "-1", "many", "99999", "4 5", "parse=4", "\x1b[2J", "٣"]))
+def test_whatever_else_the_file_says_is_explained(text: str) -> None:
+    refusal = "it says 4, or auto"
+    try:
+        number = parse_number(text)
+    except BadArgument as error:
+        number, refusal = None, str(error)
+    assert number is None or 0 <= number <= 9999
+    assert "it says 4, or auto" in refusal
+    assert refusal.isprintable()
+
+
 @given(st.text(min_size=1))
 def test_hosts_file_is_a_plain_file_name(host: str) -> None:
     name = control.host_file(host)
@@ -114,7 +156,9 @@ def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> No
     here = root / ".watchdogd"
     (here / "PAUSE").touch()
     (here / "QUIT").write_text("now\n")
-    (here / "scale").write_text("parse=3\nscan=9@lily\nstore=2\n")
+    (here / "scale-parse").write_text("3\n")
+    (here / "scale-scan@lily").write_text("9\n")
+    (here / "scale-store").write_text("2\n")
     (here / "scale-scan").write_text("1")
     (here / "scale-store@rose").write_text("5  # for today\n")
     (here / "scale-store@lily").write_text("7\n")
@@ -142,6 +186,7 @@ def test_everything_that_is_said_is_read(root: Path, directory: Directory) -> No
         ("restart-parse-2", "touch .watchdogd/restart-parse-2-$(date +%s)"),
         ("reload", "touch .watchdogd/reload-$(date +%s)"),
         ("pause", "no control file"),
+        ("scale", "right would be .watchdogd/scale-parse"),
         ("PAUSE.txt", "no control file"),
         ("\udcff\x1b[2J", "\\udcff\\x1b[2J is no control file"),
     ],
@@ -158,7 +203,7 @@ def test_file_that_says_nothing_is_noted_with_what_would_be_right(
     assert note.isprintable()
 
 
-@pytest.mark.parametrize("name", ["QUIT", "scale", "scale-parse"])
+@pytest.mark.parametrize("name", ["QUIT", "scale-parse"])
 @pytest.mark.parametrize("dressed", ["symlink", "fifo", "socket", "directory", "huge", "binary"])
 def test_nothing_that_is_put_there_can_stop_the_helper(
     root: Path, directory: Directory, name: str, dressed: str
@@ -236,26 +281,43 @@ def test_two_who_change_two_numbers_at_one_moment_do_not_undo_each_other(
     assert control.read(directory, "lily").scale == {"parse": 3}
 
 
-def test_what_the_lines_of_scale_say_is_undone_by_the_move_too(
-    root: Path, directory: Directory
+@pytest.mark.parametrize(
+    ("files", "numbers"),
+    [
+        ({}, {}),
+        ({"scale-parse": "4", "scale-scan": "0"}, {"parse": 4, "scan": 0}),
+        ({"scale-parse": "auto"}, {"parse": None}),
+        ({"scale-parse@rose": "4"}, {"parse": 4}),
+        ({"scale-parse@lily": "4"}, {}),
+        # What names the host outdoes what names none.
+        ({"scale-parse@rose": "4", "scale-parse": "2"}, {"parse": 4}),
+        ({"scale-parse@rose": "auto", "scale-parse": "2"}, {"parse": None}),
+        ({"scale-word-count.2": "3"}, {"word-count.2": 3}),
+        # What is not understood does not count.
+        ({"scale-parse@rose": "many", "scale-parse": "2", "scale-scan": ""}, {"parse": 2}),
+    ],
+)
+def test_each_number_is_a_file(
+    root: Path, directory: Directory, files: dict[str, str], numbers: dict[str, int | None]
 ) -> None:
-    (root / ".watchdogd/scale").write_text("parse=4\nscan=2\n")
-    control.scale(str(root), {"parse": None})
-    assert control.read(directory, "rose").scale == {"parse": None, "scan": 2}
-    # Nobody's lines are written anew.
-    assert (root / ".watchdogd/scale").read_text() == "parse=4\nscan=2\n"
+    for name, text in files.items():
+        (root / ".watchdogd" / name).write_text(text)
+    assert control.read(directory, "rose").scale == numbers
+
+
+def test_number_that_is_not_understood_is_noted(root: Path, directory: Directory) -> None:
+    (root / ".watchdogd/scale-parse").write_text("parse=4\n")
+    (note,) = control.read(directory, "rose").notes
+    assert note == ".watchdogd/scale-parse: parse=4 is not understood; it says 4, or auto"
 
 
 def test_number_for_a_stage_that_there_is_not_is_noted(root: Path, directory: Directory) -> None:
-    (root / ".watchdogd/scale").write_text("prase=4\nscan=2\n")
+    (root / ".watchdogd/scale-scan").write_text("2\n")
     (root / ".watchdogd/scale-sacn").write_text("1\n")
     # Another host's file may have other stages.
     (root / ".watchdogd/scale-other@lily").write_text("1\n")
-    found = control.read(directory, "rose", ["parse", "scan"])
-    assert found.notes == (
-        ".watchdogd/scale: no stage is called prase; there are: parse, scan",
-        ".watchdogd/scale: no stage is called sacn; there are: parse, scan",
-    )
+    (note,) = control.read(directory, "rose", ["parse", "scan"]).notes
+    assert note == ".watchdogd/scale-sacn: no stage is called sacn; there are: parse, scan"
     assert not control.read(directory, "rose").notes
 
 

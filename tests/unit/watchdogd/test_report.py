@@ -1,7 +1,5 @@
 """What a watchdog says of itself, and what follows from it."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,6 +8,7 @@ from hypothesis import strategies as st
 from queuedriver.claims.liveness import HIDDEN
 from queuedriver.format.records import Identity
 from watchdogd.report import (
+    HUNG_AFTER,
     SILENT_AFTER,
     Alien,
     DriverReport,
@@ -18,8 +17,6 @@ from watchdogd.report import (
     Standing,
     decode,
     encode,
-    path,
-    save,
     standing,
 )
 
@@ -83,8 +80,11 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
     [
         # Its process is there, or it is not: certain, whatever the clocks say.
         ({}, 5, 0.0, "alive"),
-        ({}, 5, 1e6, "alive"),
+        ({}, 5, HUNG_AFTER - 1, "alive"),
+        # It says something every 2 s while it turns.
+        ({}, 5, HUNG_AFTER + 1, "hung"),
         ({}, None, 0.0, "gone"),
+        ({}, None, 1e6, "gone"),
         ({}, 6, 0.0, "gone"),
         # Another user's, which is not shown: only its document tells.
         ({}, HIDDEN, 0.0, "alive"),
@@ -102,10 +102,3 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     fields: dict[str, object], ticks: int | None, age: float, expected: Standing
 ) -> None:
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
-
-
-def test_report_is_saved_whole_where_its_watchdog_keeps_what_is_its_own(tmp_path: Path) -> None:
-    for beat in (1, 2):
-        save(replaced(local=str(tmp_path), beat=beat))
-    assert [one.name for one in tmp_path.iterdir()] == ["report.json"]
-    assert decode(Path(path(str(tmp_path))).read_bytes()).beat == 2

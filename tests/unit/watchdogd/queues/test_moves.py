@@ -116,6 +116,20 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
     assert site.has("done") == {"in", "a", "b"}
 
 
+def test_reopening_goes_as_far_as_closing_had_gone_by_itself(site: Site) -> None:
+    (site.root / "in/done").touch()
+    while moves.cascade(site.pipeline, site.look()):
+        pass
+    assert site.has("done") == {"in", "a", "b", "out"}
+    # Somebody has closed this one, be it by hand.
+    (site.root / "b/done").unlink()
+    (site.root / "b/done").touch()
+    (site.root / "in/done").unlink()
+    while moves.cascade(site.pipeline, site.look()):
+        pass
+    assert site.has("done") == {"b"}
+
+
 # Pause
 
 
@@ -184,10 +198,8 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
 
 
 def test_status_document_is_published_whole(site: Site, directory: Directory) -> None:
-    report = site.root / "report"
-    for document in (b'{"a":1}', b'{"a":2}'):
-        report.write_bytes(document)
-        moves.publish(directory, "rose.example.org", str(report))
+    moves.publish(directory, "rose.example.org", b'{"a":1}')
+    moves.publish(directory, "rose.example.org", b'{"a":2}')
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
 

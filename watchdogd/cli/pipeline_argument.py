@@ -1,0 +1,206 @@
+"""Which pipeline, stage, driver and host the words of a command line mean."""
+
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from queuedriver.cli.words import argument, option
+from queuedriver.errors import BadArgument, NotFound, QueueError
+from watchdogd.cli.hosts import Hosts, read_hosts
+from watchdogd.pipeline import schema
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.problems import BadPipeline, Wrong
+from watchdogd.pipeline.read import load_bytes, read
+from watchdogd.report import StageReport
+
+VARIABLE = "WATCHDOGD_PIPELINE"
+USUAL = "pipeline.toml"
+_TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
+# So many names are told of what there is.
+_MOST_TOLD = 20
+
+PIPELINE_FILE = option(
+    "FILE", f"The pipeline's file; else ${VARIABLE}, {USUAL}.", "--pipeline", "-p"
+)
+PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} here or above.")
+
+
+class Chosen(NamedTuple):
+    """A pipeline that commands are about, and its watchdogs."""
+
+    pipeline: Pipeline
+    hosts: Hosts
+    # The file as it is best typed again, and the option that does; empty when it is found anyway.
+    given: str
+    option: str
+    # What is wrong with the file, when the watchdogs' older understanding of it is all there is.
+    error: str = ""
+
+    @property
+    def start(self) -> str:
+        """Return what to type to start it."""
+        return f"watchdogd run {shlex.quote(self.given)}"
+
+    def command(self, words: str) -> str:
+        """Return what to type for this pipeline."""
+        return f"watchdogd {words}{self.option}"
+
+
+def choose(given: str | None) -> Chosen:
+    """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is."""
+    file = pipeline_file(given)
+    option = f" -p {shlex.quote(file)}" if given is not None else ""
+    error = ""
+    try:
+        pipeline = read(file)
+        hosts = read_hosts(pipeline.root)
+    except BadPipeline as bad:
+        root = bad.root
+        hosts = Hosts() if root is None else read_hosts(root)
+        if root is None or not hosts.alive:
+            raise
+        first, error = hosts.alive[0].report, str(bad)
+        # Not the root that the document names: others may have written it.
+        pipeline = Pipeline(name=first.name, file=first.pipeline, root=root, stages=())
+    return Chosen(_completed(pipeline, hosts), hosts, file, option, error)
+
+
+def either(argument: str | None, option: str | None) -> str | None:
+    """Return the file of a command that may be told it in two ways."""
+    if argument is not None and option is not None and argument != option:
+        raise BadArgument(f"{argument} or -p {option}: name one of them")
+    return argument if argument is not None else option
+
+
+def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the pipeline's file: the one that was named, or the one that must be meant."""
+    if named := given or environ.get(VARIABLE):
+        inside = os.path.join(named, USUAL)
+        return inside if os.path.isdir(named) and os.path.exists(inside) else named
+    if os.path.exists(USUAL):
+        return USUAL
+    found = [name for name in sorted(os.listdir()) if name.endswith(".toml") and _is_one(name)]
+    if len(found) == 1:
+        return found[0]
+    how = f"name one with -p FILE, or set {VARIABLE}"
+    if found:
+        raise BadArgument(f"{', '.join(found)}: which of them? {how}")
+    for above in Path.cwd().parents:
+        if (file := above / USUAL).exists():
+            return str(file)
+    raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
+
+
+def _is_one(name: str) -> bool:
+    try:
+        return _TABLE.search(load_bytes(name)) is not None
+    except (QueueError, OSError):
+        # Another file, perhaps a pipe that nobody writes into.
+        return False
+
+
+def _completed(pipeline: Pipeline, hosts: Hosts) -> Pipeline:
+    """Return it with the stages that run although the file, as it is now, has them no more."""
+    stages = {stage.name: stage for stage in pipeline.stages}
+    for one in (stage for host in hosts.alive for stage in host.report.stages):
+        if one.name not in stages and _may_be(one):
+            stages[one.name] = Stage(
+                name=one.name,
+                inputs=one.inputs,
+                outputs=one.outputs,
+                drivers=Drivers(one.min, one.max),
+                kind="call",
+                work="",
+            )
+    return msgspec.structs.replace(pipeline, stages=tuple(stages.values()))
+
+
+def _may_be(stage: StageReport) -> bool:
+    """Return whether a pipeline may have such a stage: others may have written the document, and
+    mean queues that are not in the root, or no queues at all."""
+    try:
+        for queue in (*stage.inputs, *stage.outputs):
+            schema.queue(queue)
+        schema.stage_name(stage.name)
+    except Wrong:
+        return False
+    return True
+
+
+# Stages and drivers
+
+
+class Target(NamedTuple):
+    """A stage, or one of its drivers, on one host or on each."""
+
+    stage: Stage
+    # parse-2; empty: all of them.
+    driver: str = ""
+    host: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.driver or self.stage.name
+
+
+def stage_named(chosen: Chosen, name: str) -> Stage:
+    """Return a stage, or raise NotFound with those that there are."""
+    stage = chosen.pipeline.stage(name)
+    if stage is None:
+        _refuse(chosen, "stage", name, [one.name for one in chosen.pipeline.stages])
+    return stage
+
+
+def targets(chosen: Chosen, words: Iterable[str], host: str | None) -> list[Target]:
+    """Return what is meant by `parse`, `parse-2` or `parse-2@rose`: on the host that was named
+    besides, where the word names none. NotFound for what is not there."""
+    return [_target(chosen, word, host or "") for word in words]
+
+
+def _target(chosen: Chosen, text: str, host: str) -> Target:
+    name, _, named_host = text.partition("@")
+    if named_host:
+        check_host(chosen, host := named_host)
+    if stage := chosen.pipeline.stage(name):
+        return Target(stage, host=host)
+    known = _drivers_known(chosen)
+    stage_name, _, _ = name.rpartition("-")
+    if name in known and (stage := chosen.pipeline.stage(stage_name)):
+        return Target(stage, name, host)
+    names = [one.name for one in chosen.pipeline.stages]
+    return _refuse(chosen, "stage or driver", name, [*names, *known])
+
+
+def _drivers_known(chosen: Chosen) -> list[str]:
+    """Return the short names of all drivers that there may be."""
+    slots = ((one, slot) for one in chosen.pipeline.stages for slot in range(one.drivers.max))
+    names = {f"{stage.name}-{slot + 1}": None for stage, slot in slots}
+    for host in chosen.hosts.seen:
+        names |= dict.fromkeys(driver.name for driver in host.report.drivers)
+    return list(names)
+
+
+def check_host(chosen: Chosen, host: str) -> None:
+    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had."""
+    known = [one.report.host for one in chosen.hosts.seen]
+    if host not in known:
+        _refuse(chosen, "host", host, known)
+
+
+def nearest_first(word: str, known: Iterable[str]) -> list[str]:
+    """Return what there is, that which may have been meant before the rest."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=len(names) or 1)
+    return [*near, *(one for one in names if one not in near)]
+
+
+def _refuse(chosen: Chosen, what: str, name: str, known: list[str]) -> NoReturn:
+    names = nearest_first(name, known)
+    shown = ", ".join(names[:_MOST_TOLD]) + ", …" * (len(names) > _MOST_TOLD)
+    raise NotFound(f"no {what} {name!r} in {chosen.given}; there are: {shown or 'none'}")

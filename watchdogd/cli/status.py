@@ -1,0 +1,155 @@
+"""`status` and `top`: how a pipeline is going."""
+
+import os
+import select
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.cli.arguments import AS_JSON
+from queuedriver.cli.program import say
+from queuedriver.cli.render import columns_of, paint_for, width, write_json
+from watchdogd.cli.hosts import read_hosts
+from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
+from watchdogd.cli.screen import lines
+from watchdogd.cli.status_facts import View, look
+from watchdogd.cli.words import words_of
+
+_CODES = {"running": 0, "not running": 3, "unknown": 4}
+# A file system that has not answered by then may not do so for long.
+_PATIENCE = 3.0
+# Seconds between two looks: at least this, and so long that looking takes a twentieth of the time.
+_EVERY = 1.0
+_SHARE = 20
+# The alternate screen, without a cursor; and back.
+_ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\033[H", "\033[K", "\033[J"
+
+
+def status(
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
+    as_json: bool = AS_JSON,
+) -> int:
+    """Say how a pipeline is going: its stages, its drivers, and what somebody must look after.
+
+    FAILED are those of the waiting that failed before. DRIVERS are those alive, of those wanted.
+    TIME is what one document takes. WORK, WAIT, BLOCK and OVERHEAD are the shares of the drivers'
+    time: in the processor, without documents, with full outputs, and all the rest.
+
+    \b
+    Exit codes:
+      0   a watchdog runs
+      1   one runs, but a stage with documents to do has crash-looped drivers only
+      3   none runs: everything is shown all the same
+      4   that cannot be known from here, or it is there and does not turn
+      66  no such file              78  the file has mistakes, and no watchdog runs
+    """
+    with _impatiently():
+        view = look(choose(either(pipeline, option)))
+    if as_json:
+        _print_json(view)
+    else:
+        for line in lines(view, columns_of(sys.stdout), paint_for(sys.stdout)):
+            print(line)
+    return _code(view)
+
+
+def top(
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
+    as_json: bool = AS_JSON,
+) -> int:
+    """Show how a pipeline is going, as it goes; q or Ctrl-C ends it.
+
+    Where there is no terminal, it is shown once. With --json each look is a line, wherever it goes.
+    """
+    terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
+    if not (terminal or as_json):
+        return status(pipeline, option)
+    chosen = choose(either(pipeline, option))
+    observer = Observer()
+    with _screen(drawn=not as_json) as keys:
+        while True:
+            began = time.monotonic()
+            view = look(chosen, observer)
+            if as_json:
+                _print_json(view, indent=None)
+                sys.stdout.flush()
+            else:
+                _draw(view)
+            took = time.monotonic() - began
+            if _quits(keys, max(_EVERY, took * _SHARE)):
+                return _code(view)
+            chosen = chosen._replace(hosts=read_hosts(chosen.pipeline.root))
+
+
+def _code(view: View) -> int:
+    return _CODES[view.chosen.hosts.state] or bool(view.stuck)
+
+
+def _print_json(view: View, indent: int | None = 2) -> None:
+    write_json({**view.as_json(), "words": [one.text for one in words_of(view)]}, indent)
+
+
+@contextmanager
+def _impatiently() -> Iterator[None]:
+    """Say what one waits for while a file system does not answer."""
+    timer = Timer(_PATIENCE, say, ["the file system is slow to answer, or does not; still waiting"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _screen(*, drawn: bool) -> Iterator[list[int]]:
+    """Enter a screen of its own, with keys as they are hit; afterwards all is as it was."""
+    if not drawn:
+        yield []
+        return
+    import termios
+    import tty
+
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    tty.setcbreak(keys)
+    sys.stdout.write(_ENTER)
+    try:
+        yield [keys]
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
+def _draw(view: View) -> None:
+    """Draw all in one write, over what was there: nothing flickers."""
+    size = shutil.get_terminal_size()
+    drawn = list(lines(view, size.columns, paint_for(sys.stdout)))
+    heights = [1 + max(0, width(_plain(line)) - 1) // size.columns for line in drawn]
+    while len(drawn) > 1 and sum(heights[: len(drawn)]) >= size.lines:
+        drawn.pop()
+    text = "".join(f"{line}{_CLEAR_LINE}\r\n" for line in drawn)
+    sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
+    sys.stdout.flush()
+
+
+def _plain(line: str) -> str:
+    """Return a line without what `Paint` put into it."""
+    parts = line.split("\033[")
+    return parts[0] + "".join(part.partition("m")[2] for part in parts[1:])
+
+
+def _quits(keys: list[int], seconds: float) -> bool:
+    """Wait for the next look, or for somebody who has seen enough; return whether one has."""
+    if not select.select(keys, [], [], seconds)[0]:
+        return False
+    # Nothing at all: the terminal is gone.
+    return os.read(keys[0], 64)[:1] in (b"q", b"Q", b"")

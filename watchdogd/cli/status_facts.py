@@ -1,0 +1,311 @@
+"""What can be known of a pipeline at one moment, from its queues, its drivers and its watchdogs.
+
+A watchdog that lives knows its drivers best. Of all others, those of a watchdog that is gone and
+those somebody started by hand, is known what they registered in the queues. A look changes nothing
+and creates nothing.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.claims.picking import Counts
+from queuedriver.errors import CannotUse, NotFound
+from queuedriver.operating.queue import Queue
+from queuedriver.operating.queue_view import DriverView, QueueView, overview
+from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
+from watchdogd.cli.pipeline_argument import Chosen
+from watchdogd.driver_ids import driver_id, short_host
+from watchdogd.messages import Controls
+from watchdogd.pipeline.model import Stage
+from watchdogd.report import SHARES, DriverReport, StageReport
+from watchdogd.stage_words import stage_facts
+
+# What of a watchdog's report is told of the watchdog itself.
+_OF_WATCHDOG = (
+    *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "notes"),
+)
+
+
+class SeenDriver(DriverReport, frozen=True, kw_only=True):
+    """A driver, and whether a living watchdog keeps it."""
+
+    host: str
+    kept: bool
+
+
+class SeenStage(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage on all hosts; times in seconds, sizes in bytes, shares of time in milliseconds."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    state: str
+    why: str
+    waiting: int
+    working: int
+    failed: int
+    later: int
+    discarded: int
+    # When the first that was postponed is due; 0 when none is.
+    next_due: int
+    done: bool
+    drivers: int
+    wanted: int
+    min: int
+    max: int
+    # The number that an operator asked for on this host; None: as the file says.
+    scaled: int | None
+    rate: float
+    service: float | None
+    memory: int
+    work: int
+    wait: int
+    block: int
+    overhead: int
+    # Seconds for what waits, at that rate; None when it does not move.
+    eta: float | None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A queue or a directory that no stage takes from: what is there to be collected."""
+
+    queue: str
+    items: int
+    # Files that are no items: results that were published under plain names.
+    files: int
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    chosen: Chosen
+    at: float
+    controls: Controls
+    stages: tuple[SeenStage, ...]
+    drivers: tuple[SeenDriver, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def stuck(self) -> list[str]:
+        """Return the stages with documents to do that no driver can do before somebody helps."""
+        return [
+            stage.name
+            for stage in self.stages
+            if stage.waiting
+            and (states := {one.state for one in self.drivers if one.stage == stage.name})
+            and states <= {"crash-looped", "stopped"}
+            and "crash-looped" in states
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        """Return all of it for programs."""
+        pipeline, hosts = self.chosen.pipeline, self.chosen.hosts
+        return {
+            "name": pipeline.name,
+            "file": pipeline.file,
+            "root": pipeline.root,
+            "at": self.at,
+            "state": hosts.state,
+            "paused": self.controls.paused,
+            "quit": self.controls.quit,
+            "file_error": self.chosen.error,
+            "watchdogs": [
+                {"standing": one.standing} | {key: getattr(one.report, key) for key in _OF_WATCHDOG}
+                for one in hosts.seen
+            ],
+            "stages": self.stages,
+            "drivers": self.drivers,
+            "results": self.results,
+            "unreadable": hosts.unreadable,
+        }
+
+
+def look(chosen: Chosen, observer: Observer | None = None) -> View:
+    """Look at a pipeline once."""
+    pipeline, now = chosen.pipeline, time.time()
+    observer = observer or Observer()
+    inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
+    queues = {
+        queue: seen
+        for queue in inputs
+        if (seen := _overview(pipeline.path(queue), observer, now)) is not None
+    }
+    controls = read_controls(pipeline.root, chosen.hosts.own_name)
+    drivers = tuple(_drivers(pipeline.stages, chosen.hosts, queues))
+    return View(
+        chosen=chosen,
+        at=now,
+        controls=controls,
+        stages=tuple(_stage(one, chosen, controls, queues, drivers) for one in pipeline.stages),
+        drivers=drivers,
+        results=tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results),
+    )
+
+
+def _overview(path: str, observer: Observer, now: float) -> QueueView | None:
+    """Return a look at a queue; None where nothing has made it yet."""
+    try:
+        with Queue.open(path) as queue:
+            return overview(queue, observer, now)
+    except NotFound:
+        return None
+
+
+def _result(queue: str, path: str, now: float) -> Result:
+    try:
+        with Queue.open(path) as opened:
+            found = opened.listing(now)
+    except (NotFound, CannotUse):
+        return Result(queue, 0, 0)
+    return Result(queue, found.ready + found.failed + found.later, found.foreign)
+
+
+# Drivers
+
+
+def _drivers(
+    stages: Iterable[Stage], hosts: Hosts, queues: Mapping[str, QueueView]
+) -> Iterator[SeenDriver]:
+    """Yield those of living watchdogs, then whoever else is at work, each once."""
+    others = {
+        view.id: (view, stage.name)
+        for stage in stages
+        for view in _views(stage, queues)
+        if view.alive or view.at_hand
+    }
+    # What those that are gone called their drivers.
+    known = {}
+    for host in hosts.seen:
+        for report in host.report.drivers:
+            if host.alive:
+                view, _ = others.pop(report.id, (None, ""))
+                fields = msgspec.structs.asdict(report) | _at_hand(report, view)
+                yield SeenDriver(**fields, host=host.report.host, kept=True)
+            else:
+                known[report.id] = (report.name, host.report.host)
+    for view, stage_name in others.values():
+        # One that a watchdog started since it last said anything.
+        kept = next((one for one in hosts.alive if _keeps(one, stage_name, view.id)), None)
+        name, host_name = known.get(view.id, (view.id, view.host))
+        if kept is not None:
+            host_name = kept.report.host
+            name = view.id.removeprefix(f"{short_host(host_name)}-")
+        yield _registered(view, stage_name, name, host_name, kept=kept is not None)
+
+
+def _views(stage: Stage, queues: Mapping[str, QueueView]) -> Iterator[DriverView]:
+    for queue in stage.inputs:
+        if queue in queues:
+            yield from queues[queue].drivers
+
+
+def _keeps(host: SeenHost, stage: str, driver: str) -> bool:
+    """Return whether an id is one that this host's watchdog gives to the drivers of a stage."""
+    _, _, slot = driver.rpartition("-")
+    return slot.isdecimal() and driver == driver_id(host.report.host, stage, int(slot))
+
+
+def _at_hand(report: DriverReport, view: DriverView | None) -> dict[str, Any]:
+    """Return what a driver's claims tell, which are newer than what its watchdog said."""
+    if view is None or not report.pid:
+        return {}
+    if not view.at_hand:
+        return {"document": "", "since": 0.0} if report.document else {}
+    if report.document in [one.docid for one in view.at_hand]:
+        return {}
+    busy = {"state": "busy", "why": ""} if report.state in ("starting", "ready") else {}
+    return {"document": view.at_hand[0].docid, "since": view.at_hand[0].since, **busy}
+
+
+def _registered(view: DriverView, stage: str, name: str, host: str, *, kept: bool) -> SeenDriver:
+    """Return a driver that only its registration and its claims tell of."""
+    counters = msgspec.structs.asdict(view.counters)
+    del counters["lost_races"]
+    return SeenDriver(
+        name=name,
+        id=view.id,
+        stage=stage,
+        host=host,
+        kept=kept,
+        state=view.state,
+        why=view.why,
+        pid=view.pid if view.alive else 0,
+        document=view.at_hand[0].docid if view.at_hand else "",
+        since=min((one.since for one in view.at_hand if one.since), default=0.0),
+        started_at=view.registration.started_at if view.registration is not None else 0.0,
+        memory=view.memory or 0,
+        **counters,
+    )
+
+
+# Stages
+
+
+def _stage(
+    stage: Stage,
+    chosen: Chosen,
+    controls: Controls,
+    queues: Mapping[str, QueueView],
+    drivers: Iterable[SeenDriver],
+) -> SeenStage:
+    looks = [queues.get(queue) for queue in stage.inputs]
+    seen = [one for one in looks if one is not None]
+    counts = sum((queue.counts for queue in seen), Counts())
+    own = [one for one in drivers if one.stage == stage.name]
+    unkept = {one.id: one for one in own if not one.kept}
+    every = [one for host in chosen.hosts.alive for one in host.report.stages]
+    reports = [one for one in every if one.name == stage.name]
+    # One may drive several queues of its stage.
+    rates = {view.id: view.rate for view in _views(stage, queues) if view.id in unkept}
+    rate = sum(one.rate for one in reports) + sum(rates.values())
+    done = len(seen) == len(looks) and all(queue.done for queue in seen)
+    over = any(one.state == "done" for one in reports)
+    facts = stage_facts(
+        looks,
+        degraded=next((one.why for one in reports if one.state == "degraded"), ""),
+        paused=controls.paused,
+        done=over or (done and not counts.unfinished),
+    )
+    state, why = facts.word
+    living = sum(1 for one in own if one.pid)
+    spent = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    return SeenStage(
+        name=stage.name,
+        inputs=stage.inputs,
+        outputs=stage.outputs,
+        state=state,
+        why=why,
+        waiting=counts.waiting,
+        working=counts.claimed,
+        failed=counts.failed,
+        later=counts.later,
+        discarded=counts.discarded,
+        next_due=counts.next_due,
+        done=done,
+        drivers=living,
+        wanted=sum(one.wanted for one in reports),
+        min=stage.drivers.min,
+        max=stage.drivers.max,
+        scaled=controls.scale.get(stage.name),
+        rate=rate,
+        service=_service(reports, own),
+        memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
+        # The rate is that of the last minute, and who is gone does no more.
+        eta=counts.waiting / rate if rate and living else None,
+        **spent,
+    )
+
+
+def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:
+    """Return seconds of work in a document; of several hosts, by how many documents each does."""
+    known = [(one.service, one.rate) for one in reports if one.service is not None]
+    if rates := sum(rate for _, rate in known):
+        return sum(service * rate for service, rate in known) / rates
+    if known:
+        return sum(service for service, _ in known) / len(known)
+    documents = sum(one.documents for one in drivers)
+    return sum(one.work for one in drivers) / 1000 / documents if documents else None

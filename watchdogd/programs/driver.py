@@ -1,0 +1,122 @@
+"""A driver's process: it reads its order, and drives until it leaves.
+
+    python -P -m watchdogd.programs.driver NAME
+
+It ties itself to its watchdog before anything else: a watchdog that is killed takes its drivers
+along, each of which finishes the document at hand within its grace. With adoption they live on.
+"""
+
+import faulthandler
+import signal
+
+if __name__ == "__main__":
+    # One that hangs while it loads, be it in our own imports, can be asked where.
+    faulthandler.register(signal.SIGUSR2)
+    # What the watchdog sends before the driver listens is a wish to leave at once.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+
+import msgspec
+
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.driving.driver import Driver
+from queuedriver.driving.live_status import Board
+from queuedriver.driving.loop import Left
+from queuedriver.driving.recycling import resident_memory
+from queuedriver.errors import BUG, exit_code_of
+from queuedriver.processors.base import Processor, make
+from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.logs import Rotator
+from watchdogd.orders import Order, decode
+
+# How soon a log that has grown too large is rotated.
+_ROTATE_EVERY = 2.0
+
+
+def main() -> None:
+    """Be the process that the watchdog starts for one driver."""
+    order = decode(sys.stdin.buffer.read())
+    if order.parent:
+        die_with_parent(order.parent)
+    sys.exit(live(order))
+
+
+def live(order: Order, processor: Processor | None = None) -> int:
+    """Do all that a driver process does, from its first moment of its own; return its exit code."""
+    set_name(order.name)
+    board = Board.open(order.board)
+    shared = 0 if processor is None else resident_memory()
+    board.sign(os.getpid(), process_ticks(os.getpid()) or 0, shared)
+    rotator = Rotator(order.log, order.log_size, order.log_keep)
+    rotator.take_over()
+    threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()
+    try:
+        left = _drive(order, board, processor)
+    except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
+        code = exit_code_of(error)
+        if code is None or error.__cause__ is not None:
+            # A bug of ours, or what a user's module raised.
+            traceback.print_exception(error.__cause__ or error)
+        if code is not None:
+            return _fail(board, str(error), code)
+        return _fail(board, f"a bug of ours: {type(error).__name__}: {error}", BUG)
+    _say(f"left, {left.word}: {left.why}")
+    return left.exit_code
+
+
+def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
+    os.chdir(order.directory)
+    if order.directory not in sys.path:
+        sys.path.insert(0, order.directory)
+    options = order.options
+    if processor is not None and options.max_memory:
+        # What it shares with the others is not of its making.
+        largest = options.max_memory + resident_memory()
+        options = msgspec.structs.replace(options, max_memory=largest)
+    if processor is None:
+        processor = make(order.kind, order.work, start_timeout=order.startup_timeout)
+    driver = Driver(
+        order.inputs,
+        processor,
+        order.outputs,
+        id=order.id,
+        options=options,
+        board=board,
+    )
+    try:
+        return driver.run()
+    finally:
+        for words in driver.unnoted:
+            _say(words)
+
+
+def _rotate(rotator: Rotator) -> None:
+    while True:
+        time.sleep(_ROTATE_EVERY)
+        with contextlib.suppress(OSError):
+            rotator.rotate_if_large()
+
+
+def _fail(board: Board, message: str, code: int) -> int:
+    # The driver's own last word stands: it knows better how far it came.
+    if not board.read().word:
+        board.left("failed", message, code)
+    _say(message)
+    return code
+
+
+def _say(message: str) -> None:
+    """Write a line of the log; nobody is hurt when it cannot be written."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{stamp} {message}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

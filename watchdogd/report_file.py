@@ -1,0 +1,122 @@
+"""The report as a file: saved by its watchdog on a local disk, copied by the helper to where all
+hosts see it, and found by whoever looks while neither the root nor the pipeline's file answers.
+
+    <local>/report.json                the report
+    <local>/.report.json               the one before: the next is written over it
+    <state>/files/<key>-<host>         a link to the local directory; the key is of the file's path
+
+The path of the pipeline's file is only text here: to resolve a link in it could hang for ever.
+"""
+
+import contextlib
+import hashlib
+import os
+import select
+import signal
+from collections.abc import Callable
+
+from queuedriver.disk.filesystem import libc, write_all
+from watchdogd.control import host_file
+from watchdogd.driver_ids import state_directory
+from watchdogd.report import Alien, HostReport, decode, encode
+
+_FILE = "report.json"
+_FILES = "files"
+# A report is padded to a multiple of so many bytes: the next one fits where it was.
+_ROOM = 16 << 10
+_HERE = -100
+_EXCHANGE = 2
+# Seconds after which a file system counts as hung.
+LIMIT = 2.0
+
+
+def report_path(local: str) -> str:
+    """Return where the watchdog of a local directory keeps its report."""
+    return os.path.join(local, _FILE)
+
+
+def save(report: HostReport) -> None:
+    """Save a report, whole or not at all. It is written where the one before the last was, so that
+    a full disk has room for it, and takes the place of the last in one moment."""
+    path = report_path(report.local)
+    aside = os.path.join(report.local, f".{_FILE}")
+    data = encode(report)
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
+        os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
+    finally:
+        os.close(fd)
+    # The first one has nothing to change places with.
+    if libc().renameat2(_HERE, aside, _HERE, path, _EXCHANGE):
+        os.replace(aside, path)
+
+
+def read_saved(local: str) -> bytes:
+    """Read the report of a local directory, without its padding."""
+    path = report_path(local)
+    while True:
+        with open(path, "rb") as file:
+            before = os.fstat(file.fileno())
+            data = file.read()
+            after = os.fstat(file.fileno())
+        # It may have been the spare one meanwhile.
+        if os.stat(path).st_ino == after.st_ino and before.st_mtime_ns == after.st_mtime_ns:
+            return data.rstrip()
+
+
+def last_report(local: str) -> HostReport | None:
+    """Return the latest report of a local directory; None where none is understood."""
+    with contextlib.suppress(OSError, Alien):
+        return decode(read_saved(local))
+    return None
+
+
+def note_file(file: str, host: str, local: str) -> None:
+    """Note which local directory the watchdog of a pipeline's file has on this host."""
+    directory = os.path.join(state_directory(), _FILES)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    link = os.path.join(directory, f"{_key(file)}-{host_file(host)}")
+    aside = f"{link}.{os.getpid()}"
+    os.symlink(local, aside)
+    os.replace(aside, link)
+
+
+def local_reports(file: str) -> list[HostReport]:
+    """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
+    become of their root. `file` is the absolute path by which they were given it."""
+    directory = os.path.join(state_directory(), _FILES)
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(directory)):
+            if not name.startswith(f"{_key(file)}-"):
+                continue
+            report = last_report(os.path.join(directory, name))
+            if report is not None and report.pipeline == file:
+                found.append(report)
+    return found
+
+
+def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
+    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
+    looks first. One that hangs is left behind."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            look()
+        os._exit(0)
+    pidfd = os.pidfd_open(child)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        ended = bool(poll.poll(limit * 1000))
+        if not ended:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    finally:
+        os.close(pidfd)
+    os.waitpid(child, 0 if ended else os.WNOHANG)
+    return ended
+
+
+def _key(file: str) -> str:
+    return hashlib.sha256(file.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,54 @@
+"""What control files ask of a watchdog: each thing once, and nothing from before it began. Pure."""
+
+from typing import Literal
+
+from watchdogd.messages import Controls, Read, Request
+
+# How many served requests are told of, each to whoever waits for it.
+_MOST_SERVED = 10
+
+
+class Requests:
+    """What was asked for by the last look at the control files."""
+
+    def __init__(self) -> None:
+        # How to leave; empty while nothing asks for that.
+        self.quit: Literal["", "drain", "now"] = ""
+        # There is a QUIT from before this watchdog, whose start is the later wish.
+        self.outdated = False
+        # None before the first look.
+        self._known: set[Request] | None = None
+
+    def news(self, controls: Controls) -> list[Request]:
+        """Return the requests that the look before did not find; of the first look none."""
+        asked, before = set(controls.requests), self._known
+        self.outdated = bool(controls.quit) and (before is None or self.outdated)
+        self.quit = "" if self.outdated else controls.quit
+        # Those that have been removed are forgotten.
+        self._known = asked
+        return [one for one in controls.requests if before is not None and one not in before]
+
+
+class Reload:
+    """The pipeline's file, read again: what came of it, and who waits for that."""
+
+    def __init__(self) -> None:
+        # Why it was not taken when it was last read; empty when it was.
+        self.error = ""
+        # What people should know of it on this host.
+        self.notes: tuple[str, ...] = ()
+        # The serials of the latest requests that were answered, and of those that are not yet.
+        self.served: tuple[str, ...] = ()
+        self._waiting: list[str] = []
+
+    def ask(self, serial: str = "") -> None:
+        """Take note of a request; one that a signal made has no serial."""
+        self._waiting += [serial] if serial else []
+
+    def answer(self, read: Read) -> None:
+        """Take note of what came of the last reading."""
+        self.error = read.error
+        if read.pipeline is not None:
+            self.notes = read.notes
+        self.served = (*self.served, *self._waiting)[-_MOST_SERVED:]
+        self._waiting.clear()
