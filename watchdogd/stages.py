@@ -86,22 +86,22 @@ class Stages:
     @property
     def done(self) -> bool:
         """Whether everything is through."""
-        return all(one.done for one in self.keepers.values())
+        return all(one.inputs.done for one in self.keepers.values())
 
     @property
     def empty(self) -> bool:
         """Whether the last look saw nothing that is still to be done."""
-        return all(one.empty for one in self.keepers.values())
+        return all(one.inputs.empty for one in self.keepers.values())
 
     @property
     def drained(self) -> bool:
         """Whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.drained for one in self.keepers.values())
+        return all(one.inputs.drained for one in self.keepers.values())
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         for one in self.keepers.values():
-            one.finished = True
+            one.inputs.finished = True
 
     @property
     def grace(self) -> float:
@@ -162,7 +162,7 @@ class Stages:
         """Which stage can never go on by itself, and why; empty while there is none."""
         for name, keeper in self.keepers.items():
             wanted = [slot for slot in keeper.slots if slot.wanted]
-            if not keeper.done and wanted and all(slot.hopeless for slot in wanted):
+            if not keeper.inputs.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
@@ -276,7 +276,7 @@ class Stages:
         upstream = coming(self.pipeline, unfinished)
         told = self._unwanted()
         return [
-            one.load(self._queues, upstream.get(name, 0), self._asked.get(name), told[name])
+            one.load(upstream.get(name, 0), self._asked.get(name), told[name])
             for name, one in self._keepers.items()
         ]
 
@@ -285,7 +285,7 @@ class Stages:
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
         for name, one in self._keepers.items():
-            stops = self.leaving and (turn_of_next or self.hurried or one.done)
+            stops = self.leaving and (turn_of_next or self.hurried or one.inputs.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found
