@@ -245,7 +245,9 @@ def _fork_driver(control: socket.socket, asked: Fork) -> bool:
     if middle:
         os.close(waiting)
         _become_driver(control, asked, middle)
-        os.write(telling, _DONE)
+        # The template may have been killed since.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(telling, _DONE)
         os.close(telling)
         return True
     os.close(telling)
