@@ -2,11 +2,15 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from queuedriver.errors import QueueError
 from watchdogd.messages import Read
-from watchdogd.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from watchdogd.check import Imports
 
 # What is loaded anew is imported for so long before a reload, in seconds: only who asked for it
 # waits.
@@ -38,30 +42,29 @@ class FileReader:
     def ask(self, number: int, running: Pipeline) -> None:
         """Read the file of a running pipeline; the number is that of the answer."""
         # Of no use to a watchdog that never reads its file again.
-        from watchdogd.check import stages_that_load_anew
+        from watchdogd.imports import check_imports, other_than_in
 
         read = self._read(number, running.file)
-        loads_anew = stages_that_load_anew(running)
-        if read.pipeline is None or not any(map(loads_anew, read.pipeline.stages)):
+        anew = other_than_in(running)
+        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
             self._reads.append(read)
             return
         self._importing += 1
+        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
         importing = threading.Thread(
-            target=self._import, args=(number, running.file, loads_anew), daemon=True
+            target=self._import, args=(number, running.file, imports), daemon=True
         )
         importing.start()
 
-    def _import(self, number: int, file: str, loads_anew: Callable[[Stage], bool]) -> None:
-        self._reads.append(self._read(number, file, loads_anew))
+    def _import(self, number: int, file: str, imports: "Imports") -> None:
+        self._reads.append(self._read(number, file, imports))
         self._importing -= 1
 
-    def _read(
-        self, number: int, file: str, imported: Callable[[Stage], bool] | None = None
-    ) -> Read:
+    def _read(self, number: int, file: str, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
 
         try:
-            found = check_host(file, self._host, imported=imported, limit=_IMPORTS_TAKE)
+            found = check_host(file, self._host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))

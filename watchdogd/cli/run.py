@@ -136,7 +136,7 @@ def _watch(
     watchdog = Supervisor(
         pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
     )
-    watchdog.remarks = notes
+    watchdog.reload.notes = notes
     if bar is not None:
         watchdog.watch = bar
     fallen = None
@@ -209,8 +209,8 @@ def _close(watchdog: Supervisor, *, quiet: bool) -> int:
         for name, count in discarded.items():
             place = os.path.join(pipeline.path(name), "discarded")
             say(f"{format_count(count, 'document')} discarded, with the reason: {place}")
-    if (error := watchdog.hopeless) is not None:
-        say(error)
+    if watchdog.drain and watchdog.drain.hopeless:
+        say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
         if not quiet:
