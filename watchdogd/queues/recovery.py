@@ -24,7 +24,7 @@ _SILENT = 2 * NETWORK_BEAT
 
 
 class Recovery:
-    """What is done for drivers. It remembers since when those of other hosts are silent, so it
+    """Recoverer of all queues. It remembers since when drivers of other hosts are silent, so it
     lives as long as the helper."""
 
     def __init__(self, observer: Callable[[], Observer] = Observer) -> None:

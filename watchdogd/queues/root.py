@@ -26,7 +26,7 @@ _MEMORY = "root.json"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is remembered of a root."""
+    """The marks by which a root is known again."""
 
     landmark: str
     kind: str
