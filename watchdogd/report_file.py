@@ -47,8 +47,9 @@ def save(report: HostReport) -> None:
         os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
     finally:
         os.close(fd)
-    # The first one has nothing to change places with.
-    if libc().renameat2(_HERE, aside, _HERE, path, _EXCHANGE):
+    exchange = getattr(libc(), "renameat2", None)
+    # The first one has nothing to change places with; and some systems cannot do it.
+    if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
         os.replace(aside, path)
 
 

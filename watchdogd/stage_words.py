@@ -62,7 +62,7 @@ ROWS = (
         word="done",
         comes="two looks at its queues that saw no item",
         goes="a look that sees one, or that its queues are open again",
-        then="its drivers leave; none is started",
+        then="its drivers leave, after five minutes if they took long to load; none is started",
         drivers=False,
         work=False,
     ),
