@@ -12,7 +12,7 @@ from watchdogd.children import Children
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
-from watchdogd.messages import QueueSeen
+from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
@@ -142,7 +142,10 @@ class Stages:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
         for keeper in self._keepers.values():
-            keeper.learn(view.queues, now)
+            keeper.learn(view.queues, view.controls.paused, now)
+        for slot in self.slots:
+            pid = slot.process.pid if slot.process is not None else 0
+            slot.usage = view.usage.get(pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""

@@ -40,6 +40,7 @@ from watchdogd.messages import (
     Message,
     QueueSeen,
     Read,
+    Usage,
     brief_of,
     errands_of,
     to_line,
@@ -72,6 +73,10 @@ _EXPIRE_EVERY = 60.0
 # it is seen that it was, in seconds.
 _IMPORTS_TAKE = 30.0
 _SOON = 0.1
+# From one look through all processes of the host to the next, in seconds; and in times of what it
+# takes of a processor.
+_MEASURE_EVERY = 5.0
+_MEASURE_WORTH = 500
 # What was noted once is not noted again, unless it is forgotten among so many.
 _MOST_NOTED = 100
 _CHUNK = 1 << 16
@@ -155,7 +160,10 @@ class IoHelper:
         # How many readings wait for imports, and what came of those that need not wait any more.
         self._importing = 0
         self._reads: deque[Read] = deque()
-        self._look_at = 0.0
+        self._look_at = self._measure_at = 0.0
+        # The drivers' processes, and what they took when they were last measured.
+        self._drivers: tuple[int, ...] = ()
+        self._usage: dict[int, Usage] = {}
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
             "copy": (self._copy, _COPY_EVERY),
@@ -212,8 +220,21 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
+            usage=self._measure(),
         )
         self._watchdog.say(Message(look=look))
+
+    def _measure(self) -> dict[int, Usage]:
+        """Return what the drivers take, measured now and then."""
+        if self._drivers and time.monotonic() >= self._measure_at:
+            # Nothing to wait for before there is a driver.
+            from watchdogd.usage import usage_of
+
+            began_at = time.process_time()
+            self._usage = usage_of(self._drivers, os.getppid())
+            took = time.process_time() - began_at
+            self._measure_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
+        return self._usage
 
     def _see(self, *, probe: bool, anew: bool) -> None:
         self._root.check()
@@ -262,6 +283,8 @@ class IoHelper:
             self._asked,
             forget_controls=self._asked.forget_controls + errands.forget_controls,
         )
+        if errands.drivers is not None:
+            self._drivers = errands.drivers
         if errands.report and not self._trouble:
             self._try(self._publish)
         for queue in errands.recover:
