@@ -104,10 +104,8 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise _unreadable(shown, "there is no such file", exit_code=NotFound.exit_code) from None
     except PermissionError:
-        problem, right = (
-            "it may not be read: permission denied",
-            "chmod or chown it, or its directories",
-        )
+        problem = "it may not be read: permission denied"
+        right = "chmod or chown it, or its directories"
         raise _unreadable(shown, problem, right, exit_code=NotPermitted.exit_code) from None
     except OSError as error:
         if leads_nowhere(error):
@@ -180,12 +178,7 @@ def _root_of_text(text: str, file: str) -> str:
     """Return where the queues are by what a text says before its first mistake."""
     said = (value for path, _, value in places(text) if path == ("pipeline", "root"))
     root = next(said, ROOT)
-    return _root(root if isinstance(root, str) else ROOT, file)
-
-
-def _root(said: str, file: str) -> str:
-    # A symbolic link to the file is where the pipeline is, not what it leads to.
-    return _path(os.path.dirname(file), said)
+    return _path(os.path.dirname(file), root if isinstance(root, str) else ROOT)
 
 
 def _path(directory: str, said: str) -> str:
@@ -216,7 +209,8 @@ def _pipeline(
     drivers = there.pop("drivers", {})
     taken = {queue for stage in stages for queue in stage.inputs}
     said = shared.values
-    root = _root(said.get("root", ROOT), file)
+    # A symbolic link to the file is where the pipeline is, not what it leads to.
+    root = _path(os.path.dirname(file), said.get("root", ROOT))
     pipeline = Pipeline(
         name=said.get("name", os.path.splitext(os.path.basename(file))[0]),
         file=file,

@@ -77,12 +77,12 @@ def _printable(value: Any, right: str) -> str:
     return str(value)
 
 
-def _each(parts: Iterable[tuple[str | int, Any]], reader: Reader) -> list[Any]:
+def _each(parts: Iterable[tuple[Any, Any]], reader: Reader) -> dict[Any, Any]:
     """Return all parts as the reader reads them, or raise all that is wrong with any of them."""
-    found, mistakes = [], []
+    found, mistakes = {}, []
     for part, value in parts:
         try:
-            found.append(reader(value))
+            found[part] = reader(value)
         except Wrong as wrong:
             for one in (wrong, *wrong.others):
                 one.path = (part, *one.path)
@@ -195,7 +195,7 @@ def _drivers(value: Any) -> Drivers:
     mistakes = [Wrong(NOTHING, stranger, _DRIVERS, (key,)) for key in value if key not in _BOUNDS]
     mistakes += [Wrong(value, f"has no {key}", _DRIVERS) for key in _BOUNDS if key not in value]
     _raise_all(mistakes)
-    bounds = Drivers(*_each(((key, value[key]) for key in _BOUNDS), count))
+    bounds = Drivers(**_each(value.items(), count))
     if bounds.min > bounds.max:
         raise Wrong(value, "has a min that is more than its max", _DRIVERS)
     return bounds
@@ -203,15 +203,13 @@ def _drivers(value: Any) -> Drivers:
 
 def _drivers_by_stage(value: Any) -> dict[str, Drivers]:
     right = "right would be { parse = 3, ocr = { min = 0, max = 2 } }"
-    stages = _expect("a table", value, right).items()
-    return dict(zip(value, _each(stages, _drivers), strict=True))
+    return _each(_expect("a table", value, right).items(), _drivers)
 
 
 def _environment(value: Any) -> dict[str, str]:
     right = 'right would be { OMP_NUM_THREADS = 1, LANG = "C.UTF-8" }'
     variables = _expect("a table", value, right).items()
-    texts = _each(((item[0], item) for item in variables), _variable)
-    return dict(zip(value, texts, strict=True))
+    return _each(((item[0], item) for item in variables), _variable)
 
 
 def _variable(item: tuple[str, Any]) -> str:
@@ -261,7 +259,7 @@ def _queues(least: int) -> Reader:
         if isinstance(value, str):
             return (queue(value),)
         _expect("a list", value, 'right would be "parsed", or ["urgent", "normal"]')
-        names = _each(enumerate(value), queue)
+        names = list(_each(enumerate(value), queue).values())
         if len(names) < least:
             raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
         for at, name in enumerate(names):
