@@ -64,6 +64,11 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     os.chdir(order.directory)
     if order.directory not in sys.path:
         sys.path.insert(0, order.directory)
+    if order.kind == "broker":
+        # Most stages have none, and load nothing of a network.
+        from watchdogd.programs.broker import deal
+
+        return deal(order, board, _say)
     options = order.options
     if processor is not None and options.max_memory:
         # What it shares with the others is not of its making.

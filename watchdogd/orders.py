@@ -47,6 +47,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     log_keep: int
     # The watchdog's pid; 0: outlive it.
     parent: int
+    # Where a broker listens.
+    listen: tuple[str, ...] = ()
     # The request by which the driver before it was replaced; empty: none.
     restart: str = ""
 
@@ -67,6 +69,7 @@ def order_of(
         directory=pipeline.directory,
         kind=stage.kind,
         work=stage.work,
+        listen=stage.listen,
         preload=stage.preload,
         inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),

@@ -45,10 +45,41 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
-        ("preload", "call", "command", "server"),
+        ("broker", "listen"),
+        lambda stage: stage.kind == "broker" and not stage.listen,
+        "does not say where its workers find it",
+        'right would be to add listen = "tcp://127.0.0.1:6714"',
+    ),
+    Rule(
+        ("listen", "broker"),
+        lambda stage: stage.kind != "broker",
+        "is for a broker, and this stage has none",
+        'leave it out, or say which protocol it speaks, as in broker = "pingpong"',
+    ),
+    Rule(
+        ("broker", "input"),
+        lambda stage: stage.kind == "broker" and len(stage.inputs) > 1,
+        "deals from one queue, and this stage has several inputs",
+        "right would be a stage for each, which listens elsewhere",
+    ),
+    Rule(
+        ("broker", "output"),
+        lambda stage: stage.kind == "broker" and stage.work == "pingpong" and not stage.outputs,
+        "gets a result for each document, and has nowhere to put it",
+        "give the stage an output",
+    ),
+    Rule(
+        ("broker", "drivers"),
+        lambda stage: stage.kind == "broker" and stage.drivers.max > 1,
+        "listens where no second one can",
+        "right would be drivers = 1; start more workers instead",
+    ),
+    Rule(
+        ("preload", "call", "command", "server", "broker"),
         lambda stage: bool(stage.preload) and stage.kind != "call",
         "loads a Python module, and this stage has none",
-        "leave it out: a command is started for each document, a server loads by itself",
+        "leave it out: a command is started for each document, a server loads by itself, and the "
+        "workers of a broker are elsewhere",
     ),
     Rule(
         ("memory_per_driver", "preload"),

@@ -272,6 +272,34 @@ def _queues(least: int) -> Reader:
     return read
 
 
+# Brokers
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    """Read where a broker listens, in one place or in several."""
+    if isinstance(value, str):
+        return (_address(value),)
+    right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
+    return tuple(_each(enumerate(_expect("a list", value, right)), _address))
+
+
+def _address(value: Any) -> str:
+    # Only a stage that has one needs to know more of networks.
+    from queuedriver.network.addresses import check_endpoint, is_loopback
+
+    right = "right would be as in tcp://127.0.0.1:6714"
+    text = str(_expect("a text", value, right))
+    try:
+        local = is_loopback(check_endpoint(text))
+    except BadArgument:
+        raise Wrong(value, "is no address", right) from None
+    if not local:
+        problem = "can be reached from other hosts, for which a broker needs keys"
+        right = f"{right}; else start it by hand: queuedriver broker --curve DIR"
+        raise Wrong(value, problem, right)
+    return text
+
+
 # What is done to documents
 
 
@@ -367,6 +395,7 @@ def _option(kind: Any, said: Said) -> Reader:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,
@@ -375,6 +404,8 @@ _OWN_KEYS: dict[str, Reader] = {
     "call": _call,
     "command": _command,
     "server": _program,
+    "broker": _choice(*PROTOCOLS),
+    "listen": _addresses,
     "preload": _preload,
     "memory_per_driver": _optional(_size(zero=True)),
     "publish": _publish,

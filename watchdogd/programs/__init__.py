@@ -1,5 +1,6 @@
 """What a watchdog starts, each as a process of its own.
 
+broker         deals the documents of a stage to workers elsewhere
 io_helper      looks at the queues and does all other input and output below the root
 import_check   imports what a stage calls, to see whether it can be
 """
