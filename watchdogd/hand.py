@@ -76,6 +76,10 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         options = msgspec.structs.replace(options, max_memory=largest)
     if processor is None:
         processor = make(order.kind, order.work, start_timeout=order.startup_timeout)
+    if order.worker:
+        from watchdogd.programs.worker import work
+
+        return work(msgspec.structs.replace(order, options=options), board, processor, _say)
     driver = Driver(
         order.inputs,
         processor,

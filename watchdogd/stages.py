@@ -84,19 +84,24 @@ class Stages:
         return all(one.settled for one in self.everyone)
 
     @property
+    def _with_queues(self) -> list[Keeper]:
+        """Those that a look tells something of: workers have what their broker deals."""
+        return [one for one in self.keepers.values() if one.stage.inputs]
+
+    @property
     def done(self) -> bool:
         """Whether everything is through."""
-        return all(one.done for one in self.keepers.values())
+        return all(one.done for one in self._with_queues)
 
     @property
     def empty(self) -> bool:
         """Whether the last look saw nothing that is still to be done."""
-        return all(one.empty for one in self.keepers.values())
+        return all(one.empty for one in self._with_queues)
 
     @property
     def drained(self) -> bool:
         """Whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.drained for one in self.keepers.values())
+        return all(one.drained for one in self._with_queues)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""

@@ -48,6 +48,10 @@ class Stage(StageOptions, frozen=True, kw_only=True):
     work: str | tuple[str, ...]
     # Where a broker listens.
     listen: tuple[str, ...] = ()
+    # The protocol and the address of the broker whose documents are processed; such a stage has no
+    # queues. Both are empty of others.
+    worker: str = ""
+    connect: str = ""
     # Load in one parent and fork the drivers from it; a text names a function that loads more.
     preload: bool | str = False
     # What one driver takes: for admission, not a limit.
