@@ -183,8 +183,8 @@ def _gains(load: Load, plan: _Plan) -> bool:
 
 
 def _work(loads: Sequence[Load]) -> dict[str, float]:
-    """Return the seconds that what is left takes one driver of each stage. Where nothing is known, what waits
-    is taken for as slow as the slowest we know of, and what is to come for nothing."""
+    """Return the seconds that what is left takes one driver of each stage. Where nothing is known,
+    what waits is taken for as slow as the slowest we know of, and what is to come for nothing."""
     slowest = max((load.service for load in loads if load.service is not None), default=_UNKNOWN)
     return {
         load.stage: load.backlog * slowest
