@@ -120,7 +120,7 @@ def _programs(pipeline: Pipeline) -> Faults:
         (("stage", index, stage.kind), stage.work[0], stage.env.get("PATH", usual))
         for index, stage in enumerate(pipeline.stages)
         # A stage without drivers here need not have its program here.
-        if stage.kind != "call" and stage.drivers.max
+        if isinstance(stage.work, tuple) and stage.drivers.max
     ]
     if pipeline.on_event:
         programs.append((("pipeline", "on_event"), pipeline.on_event[0], usual))

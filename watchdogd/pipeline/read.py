@@ -202,7 +202,9 @@ def _pipeline(
     stages: list[Stage] = []
     for table in tables:
         _complete(table, shared)
-        stages.append(_stage(table, (stages[-1], tables[len(stages) - 1]) if stages else None))
+        # What a worker does, its broker publishes.
+        before = [pair for pair in zip(stages, tables, strict=False) if not pair[0].worker]
+        stages.append(_stage(table, before[-1] if before else None))
     # A host is called by its name, with or without its domain.
     names = (host, host.partition(".")[0]) if host else ()
     there = next((dict(hosts[name]) for name in names if hosts.get(name)), {})
@@ -341,9 +343,10 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
     kind = _kind(table)
     # What a stage has under the very name of its key.
     fields = {key: value for key, value in values.items() if key in Stage.__struct_fields__}
+    has_queues = "worker" not in values and "worker" not in table.bad
     return Stage(
-        inputs=_inputs(table, before),
-        outputs=_outputs(table),
+        inputs=_inputs(table, before) if has_queues else (),
+        outputs=_outputs(table) if has_queues else (),
         kind=kind,
         work=values.get(kind, ""),
         **{"name": "", **fields},

@@ -47,6 +47,7 @@ _CALL = 'right would be "package.module:function", or the name of a plug-in'
 _FUNCTION = 'right would be "package.module:function", true or false'
 _WORDS = 'right would be as in ["pdftotext", "{input}", "{output}"]'
 _PUBLISH = 'right would be "{docid}.ready", or "{stem}.txt" in a directory that no stage takes from'
+_ADDRESS = "right would be as in tcp://127.0.0.1:6714"
 _QUEUE = 'right would be the name of a directory below the root, as in "parsed"'
 _NAME = (
     f"right would be letters, digits and _, with single - between them, at most {MAX_STAGE_NAME}, "
@@ -270,6 +271,37 @@ def _queues(least: int) -> Reader:
     return read
 
 
+# Brokers
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    """Read where a broker listens, in one place or in several."""
+    if isinstance(value, str):
+        return (_local_address(value),)
+    right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
+    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address))
+
+
+def _local_address(value: Any) -> str:
+    # Only a stage that has one needs to know more of networks.
+    from queuedriver.network.addresses import is_loopback
+
+    if not is_loopback(text := _address(value)):
+        problem = "can be reached from other hosts, for which a broker needs keys"
+        right = f"{_ADDRESS}; else start it by hand: queuedriver broker --curve DIR"
+        raise Wrong(value, problem, right)
+    return text
+
+
+def _address(value: Any) -> str:
+    from queuedriver.network.addresses import check_endpoint
+
+    try:
+        return check_endpoint(_expect("a text", value, _ADDRESS))
+    except BadArgument:
+        raise Wrong(value, "is no address", _ADDRESS) from None
+
+
 # What is done to documents
 
 
@@ -365,6 +397,7 @@ def _option(kind: Any, said: Said) -> Reader:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,
@@ -373,6 +406,10 @@ _OWN_KEYS: dict[str, Reader] = {
     "call": _call,
     "command": _command,
     "server": _program,
+    "broker": _choice(*PROTOCOLS),
+    "listen": _addresses,
+    "worker": _choice(*(one for one in PROTOCOLS if one != "fuq")),
+    "connect": _address,
     "preload": _preload,
     "memory_per_driver": _optional(_size(zero=True)),
     "publish": _publish,
