@@ -263,7 +263,11 @@ def second(scene: Scene, records: str) -> None:
 
 @row
 def test_burst_into_closed_queues_loads_no_model_again(scene: Scene) -> None:
-    scene.begin(ONE, TWO, THREE)
+    # What is there at once is not kept.
+    (scene.root / "model.py").write_text(
+        "import time\ntime.sleep(1.2)\n\ndef process(document):\n    return document.read()\n"
+    )
+    scene.begin(*(f'name = "{name}"\ncall = "model:process"' for name in ("one", "two", "three")))
     drivers = scene.drivers_here()
     for burst in range(3):
         queuedriver(scene, "close", "queues/input")
