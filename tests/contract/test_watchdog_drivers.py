@@ -75,6 +75,7 @@ def test_document_that_ends_its_driver_is_discarded_with_how_it_ended(
     scene.befalls()
     scene.ends(scene.run("--drain"), code=1)
     report = scene.discarded("input")["poison"]
+    assert scene.count("crash-looped") == 0
     assert words in report["failure"]["message"]
     assert len(report["attempts"]) == 2
 

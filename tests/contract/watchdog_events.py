@@ -248,11 +248,11 @@ HOST = Group(
             instead="the driver waits for room on that disk (waiting-fs)",
         ),
         Event(
-            "removed_records_stop_nobody",
-            "the directory of the watchdog's own records is removed, and HUP is sent",
-            "documents go on; drivers that die are replaced",
+            "records_that_are_taken_away_stop_nobody",
+            "the directory of the watchdog's own records is moved away while a driver dies, and "
+            "back",
+            "documents go on; the driver is replaced when it is back",
             10,
-            instead="no driver is started any more",
         ),
         Event(
             "full_disk_of_the_queues_costs_time_alone",
@@ -392,8 +392,8 @@ OPERATORS = Group(
         ),
         Event(
             "burst_into_closed_queues_loads_no_model_again",
-            "``put --reopen`` into closed and drained queues, three times, where a model takes more "
-            "than a second to load",
+            "``put --reopen`` into closed and drained queues, three times, where a model "
+            "takes more than a second to load",
             "each burst goes through all stages; no driver is started for it",
             10,
         ),
