@@ -71,8 +71,8 @@ def test_documents_are_given_back_when_it_is_told_twice(scene: Scene, how: str) 
 
 
 def told_again(scene: Scene, watchdog: "subprocess.Popen[str]") -> bool:
-    """Tell it once more, unless its driver has left. Two signals of one moment are one wish, as both
-    may be of one key, so that one may not do."""
+    """Tell it once more, unless its driver has left. Two signals of one moment are one wish, as
+    both may be of one key, so that one may not do."""
     if scene.count("exited"):
         return True
     watchdog.terminate()
