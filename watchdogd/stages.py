@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from queuedriver.format.units import format_count
-from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import Children
+from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
-from watchdogd.keeper import Keeper, Starts
 from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
+from watchdogd.stage_drivers import StageDrivers, Starts
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -38,7 +38,7 @@ class Stages:
         self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, StageDrivers] = {}
         self._queues: Mapping[str, QueueSeen] = {}
         # What earlier watchdogs have learned of how long a document may take, in seconds.
         self.hard_limits: Mapping[str, float | None] = {}
@@ -55,12 +55,12 @@ class Stages:
     # All of them
 
     @property
-    def everyone(self) -> list[Keeper]:
+    def everyone(self) -> list[StageDrivers]:
         """Return the keepers of all stages, of those that are parting, too."""
         return list(self._keepers.values())
 
     @property
-    def keepers(self) -> dict[str, Keeper]:
+    def keepers(self) -> dict[str, StageDrivers]:
         """Return the keepers of the stages that the file has, by name."""
         return {name: one for name, one in self._keepers.items() if not one.parting}
 
@@ -84,7 +84,7 @@ class Stages:
         return all(one.settled for one in self.everyone)
 
     @property
-    def _with_queues(self) -> list[Keeper]:
+    def _with_queues(self) -> list[StageDrivers]:
         """Return the keepers of stages with queues; workers have what their broker deals."""
         return [one for one in self.keepers.values() if one.stage.inputs]
 
@@ -106,7 +106,7 @@ class Stages:
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         for one in self.keepers.values():
-            one.finish()
+            one.finished = True
 
     @property
     def grace(self) -> float:
@@ -124,13 +124,13 @@ class Stages:
         starts = Starts(0 if self.leaving else _STARTS)
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:
-            due += [slot.hurry(now) for slot in self.slots if slot.process is not None]
+            due += [slot.hurry(now) for slot in self.slots if slot.run is not None]
         if starts.put_off and not self.leaving:
             due.append(now)
         for name in [name for name, one in self._keepers.items() if one.parting and one.settled]:
             del self._keepers[name]
         self._tell_changes()
-        return min((at for at in due if at is not None), default=math.inf)
+        return min(due, default=math.inf)
 
     def _tell_changes(self) -> None:
         """Tell what a stage is now, and was not when it was last told."""
@@ -148,9 +148,8 @@ class Stages:
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
         for keeper in self._keepers.values():
             keeper.learn(view.queues, view.controls.paused, now)
-        for slot in self.slots:
-            pid = slot.process.pid if slot.process is not None else 0
-            slot.usage = view.usage.get(pid, Usage())
+        for run in [slot.run for slot in self.slots if slot.run is not None]:
+            run.usage = view.usage.get(run.child.pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
@@ -210,8 +209,8 @@ class Stages:
         self._keepers |= every
         self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> Keeper:
-        keeper = Keeper(stage, pipeline, self._host, self._local, self._tell, self._children)
+    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
+        keeper = StageDrivers(stage, pipeline, self._host, self._local, self._tell, self._children)
         keeper.pace = Pace(self.hard_limits.get(stage.name))
         keeper.adopt_living(now)
         return keeper

@@ -4,7 +4,7 @@ import time
 
 from queuedriver.cli.render import redraw
 from queuedriver.format.units import format_duration
-from watchdogd.keeper import Keeper
+from watchdogd.stage_drivers import StageDrivers
 from watchdogd.supervisor import Supervisor
 
 _EVERY = 0.25
@@ -59,7 +59,7 @@ def line_of(watchdog: Supervisor) -> str:
     return "  ".join(parts)
 
 
-def _time_left(documents: int, keeper: Keeper) -> float | None:
+def _time_left(documents: int, keeper: StageDrivers) -> float | None:
     service, drivers = keeper.pace.service, len(keeper.living)
     if not documents:
         return 0.0
