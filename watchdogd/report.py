@@ -217,24 +217,24 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
     )
 
 
-def _stage(keeper: "StageDrivers") -> StageReport:
+def _stage(drivers: "StageDrivers") -> StageReport:
     """Return one stage on this host."""
-    pace = keeper.pace
-    state, why = keeper.facts.word
+    pace = drivers.pace
+    state, why = drivers.facts.word
     return StageReport(
-        name=keeper.stage.name,
-        inputs=keeper.stage.inputs,
-        outputs=keeper.stage.outputs,
-        wanted=keeper.size.drivers,
-        min=min(keeper.stage.drivers.min, keeper.size.drivers),
-        max=max(keeper.stage.drivers.max, keeper.size.drivers),
+        name=drivers.stage.name,
+        inputs=drivers.stage.inputs,
+        outputs=drivers.stage.outputs,
+        wanted=drivers.size.drivers,
+        min=min(drivers.stage.drivers.min, drivers.size.drivers),
+        max=max(drivers.stage.drivers.max, drivers.size.drivers),
         state=state,
         why=why,
         rate=pace.rate,
         service=pace.service,
         startup=pace.startup,
         hard_limit=pace.hard_limit,
-        memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
+        memory=sum(slot.memory for slot in drivers.living) + drivers.shared_memory,
     )
 
 
@@ -271,7 +271,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,
-        stages=tuple(_stage(keeper) for keeper in watchdog.stages.keepers.values()),
+        stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )
 

@@ -192,10 +192,10 @@ def _went_through(watchdog: Supervisor) -> int:
         # Results may be more: a pipeline may part.
         return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
-    keepers = watchdog.stages.keepers.values()
+    stages = watchdog.stages.managed.values()
     return sum(
         one.totals.documents
-        for one in keepers
+        for one in stages
         if one.stage.inputs and ends.issuperset(one.stage.outputs)
     )
 

@@ -121,7 +121,7 @@ class House:
 
     @property
     def wanted(self) -> dict[str, int]:
-        return {name: one.size.drivers for name, one in self.stages.keepers.items()}
+        return {name: one.size.drivers for name, one in self.stages.managed.items()}
 
     def kinds(self) -> list[tuple[str, str]]:
         found = [(kind, about) for kind, about, _ in self.told]
@@ -313,7 +313,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.stages.managed["one"].pace.hard_limit = 600.0
     house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
