@@ -174,10 +174,13 @@ class Children:
         stdout: int | None = None,
         stderr: int | None = None,
         keep: Collection[int] = (),
+        directory: str = "",
+        tied: bool = False,
     ) -> Child:
         """Start a program in a process group of its own. It reads `order` from its stdin; what is
-        not given of the rest is /dev/null; `keep` are descriptors that it is to have as well. One
-        that cannot be executed is a process that says so and ends."""
+        not given of the rest is /dev/null; `keep` are descriptors that it is to have as well. It
+        begins in `directory`, if given; if `tied`, the kernel tells it to leave when this process
+        dies. One that cannot be executed is a process that says so and ends."""
         life = f"{begin_of_lives()}{next(_numbers)}"
         opened: list[int] = []
         try:
@@ -195,7 +198,7 @@ class Children:
                 # Among 0 to 2 one would be overwritten before it is copied.
                 moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
                 opened.append(moved[-1])
-            child = Child(launch(argv, {**environ, LIFE: life}, moved, keep), life)
+            child = Child(launch(argv, {**environ, LIFE: life}, moved, keep, directory, tied), life)
         finally:
             for fd in opened:
                 os.close(fd)

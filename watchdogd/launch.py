@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from queuedriver.errors import is_trouble
+from watchdogd.linux import die_with_parent
 
 CANNOT_START, TROUBLE, LATER = 70, 74, 75
 # A child begins as if nobody had ever touched its signals.
@@ -37,9 +38,13 @@ def launch(
     environ: Mapping[str, str],
     stdio: Sequence[int],
     keep: Collection[int] = (),
+    directory: str = "",
+    tied: bool = False,
 ) -> int:
-    """Start a program, found in PATH, in a process group of its own; its pid. `stdio` are three
-    descriptors above 2, `keep` those that it is to have as well."""
+    """Start a program, found in PATH, in a process group of its own; return its pid. `stdio` are
+    three descriptors above 2, `keep` those that it is to have as well; it begins in `directory`, if
+    given. If `tied`, the kernel tells it to leave when this process dies."""
+    parent = os.getpid() if tied else 0
     # What is sent to the child at once is for the program, not for our handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -48,7 +53,7 @@ def launch(
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
-            _execute(argv, environ, stdio, keep)
+            _execute(argv, environ, stdio, keep, directory, parent)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     # The child does so too: whoever is first.
@@ -58,7 +63,12 @@ def launch(
 
 
 def _execute(
-    argv: Sequence[str], environ: Mapping[str, str], stdio: Sequence[int], keep: Collection[int]
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdio: Sequence[int],
+    keep: Collection[int],
+    directory: str,
+    parent: int,
 ) -> NoReturn:
     """In the child."""
     code = CANNOT_START
@@ -74,6 +84,10 @@ def _execute(
         for fd in keep:
             os.set_inheritable(fd, True)  # noqa: FBT003 - the system's interface
         _close_others(keep)
+        if parent:
+            die_with_parent(parent)
+        if directory:
+            os.chdir(directory)
         os.execvpe(argv[0], list(argv), dict(environ))
     except OSError as error:
         code = code_of(error)

@@ -23,7 +23,7 @@ import msgspec
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
 from queuedriver.processors.call import CallProcessor, load
-from watchdogd import kernel
+from watchdogd import linux
 from watchdogd.spare import LIMIT, end, make_spare
 
 # Seconds for threads that were told to end.
@@ -116,8 +116,8 @@ def _take_control() -> socket.socket:
 
 def _be_template(control: socket.socket, live: Live) -> int:
     order = msgspec.json.decode(control.recv(LIMIT), type=Load)
-    kernel.die_with_parent(order.watchdog)
-    kernel.set_name(f"load {order.stage}")
+    linux.die_with_parent(order.watchdog)
+    linux.set_name(f"load {order.stage}")
     # One that hangs can be asked where.
     faulthandler.register(signal.SIGUSR2)
     began_at = time.monotonic()
@@ -177,7 +177,7 @@ def _prepare(order: Load) -> Forked:
     # What a collection in a driver does not visit, it does not copy.
     gc.collect()
     gc.freeze()
-    kernel.collapse_memory()
+    linux.collapse_memory()
     modules = dict.fromkeys(reference.partition(":")[0] for reference in named)
     hooks = [getattr(sys.modules.get(name), "after_fork", None) for name in modules]
     return Forked(loaded, [hook for hook in hooks if callable(hook)])

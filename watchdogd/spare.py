@@ -24,7 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from queuedriver.driving.recycling import resident_memory
-from watchdogd import kernel
+from watchdogd import linux
 
 # Bytes of one message: half of what a socket holds by default, and far more than an order has.
 LIMIT = 100_000
@@ -111,11 +111,11 @@ def _fork_away(theirs: socket.socket) -> int:
 
 def _park(theirs: socket.socket, stage: str, watchdog: int, middle: int) -> socket.socket:
     """Become the watchdog's child and tell it; the socket over which the order comes."""
-    kernel.await_orphanhood(middle)
-    kernel.die_with_parent(watchdog)
+    linux.await_orphanhood(middle)
+    linux.die_with_parent(watchdog)
     os.setpgid(0, 0)
     _begin_anew()
-    kernel.set_name(f"spare {stage}")
+    linux.set_name(f"spare {stage}")
     orders, sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.getpid()
     pidfd = os.pidfd_open(pid)
@@ -133,7 +133,7 @@ def _await_order(orders: socket.socket) -> bytes:
         except ConnectionResetError:
             return b""
     if order and not msgspec.json.decode(order, type=_Kin).parent:
-        kernel.outlive_parent()
+        linux.outlive_parent()
     return order
 
 

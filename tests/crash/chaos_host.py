@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.crash.chaos_stages import HOST
-from watchdogd.kernel import become_subreaper
+from watchdogd.linux import become_subreaper
 from watchdogd.places import STATE_VARIABLE
 
 ROOT = Path(__file__).parents[2]

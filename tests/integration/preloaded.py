@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from queuedriver.processors.call import CallProcessor
-from watchdogd import kernel, preload
+from watchdogd import linux, preload
 from watchdogd.children import Children
 from watchdogd.preload import Load
 from watchdogd.template import Event, Ready, Spawned, Template
@@ -142,7 +142,7 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
 
 def watch(directory: Path, count: int, parent: int) -> None:
     """A watchdog: says which processes it has, and goes on until it is killed."""
-    kernel.become_subreaper()
+    linux.become_subreaper()
     children = Children()
     template = Template(load_of(directory), children, command=COMMAND)
     template.start(sys.stderr.fileno())

@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
-from watchdogd import kernel
+from watchdogd import linux
 from watchdogd.children import Child, Children, Exit
 from watchdogd.orders import Order, encode
 from watchdogd.spare import LIMIT
@@ -81,7 +81,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    kernel.become_subreaper()
+    linux.become_subreaper()
     before = open_files()
     stage = Stage(tmp_path)
     try:

@@ -30,7 +30,7 @@ from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
     Controls,

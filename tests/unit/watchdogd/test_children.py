@@ -21,7 +21,7 @@ from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
 from watchdogd.children import LIFE, Child, Children, Exit, Rung
-from watchdogd.kernel import become_subreaper
+from watchdogd.linux import become_subreaper
 
 PYTHON = sys.executable
 SLEEP = "import time; time.sleep(3600)"
