@@ -490,10 +490,13 @@ def test_fork_that_a_document_sent_away_ends_with_its_driver(yard: Yard, preload
     assert not os.path.exists(f"/proc/{away}")
 
 
-def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "with another state directory"])
+def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard, elsewhere: bool) -> None:
     yard.write(ONE)
     first = yard.run()
     until(lambda: yard.states().get("one-1") == "ready")
+    if elsewhere:
+        yard.environ["WATCHDOGD_STATE"] += "-of-another"
     second = yard.run()
     _, said = second.communicate(timeout=PATIENCE)
     assert second.returncode == 69

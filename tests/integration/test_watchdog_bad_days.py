@@ -8,6 +8,8 @@ import textwrap
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.disks import Disk, Silent
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
@@ -395,3 +397,13 @@ def test_host_with_few_descriptors_runs_the_drivers_it_can(yard: Yard) -> None:
     assert yard.count("crash-looped") == 0
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 2>&-", "0<&- 1>&-", "0<&- 1>&- 2>&-"])
+def test_watchdog_that_is_started_with_closed_descriptors_works(yard: Yard, closed: str) -> None:
+    yard.write(ONE, TWO)
+    yard.put("a")
+    code, _ = yard.drain(under=["sh", "-c", f'exec "$@" {closed}', "sh"])
+    assert code == 0
+    assert yard.ls("two") == ["a.ready"]
+    assert yard.count("note") == 0

@@ -20,7 +20,7 @@ from watchdogd.cli.bar import Bar
 from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, Events, describe
 from watchdogd.helper import Helper
-from watchdogd.lock import only_one
+from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline.model import Pipeline
@@ -82,6 +82,7 @@ def run(
             say(note)
     local = _make_local(pipeline, host)
     with only_one(pipeline.root, host, pipeline.file, time.time()):
+        refuse_another(pipeline.root, host, say)
         return _watch(pipeline, host, local, notes, drain=drain, quiet=quiet)
 
 
