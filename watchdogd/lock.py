@@ -10,18 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-import msgspec
 from filelock import FileLock, Timeout
 
 from queuedriver.claims.liveness import HIDDEN, identify, process_ticks
 from queuedriver.errors import IdHeld, NotPermitted
-from queuedriver.format.records import decode
 from queuedriver.format.units import format_instant
 from watchdogd.control import host_file
 from watchdogd.places import lock_path
-from watchdogd.report import HOSTS, Alien, HostReport
-from watchdogd.report import decode as decode_report
-from watchdogd.report_file import answers
+from watchdogd.report import HOSTS, Alien, HostReport, decode
+from watchdogd.report_file import answers, last_report
 
 # Seconds of silence after which a watchdog that cannot be seen from here is gone: it says something
 # every two. And how often it is listened to.
@@ -29,46 +26,23 @@ SILENCE = 10.0
 _LISTEN_EVERY = 0.5
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """Who holds the lock; beside it, for people."""
-
-    pid: int
-    file: str
-    since: float
-
-
 @contextmanager
-def only_one(root: str, host: str, file: str, now: float) -> Iterator[None]:
+def only_one(root: str, host: str, local: str) -> Iterator[None]:
     """Hold the lock of this root and host; the kernel drops it however the process ends."""
     path = lock_path(root, host)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        lock = FileLock(path, blocking=False, thread_local=False, is_singleton=False)
-        lock.acquire()
+        lock = FileLock(path, blocking=False, thread_local=False, is_singleton=False).acquire()
     except Timeout:
-        raise IdHeld(
-            f"{_holder(path)} keeps this pipeline on {host!r} already; stop that one"
-        ) from None
+        # The last report may be of the one before.
+        report = last_report(local)
+        raise _held(report if report and _runs(report) else None, host) from None
     except PermissionError as error:
         raise NotPermitted(
             f"{error.filename}: permission denied; set WATCHDOGD_STATE to a directory of yours"
         ) from None
-    try:
-        with open(f"{path}.holder", "wb") as file_of_holder:
-            file_of_holder.write(msgspec.json.encode(Holder(os.getpid(), file, now)))
+    with lock:
         yield
-    finally:
-        lock.release()
-
-
-def _holder(path: str) -> str:
-    with suppress(OSError, msgspec.DecodeError), open(f"{path}.holder", "rb") as file:
-        holder = decode(file.read(), Holder)
-        return (
-            f"watchdogd, process {holder.pid}, with {holder.file} "
-            f"since {format_instant(holder.since)},"
-        )
-    return "another watchdogd"
 
 
 def refuse_another(
@@ -82,18 +56,14 @@ def refuse_another(
     first = _read(path)
     if first is None or first.host != host or first.state == "stopped":
         return
-    who = f"watchdogd, process {first.pid}, with {first.pipeline} and its records in {first.local},"
     them, me = first.identity, identify(os.getpid())
     if (them.boot, them.namespace) == (me.boot, me.namespace):
-        is_there = process_ticks(them.pid) in (them.ticks, HIDDEN)
+        is_there = _runs(first)
     else:
-        say(f"{who} ended without a word, or is elsewhere: listening to it for {silence:g} s")
+        say(f"{_who(first)} may be elsewhere: listening to it for {silence:g} s")
         is_there = _goes_on(path, first, silence)
     if is_there:
-        raise IdHeld(
-            f"{who} keeps this pipeline on {host!r} already; stop that one, or give this host "
-            "another name (--host)"
-        )
+        raise _held(first, host)
 
 
 def _goes_on(path: str, first: HostReport, seconds: float) -> bool:
@@ -106,7 +76,27 @@ def _goes_on(path: str, first: HostReport, seconds: float) -> bool:
     return False
 
 
+def _runs(report: HostReport) -> bool:
+    return process_ticks(report.identity.pid) in (report.identity.ticks, HIDDEN)
+
+
+def _held(report: HostReport | None, host: str) -> IdHeld:
+    who = _who(report) if report is not None else "another watchdogd"
+    return IdHeld(
+        f"{who} keeps this pipeline on {host!r} already; stop that one, or give this host another "
+        "name (--host)"
+    )
+
+
+def _who(report: HostReport) -> str:
+    since = format_instant(report.started_at)
+    return (
+        f"watchdogd, process {report.pid}, with {report.pipeline} and its records in "
+        f"{report.local} since {since},"
+    )
+
+
 def _read(path: str) -> HostReport | None:
     with suppress(OSError, Alien), open(path, "rb") as file:
-        return decode_report(file.read())
+        return decode(file.read())
     return None

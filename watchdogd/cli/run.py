@@ -4,7 +4,6 @@ import os
 import resource
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -81,7 +80,7 @@ def run(
         for note in notes:
             say(note)
     local = _make_local(pipeline, host)
-    with only_one(pipeline.root, host, pipeline.file, time.time()):
+    with only_one(pipeline.root, host, local):
         refuse_another(pipeline.root, host, say)
         return _watch(pipeline, host, local, notes, drain=drain, quiet=quiet)
 

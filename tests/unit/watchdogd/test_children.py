@@ -61,7 +61,7 @@ def test_start_that_fails_for_want_of_descriptors_keeps_none(children: Children)
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, hard))
         try:
-            child = children.start(["true"], os.environ, order=b"x", stderr=0)
+            child = children.start(["true"], os.environ, order=b"x")
         except OSError as error:
             failed += error.errno == errno.EMFILE
         else:

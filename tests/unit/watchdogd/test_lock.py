@@ -13,8 +13,15 @@ from queuedriver.claims.liveness import identify
 from queuedriver.errors import IdHeld
 from tests.disks import Silent
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.places import STATE_VARIABLE, lock_path
+from watchdogd.places import STATE_VARIABLE
 from watchdogd.report import HostReport, encode
+from watchdogd.report_file import save
+
+ME = identify(os.getpid())
+ELSEWHERE = replace(ME, namespace=ME.namespace + 1)
+REPORT = HostReport(
+    host="rose", pid=7, identity=ME, started_at=1.0, at=2.0, pipeline="/a.toml", local="/other"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,51 +30,48 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_second_is_refused_and_told_of_the_first() -> None:
-    with only_one("/queues", "rose", "/a/pipeline.toml", 1_800_000_000.0):
-        with pytest.raises(IdHeld) as refusal, only_one("/queues", "rose", "/b/other.toml", 2e9):
+def test_second_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
+    local = str(tmp_path)
+    with only_one("/queues", "rose", local):
+        save(replace(REPORT, started_at=1_800_000_000.0, local=local))
+        with pytest.raises(IdHeld) as refusal, only_one("/queues", "rose", local):
             pass
-        assert f"process {os.getpid()}, with /a/pipeline.toml since 2027-" in str(refusal.value)
+        assert "process 7, with /a.toml and its records in" in str(refusal.value)
+        assert "since 2027-" in str(refusal.value)
         assert refusal.value.exit_code == 69
 
 
 def test_other_roots_and_hosts_are_other_pipelines() -> None:
     with (
-        only_one("/queues", "rose", "/a.toml", 1.0),
-        only_one("/queues", "lily", "/a.toml", 1.0),
-        only_one("/others", "rose", "/a.toml", 1.0),
+        only_one("/queues", "rose", "/local"),
+        only_one("/queues", "lily", "/local"),
+        only_one("/others", "rose", "/local"),
     ):
         pass
 
 
 def test_who_leaves_makes_room_for_the_next() -> None:
     for _ in range(2):
-        with only_one("/queues", "rose", "/a.toml", 1.0):
+        with only_one("/queues", "rose", "/local"):
             pass
 
 
-@pytest.mark.parametrize("holder", [None, b"", b"no json"])
-def test_holder_that_cannot_be_read_is_no_reason_to_go_on(holder: bytes | None) -> None:
-    with only_one("/queues", "rose", "/a.toml", 1.0):
-        path = Path(f"{lock_path('/queues', 'rose')}.holder")
-        if holder is None:
-            path.unlink()
-        else:
-            path.write_bytes(holder)
-        with (
-            pytest.raises(IdHeld, match="another watchdogd keeps"),
-            only_one("/queues", "rose", "/a.toml", 1.0),
-        ):
-            pass
+GONE = encode(replace(REPORT, identity=replace(ME, ticks=ME.ticks + 1)))
+
+
+@pytest.mark.parametrize("said", [None, b"", b"no json", GONE])
+def test_holder_that_is_not_known_is_no_reason_to_go_on(tmp_path: Path, said: bytes | None) -> None:
+    if said is not None:
+        (tmp_path / "report.json").write_bytes(said)
+    with (
+        only_one("/queues", "rose", str(tmp_path)),
+        pytest.raises(IdHeld, match="another watchdogd keeps"),
+        only_one("/queues", "rose", str(tmp_path)),
+    ):
+        pass
 
 
 # Another watchdog, of another place
-
-ME = identify(os.getpid())
-ELSEWHERE = replace(ME, namespace=ME.namespace + 1)
-REPORT = HostReport(
-    host="rose", pid=7, identity=ME, started_at=1.0, at=2.0, pipeline="/a.toml", local="/other"
-)
 
 
 @pytest.fixture
@@ -94,7 +98,9 @@ def test_second_with_another_state_directory_is_refused(
     say: Callable[[HostReport], None], tmp_path: Path
 ) -> None:
     say(REPORT)
-    with pytest.raises(IdHeld, match=r"with /a\.toml and its records in /other, keeps") as refusal:
+    with pytest.raises(
+        IdHeld, match=r"with /a\.toml and its records in /other since .*, keeps"
+    ) as refusal:
         listen(tmp_path)
     assert refusal.value.exit_code == 69
 
