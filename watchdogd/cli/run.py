@@ -193,7 +193,11 @@ def _went_through(watchdog: Supervisor) -> int:
         return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
     keepers = watchdog.stages.keepers.values()
-    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+    return sum(
+        one.totals.documents
+        for one in keepers
+        if one.stage.inputs and ends.issuperset(one.stage.outputs)
+    )
 
 
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:

@@ -5,7 +5,6 @@ looked for when there is one to tell.
 """
 
 import difflib
-import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -243,7 +242,7 @@ def _show(value: Any) -> str:
         case bool():
             text = "true" if value else "false"
         case str():
-            text = json.dumps(value, ensure_ascii=False)
+            text = msgspec.json.encode(value).decode()
         case list():
             text = f"[{', '.join(map(_show, value[:_SHOWN]))}]"
         case dict():
