@@ -78,7 +78,7 @@ Kind = Literal[
 
 
 class Say(Protocol):
-    """Tells of an event. `more` are its other fields."""
+    """Write an event down and tell of it. `more` are its other fields."""
 
     def __call__(
         self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
@@ -237,7 +237,7 @@ def _line(event: Event) -> bytes:
 
 
 def describe(event: Event) -> str:
-    """One line for a person; nothing in it can steer a terminal."""
+    """Return one line for a person, in which nothing can steer a terminal."""
     who = event.driver or event.stage
     end = []
     if event.exit_code is not None:

@@ -16,7 +16,7 @@ from queuedriver.claims.liveness import HIDDEN, identify, process_ticks
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.format.units import format_instant
 from watchdogd.control import host_file
-from watchdogd.places import lock_path
+from watchdogd.driver_ids import lock_path
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.report_file import answers, last_report
 

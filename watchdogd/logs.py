@@ -62,7 +62,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 class _Lossy(io.FileIO):
-    """What a full disk has no room for is lost."""
+    """A file that loses what a full disk has no room for."""
 
     def write(self, data: object) -> int:
         try:
@@ -115,7 +115,7 @@ class Rotator:
         return True
 
     def _put(self, fd: int) -> None:
-        """Under both numbers at once for whoever writes meanwhile: dup2 leaves no gap."""
+        """Put a file under both numbers; for whoever writes meanwhile dup2 leaves no gap."""
         for number in (_STDOUT, _STDERR):
             os.dup2(fd, number)
         os.close(fd)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from queuedriver.claims.liveness import identify
 from queuedriver.errors import IdHeld
 from tests.disks import Silent
+from watchdogd.driver_ids import STATE_VARIABLE
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.places import STATE_VARIABLE
 from watchdogd.report import HostReport, encode
 from watchdogd.report_file import save
 
