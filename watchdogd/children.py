@@ -108,6 +108,8 @@ class Child:
         self.why = ""
         self.asked_at = -math.inf
         self.due_at = math.inf
+        # Why a fork never came.
+        self.failure = ""
         # Of an adopted one.
         self.pidfd = pidfd
 

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.format.records import decode
 from queuedriver.format.units import format_instant
-from watchdogd.places import lock_path
+from watchdogd.driver_ids import lock_path
 
 
 class Holder(msgspec.Struct, frozen=True):

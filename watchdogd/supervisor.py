@@ -1,13 +1,13 @@
 """The watchdog: one loop that keeps the drivers of a pipeline alive on this host. Read this first.
 
-    stages.py    all stages: which there are, how many drivers each has
-    sizes.py     how many, by what is known now; balance.py: where the work is; both pure
-    keeper.py    the drivers of one stage: started with what, replaced when
-    slot.py      one driver's place: what there is to see of it, what is done to it
-    policy.py    when a driver is started, asked to leave, ended; pure
-    helper.py    the process that does all input and output where the queues are
-    requests.py  what files ask of a watchdog; drain.py: when a drain is over
-    children.py  every process that is started, and how each has ended
+    stages.py         all stages: which there are, how many drivers each has
+    sizes.py          how many, by what is known now; balance.py: where the work is; both pure
+    stage_drivers.py  the drivers of one stage: started with what, replaced when
+    slot.py           one driver's place: what there is to see of it, what is done to it
+    policy.py         when a driver is started, asked to leave, ended; pure
+    helper.py         the process that does all input and output where the queues are
+    requests.py       what files ask of a watchdog; drain.py: when a drain is over
+    children.py       every process that is started, and how each has ended
 
 The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
 tells that a child has ended. It touches no file below the root of the pipeline and waits for
@@ -288,7 +288,7 @@ class Supervisor:
         self._notifier.status(in_a_line(self))
         self.beat += 1
         self._save(host_report(self, now))
-        pids = [slot.process.pid for slot in self.stages.slots if slot.process is not None]
+        pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
         self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
         return now + every
 

@@ -13,7 +13,7 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.check import check_host
 from watchdogd.children import Children
 from watchdogd.cli.bar import Bar
@@ -87,15 +87,15 @@ def run(
 
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = places.local_directory(pipeline.root, host)
+    local = driver_ids.local_directory(pipeline.root, host)
     check_path(local)
     try:
         for name in ("logs", "boards"):
             os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
     except PermissionError as error:
         raise NotPermitted(
-            f"{error.filename}: permission denied; set {places.STATE_VARIABLE} to a directory of "
-            "yours on a local disk"
+            f"{error.filename}: permission denied; set {driver_ids.STATE_VARIABLE} to a directory "
+            "of yours on a local disk"
         ) from None
     return local
 
@@ -192,10 +192,10 @@ def _went_through(watchdog: Supervisor) -> int:
         # Results may be more: a pipeline may part.
         return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
-    keepers = watchdog.stages.keepers.values()
+    stages = watchdog.stages.managed.values()
     return sum(
         one.totals.documents
-        for one in keepers
+        for one in stages
         if one.stage.inputs and ends.issuperset(one.stage.outputs)
     )
 

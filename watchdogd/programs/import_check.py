@@ -48,7 +48,7 @@ def main() -> NoReturn:
     faulthandler.enable()
     # All that a driver has before the user's modules, which may be called like some of it; and no
     # words for them to read.
-    import watchdogd.hand  # noqa: F401
+    import watchdogd.programs.driver  # noqa: F401
 
     del sys.argv[1:]
     os.chdir(directory)

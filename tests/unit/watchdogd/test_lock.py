@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from queuedriver.errors import IdHeld
+from watchdogd.driver_ids import STATE_VARIABLE, lock_path
 from watchdogd.lock import only_one
-from watchdogd.places import STATE_VARIABLE, lock_path
 
 
 @pytest.fixture(autouse=True)
