@@ -31,7 +31,7 @@ from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 from watchdogd.logs import Rotator
 from watchdogd.orders import Order, decode
 
