@@ -25,7 +25,7 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("queuedriver.driving.driver", {*COSTLY, *KEEPING, "tempfile"}),
+        ("watchdogd.programs.driver", {*COSTLY, *KEEPING, "tempfile"}),
         ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING, "tempfile", "filelock"}),
         ("watchdogd.cli.run", {*COSTLY, *DRIVING, "tempfile"}),
     ],

@@ -18,9 +18,9 @@ from queuedriver.operating.queue import Queue
 from queuedriver.operating.queue_view import DriverView, QueueView, overview
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls
 from watchdogd.cli.pipeline_argument import Chosen
+from watchdogd.driver_ids import driver_id, short_host
 from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Stage
-from watchdogd.places import driver_id, short_host
 from watchdogd.report import SHARES, DriverReport, StageReport
 from watchdogd.stage_words import stage_facts
 
@@ -262,7 +262,7 @@ def _stage(
     # One may drive several queues of its stage.
     rates = {view.id: view.rate for view in _views(stage, queues) if view.id in unkept}
     rate = sum(one.rate for one in reports) + sum(rates.values())
-    done = len(seen) == len(looks) and all(queue.done for queue in seen)
+    done = 0 < len(looks) == len(seen) and all(queue.done for queue in seen)
     over = any(one.state == "done" for one in reports)
     facts = stage_facts(
         looks,

@@ -4,7 +4,6 @@ A mistake is found at a path in the tables of the file, as `("stage", 2, "timeou
 looked for when there is one to tell.
 """
 
-import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -242,7 +241,7 @@ def _show(value: Any) -> str:
         case bool():
             text = "true" if value else "false"
         case str():
-            text = json.dumps(value, ensure_ascii=False)
+            text = msgspec.json.encode(value).decode()
         case list():
             text = f"[{', '.join(map(_show, value[:_SHOWN]))}]"
         case dict():
