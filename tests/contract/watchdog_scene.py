@@ -105,6 +105,9 @@ class Scene(Yard):
         super().write(*stages, pipeline=pipeline, more=more)
         before = "input"
         for stage in tomllib.loads(self.file.read_text()).get("stage", ()):
+            if "worker" in stage:
+                # It has no queues.
+                continue
             self._inputs.add(stage.get("input", before))
             before = stage.get("output", stage["name"])
             self._outputs.add(before)
