@@ -161,9 +161,9 @@ class Yard:
         self._started.append(process)
         return process
 
-    def drain(self, *arguments: str) -> tuple[int, str]:
+    def drain(self, *arguments: str, under: Sequence[str] = ()) -> tuple[int, str]:
         """A watchdog with --drain, to its end: its exit code, and what it said."""
-        process = self.run("--drain", *arguments)
+        process = self.run("--drain", *arguments, under=under)
         _, said = process.communicate(timeout=PATIENCE)
         return process.returncode, said
 

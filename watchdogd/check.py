@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import driver_ids
 from watchdogd.host import physical_memory
@@ -101,17 +101,18 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "(arrays, mapped files, bytes); graphs of Python objects are copied as they are "
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
-    chosen = driver_ids.chosen_directory()
-    if is_network(kind := here.kind_of(driver_ids.existing(chosen))):
-        state = driver_ids.state_directory(here.kind_of)
-        what = (
-            f"while that does not answer, neither does the watchdog, which has its logs in {state}"
-        )
-        if state != chosen:
-            what = f"the watchdog keeps its logs in {state}, which may be gone after the next boot"
+    chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
+    kind = here.kind_of(driver_ids.existing(chosen))
+    local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
+    if state != chosen:
         yield (
-            f"{chosen} is on a {kind} file system: {what}; set {driver_ids.STATE_VARIABLE} to a "
-            "directory on a local disk"
+            f"{chosen} is on a {kind} file system, for which a watchdog must not wait: it keeps "
+            f"its logs in {state}, which may be gone when the host is started anew; {local}"
+        )
+    elif driver_ids.may_hang(kind):
+        yield (
+            f"{state}, where the watchdog keeps its logs, is on a {kind} file system: while that "
+            f"does not answer, neither does the watchdog; {local}"
         )
 
 
@@ -124,7 +125,7 @@ def _programs(pipeline: Pipeline) -> Faults:
         (("stage", index, stage.kind), stage.work[0], stage.env.get("PATH", usual))
         for index, stage in enumerate(pipeline.stages)
         # A stage without drivers here need not have its program here.
-        if stage.kind != "call" and stage.drivers.max
+        if isinstance(stage.work, tuple) and stage.drivers.max
     ]
     if pipeline.on_event:
         programs.append((("pipeline", "on_event"), pipeline.on_event[0], usual))
@@ -240,13 +241,16 @@ def _archives(pipeline: Pipeline, here: Here) -> Faults:
         for queue in map(pipeline.path, stage.inputs):
             there = driver_ids.existing(queue)
             # What is no directory has had its problem.
-            apart = os.path.isdir(there) and os.stat(archive).st_dev != os.stat(there).st_dev
-            if fault is None and apart:
+            if fault is None and os.path.isdir(there) and not _are_together(archive, there):
                 problem = f"is on another file system than {queue}"
                 right = "right would be a directory on the same"
                 fault = Fault(problem, right, found=stage.archive)
         if fault is not None:
             yield ("stage", index, "archive"), fault
+
+
+def _are_together(one: str, other: str) -> bool:
+    return os.stat(one).st_dev == os.stat(other).st_dev
 
 
 def _state(pipeline: Pipeline) -> Faults:

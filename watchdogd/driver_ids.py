@@ -9,7 +9,6 @@ Both are those of a root on a host, whatever the pipeline is called: under anoth
 by the next watchdog all the same, which must find the drivers of the one before.
 """
 
-import hashlib
 import os
 import pwd
 import re
@@ -36,13 +35,14 @@ def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
     where that is on a network mount, the runtime directory. A watchdog must not wait for a network,
     nor show in memory what a server may take away."""
     chosen = chosen_directory()
-    if not _may_hang(kind_of(existing(chosen))):
+    if not may_hang(kind_of(existing(chosen))):
         return chosen
     runtime = runtime_directory()
-    return chosen if _may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
+    return chosen if may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
 
 
-def _may_hang(kind: str) -> bool:
+def may_hang(kind: str) -> bool:
+    """Return whether whoever uses such a file system may have to wait for a network."""
     return kind != UNKNOWN and is_network(kind)
 
 
@@ -95,8 +95,15 @@ def lock_path(root: str, host: str) -> str:
 
 def _key(root: str, host: str) -> str:
     # By whatever links it was reached, it is one root.
-    said = f"{os.path.realpath(root)}\0{host}".encode(errors="surrogateescape")
-    return hashlib.sha256(said).hexdigest()[:10]
+    return digits_of(f"{os.path.realpath(root)}\0{host}", 10)
+
+
+def digits_of(text: str, count: int) -> str:
+    """Return so many digits that tell a text from others."""
+    # With OpenSSL, which takes 4 MB of memory: a helper need not have it.
+    from hashlib import sha256
+
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:count]
 
 
 def driver_id(host: str, stage: str, slot: int) -> str:
@@ -115,7 +122,7 @@ def short_host(host: str) -> str:
     plain = host_id(host)
     if len(plain) <= _MAX_HOST and plain == host:
         return plain
-    digits = hashlib.sha256(host.encode(errors="surrogateescape")).hexdigest()[:_TELLING]
+    digits = digits_of(host, _TELLING)
     return f"{plain[: _MAX_HOST - _TELLING - 1].rstrip('_-')}_{digits}"
 
 

@@ -9,7 +9,7 @@ the one before works, or all at once in what must not differ between them. Drive
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
@@ -18,11 +18,12 @@ from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
 from watchdogd.events import Kind
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
-from watchdogd.messages import QueueSeen
+from watchdogd.messages import Usage
 from watchdogd.orders import Order, encode, keep, load_of, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, LEAVING_TAKES, degraded, hard_limit
+from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
 from watchdogd.stage_inputs import StageInputs
@@ -61,6 +62,7 @@ class StageDrivers:
         pipeline: Pipeline,
         host: str,
         local: str,
+        view: QueueView,
         tell: Tell,
         children: Children,
     ) -> None:
@@ -69,7 +71,7 @@ class StageDrivers:
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.inputs = StageInputs()
+        self.inputs = StageInputs(view, stage.inputs)
         self.templates = Templates(load_of(stage, pipeline), local, children)
         self.pace = Pace()
         self._pipeline = pipeline
@@ -143,10 +145,6 @@ class StageDrivers:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], paused: bool, now: float) -> None:
-        """Take the latest look at the inputs; `paused`: the whole pipeline is."""
-        self.inputs.learn(self.stage.inputs, queues, paused, now)
-
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
@@ -159,10 +157,13 @@ class StageDrivers:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        has_work = self.facts.has_drivers
+        has_work, looked_at = self.facts.has_drivers, self.inputs.view.looked_at
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
+        self.inputs.note(now)
         for slot in self.slots:
             self._await_turn(slot, now)
+            if (run := slot.run) is not None:
+                run.usage = self.inputs.view.usage.get(run.child.pid, Usage())
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
@@ -171,7 +172,7 @@ class StageDrivers:
                 starts.put_off = True
                 continue
             # One that left as it was told may know more than the look before; one that crashed not.
-            knows_more = slot.past.state == "stopped" and slot.ended_at >= self.inputs.looked_at
+            knows_more = slot.past.state == "stopped" and slot.ended_at >= looked_at
             seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
@@ -281,8 +282,7 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        if old.inputs != stage.inputs:
-            self.inputs.seen = []
+        self.inputs.names = stage.inputs
         self.templates.load = load_of(stage, pipeline, self.templates.restart)
         if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
@@ -307,7 +307,7 @@ class StageDrivers:
             self.inputs.seen,
             parting=self.parting,
             degraded=self.degraded,
-            paused=self.inputs.paused,
+            paused=self.inputs.view.controls.paused,
             done=self.inputs.done,
         )
 

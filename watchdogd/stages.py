@@ -11,7 +11,6 @@ from watchdogd.children import Children
 from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
-from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
@@ -24,30 +23,34 @@ _STARTS = 8
 
 
 class Stages:
-    """All drivers of this watchdog."""
+    """The stages of a watchdog, by name and in the order of the file."""
 
     def __init__(
-        self, pipeline: Pipeline, host: str, local: str, say: Say, children: Children
+        self,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        view: QueueView,
+        say: Say,
+        children: Children,
     ) -> None:
         self.pipeline = pipeline
         # All are told to leave; at once, not one stage after the other.
         self.leaving = self.hurried = False
         self._host = host
         self._local = local
+        self._view = view
         self._say = say
         self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
-        self._keepers: dict[str, StageDrivers] = {}
-        self._queues: Mapping[str, QueueSeen] = {}
+        self._all: dict[str, StageDrivers] = {}
         # What earlier watchdogs have learned of how long a document may take, in seconds.
         self.hard_limits: Mapping[str, float | None] = {}
-        # How many drivers operators want instead of what the file says; and what was told of that.
-        self._asked: Mapping[str, int | None] = {}
+        # What was told of how many drivers operators want instead of what the file says.
         self._told_asked: dict[str, int | None] = {}
         # How many drivers the balancer gives each stage; empty before the first look.
         self._split: dict[str, int] = {}
-        self._looked = False
         self._moved_at = -math.inf
         # What was told of each stage.
         self._told: dict[str, list[tuple[Kind, str]]] = {}
@@ -56,61 +59,66 @@ class Stages:
 
     @property
     def everyone(self) -> list[StageDrivers]:
-        """Those that are on their way out, too."""
-        return list(self._keepers.values())
+        """Return the drivers of all stages, of those that are parting, too."""
+        return list(self._all.values())
 
     @property
-    def keepers(self) -> dict[str, StageDrivers]:
-        """Those that the file has."""
-        return {name: one for name, one in self._keepers.items() if not one.parting}
+    def managed(self) -> dict[str, StageDrivers]:
+        """Return the drivers of the stages that the file has, by name."""
+        return {name: one for name, one in self._all.items() if not one.parting}
 
     @property
     def slots(self) -> list[Slot]:
-        """All there are; of stages on their way out, the drivers that have not left."""
+        """Return all slots; of stages that are parting, those whose drivers have not left."""
         return [
             slot
-            for one in self._keepers.values()
+            for one in self._all.values()
             for slot in (one.living if one.parting else one.slots)
         ]
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has come."""
+        """Return the descriptors to poll: one is readable when a driver has come."""
         return list(chain.from_iterable(one.fds for one in self.everyone))
 
     @property
     def settled(self) -> bool:
-        """Whether nothing runs any more, nor is about to."""
+        """Return whether nothing runs any more, nor is about to."""
         return all(one.settled for one in self.everyone)
 
     @property
+    def _with_queues(self) -> list[StageDrivers]:
+        """Return the drivers of stages with queues; workers have what their broker deals."""
+        return [one for one in self.managed.values() if one.stage.inputs]
+
+    @property
     def done(self) -> bool:
-        """Whether everything is through."""
-        return all(one.inputs.done for one in self.keepers.values())
+        """Return whether everything is through."""
+        return all(one.inputs.done for one in self._with_queues)
 
     @property
     def empty(self) -> bool:
-        """Whether the last look saw nothing that is still to be done."""
-        return all(one.inputs.empty for one in self.keepers.values())
+        """Return whether the last look saw nothing that is still to be done."""
+        return all(one.inputs.empty for one in self._with_queues)
 
     @property
     def drained(self) -> bool:
-        """Whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.inputs.drained for one in self.keepers.values())
+        """Return whether every queue was seen twice without an item, and unchanged between."""
+        return all(one.inputs.drained for one in self._with_queues)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
-        for one in self.keepers.values():
+        for one in self.managed.values():
             one.inputs.finished = True
 
     @property
     def grace(self) -> float:
-        """Seconds that the documents at hand may take when all are told to leave, one stage after
-        the other."""
+        """Return the seconds that the documents at hand may take when all are told to leave, one
+        stage after the other."""
         return sum(one.stage.grace for one in self.everyone if one.living)
 
     def reap(self, now: float) -> int:
-        """Take note of drivers that have come, and of those that have ended; how many have."""
+        """Take note of drivers that have come or ended; return how many have ended."""
         return sum(one.reap(now) for one in self.everyone)
 
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
@@ -122,14 +130,14 @@ class Stages:
             due += [slot.hurry(now) for slot in self.slots if slot.run is not None]
         if starts.put_off and not self.leaving:
             due.append(now)
-        for name in [name for name, one in self._keepers.items() if one.parting and one.settled]:
-            del self._keepers[name]
+        for name in [name for name, one in self._all.items() if one.parting and one.settled]:
+            del self._all[name]
         self._tell_changes()
         return min(due, default=math.inf)
 
     def _tell_changes(self) -> None:
-        """What a stage is now, and was not when it was last told."""
-        told, self._told = self._told, {name: one.news for name, one in self.keepers.items()}
+        """Tell what a stage is now, and was not when it was last told."""
+        told, self._told = self._told, {name: one.news for name, one in self.managed.items()}
         for name, news in self._told.items():
             before = {kind for kind, _ in told.get(name, ())}
             for kind, message in news:
@@ -138,90 +146,85 @@ class Stages:
             if {"paused", "stage-tripped"} & (before - {kind for kind, _ in news}):
                 self._say("resumed", stage=name)
 
-    def learn(self, view: QueueView, now: float) -> None:
-        """Take the latest look at the queues, and what operators ask for."""
-        self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for keeper in self._keepers.values():
-            keeper.learn(view.queues, view.controls.paused, now)
-        for run in [slot.run for slot in self.slots if slot.run is not None]:
-            run.usage = view.usage.get(run.child.pid, Usage())
-
     def restart(self, target: str, serial: str) -> bool:
-        """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
+        """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
+        any of this name."""
         known = not target
-        for name, keeper in self.keepers.items():
+        for name, drivers in self.managed.items():
             whole = target in ("", name)
-            slots = [slot for slot in keeper.slots if slot.name == target]
+            slots = [slot for slot in drivers.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(serial, None if whole else slots)
+                drivers.restart(serial, None if whole else slots)
                 known = True
         return known
 
     @property
     def hopeless(self) -> str:
-        """Which stage can never go on by itself, and why; empty while there is none."""
-        for name, keeper in self.keepers.items():
-            wanted = [slot for slot in keeper.slots if slot.wanted]
-            if not keeper.inputs.done and wanted and all(slot.hopeless for slot in wanted):
+        """Return which stage can never go on by itself, and why; empty while there is none."""
+        for name, drivers in self.managed.items():
+            wanted = [slot for slot in drivers.slots if slot.wanted]
+            if not drivers.inputs.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
     @property
     def abandoned(self) -> list[str]:
-        """Queues with claims that no driver here may recover soon."""
+        """Return the queues with claims that no driver here may recover soon."""
         return [
             queue
-            for keeper in self.keepers.values()
-            if keeper.unattended
-            for queue in keeper.stage.inputs
-            if (seen := self._queues.get(queue)) is not None and (seen.working or seen.written)
+            for drivers in self.managed.values()
+            if drivers.unattended
+            for queue in drivers.stage.inputs
+            if (seen := self._view.queues.get(queue)) is not None and (seen.working or seen.written)
         ]
 
     # Which there are
 
-    def man(self, pipeline: Pipeline, now: float) -> None:
-        """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
-        before = self._keepers
+    def set_stages(self, pipeline: Pipeline, now: float) -> None:
+        """Keep the stages of a pipeline, and let the drivers of others leave."""
+        before = self._all
         grace = max((one.stage.grace for one in before.values()), default=0.0)
         # First of all what may fail: then nothing has changed.
         new = {
-            stage.name: self._keeper(stage, pipeline, now)
+            stage.name: self._new(stage, pipeline, now)
             for stage in pipeline.stages
             if stage.name not in before
         }
-        for keeper in new.values() if before else ():
+        for drivers in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            keeper.unsettle(now + grace)
+            drivers.unsettle(now + grace)
         for stage in pipeline.stages:
             if (old := before.get(stage.name)) is not None:
                 old.parting = False
                 old.change(stage, pipeline, now)
         every = {**before, **new}
-        self._keepers = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
-        for keeper in every.values():
-            keeper.parting = True
-        self._keepers |= every
+        self._all = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
+        for drivers in every.values():
+            drivers.parting = True
+        self._all |= every
         self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
-        keeper = StageDrivers(stage, pipeline, self._host, self._local, self._tell, self._children)
-        keeper.pace = Pace(self.hard_limits.get(stage.name))
-        keeper.adopt_living(now)
-        return keeper
+    def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
+        drivers = StageDrivers(
+            stage, pipeline, self._host, self._local, self._view, self._tell, self._children
+        )
+        drivers.pace = Pace(self.hard_limits.get(stage.name))
+        drivers.adopt_living(now)
+        return drivers
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        for name in sorted(stages_with_boards(self._local, self._host) - self._keepers.keys()):
+        for name in sorted(stages_with_boards(self._local, self._host) - self._all.keys()):
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = self._keeper(stage, self.pipeline, now)
-            keeper.parting = True
-            if keeper.living:
-                for other in self.keepers.values():
+            drivers = self._new(stage, self.pipeline, now)
+            drivers.parting = True
+            if drivers.living:
+                for other in self.managed.values():
                     other.unsettle(now + stage.grace)
-            self._keepers[name] = keeper
+            self._all[name] = drivers
 
     def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
         self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
@@ -231,18 +234,19 @@ class Stages:
     def _resize(self, now: float, *, balancing: bool) -> None:
         """Have the stages' sizes be what they are to be by all that is known now."""
         loads, room = self.loads(), self.room
-        if self._looked:
+        if self._view.known:
             self._split = complete(self._split, loads, room)
             if balancing:
                 self._balance(loads, room, now)
+        asked = self._view.controls.scale
         for name, size in sizes(loads, room, self._split).items():
-            keeper = self._keepers[name]
-            if self._asked.get(name) != self._told_asked.get(name):
+            drivers = self._all[name]
+            if asked.get(name) != self._told_asked.get(name):
                 more = f"; {size.scarce}" if size.scarce else ""
-                words = f"from {keeper.size.drivers} to {size.drivers} drivers{more}"
+                words = f"from {drivers.size.drivers} to {size.drivers} drivers{more}"
                 self._say("scaled", words, stage=name)
-            keeper.resize(size)
-        self._told_asked = {name: self._asked.get(name) for name in self._keepers}
+            drivers.resize(size)
+        self._told_asked = {name: asked.get(name) for name in self._all}
 
     def _balance(self, loads: Sequence[Load], room: Room, now: float) -> None:
         """Move one driver to where the work is, if that is worth it."""
@@ -257,34 +261,34 @@ class Stages:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know."""
+        """Return what people should know of the numbers of drivers."""
         return [
             f"{name} has {format_count(one.size.drivers, 'driver')}; {one.size.scarce}"
-            for name, one in self.keepers.items()
+            for name, one in self.managed.items()
             if one.size.scarce
         ]
 
     @property
     def room(self) -> Room:
-        """What all drivers together may take."""
+        """Return what all drivers together may take."""
         memory, host = physical_memory(), self.pipeline.host
         return Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
 
     def loads(self) -> list[Load]:
         """Return what decides how many drivers each stage is to have."""
-        unfinished = {name: one.unfinished for name, one in self._queues.items()}
+        unfinished = {name: one.unfinished for name, one in self._view.queues.items()}
         upstream = coming(self.pipeline, unfinished)
-        told = self._unwanted()
+        told, asked = self._unwanted(), self._view.controls.scale
         return [
-            one.load(upstream.get(name, 0), self._asked.get(name), told[name])
-            for name, one in self._keepers.items()
+            one.load(upstream.get(name, 0), asked.get(name), told[name])
+            for name, one in self._all.items()
         ]
 
     def _unwanted(self) -> dict[str, str]:
         """Return why each stage is to have no drivers; empty where it is to have some. They stop
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
-        for name, one in self._keepers.items():
+        for name, one in self._all.items():
             stops = self.leaving and (turn_of_next or self.hurried or one.inputs.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)

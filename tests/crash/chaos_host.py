@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.crash.chaos_stages import HOST
 from watchdogd.driver_ids import STATE_VARIABLE
-from watchdogd.kernel import become_subreaper
+from watchdogd.linux import become_subreaper
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.crash.chaos_host"

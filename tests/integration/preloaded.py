@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from queuedriver.processors.call import CallProcessor
-from watchdogd import kernel
+from watchdogd import linux
 from watchdogd.children import Child, Children
 from watchdogd.orders import Load
 from watchdogd.programs import template as program
@@ -151,7 +151,7 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
 
 def watch(directory: Path, count: int, parent: int) -> None:
     """A watchdog: says which processes it has, and goes on until it is killed."""
-    kernel.become_subreaper()
+    linux.become_subreaper()
     children = Children()
     template = Template(
         load_of(directory), children, time.monotonic(), sys.stderr.fileno(), COMMAND

@@ -19,7 +19,7 @@ from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
-from watchdogd import kernel, template
+from watchdogd import linux, template
 from watchdogd.children import Child, Children, Exit
 from watchdogd.orders import LIMIT, Order, encode
 from watchdogd.policy import START_UP
@@ -79,7 +79,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    kernel.become_subreaper()
+    linux.become_subreaper()
     before = open_files()
     stage = Stage(tmp_path)
     try:
@@ -526,7 +526,7 @@ def test_who_is_still_to_come_is_given_up_when_the_template_is_killed(
     watch.until(lambda: watch.template.has_ended, "the template has failed")
     drivers = watch.drivers.values()
     watch.until(lambda: all(one.pid or one.exit for one in drivers), "nobody is in between")
-    assert all((one.pid and not one.exit) or one.exit == Exit(code=75) for one in drivers)
+    assert {one.exit for one in drivers} <= {None, Exit(code=75)}
     # That no process and no open file is left, the fixture sees.
     stage.end()
     wait_until_childless(stage.directory)

@@ -35,32 +35,31 @@ class Bar:
 
 def line_of(watchdog: Supervisor) -> str:
     """The whole pipeline in one line."""
-    keepers = watchdog.stages.everyone
+    stages = watchdog.stages.everyone
     loads = watchdog.stages.loads()
     # A document that has three stages before it is three times to do.
     left = sum(load.backlog + load.coming for load in loads)
-    done = sum(keeper.totals.documents for keeper in keepers)
+    done = sum(one.totals.documents for one in stages)
     share = done / (done + left) if done + left else 0.0
     filled = round(share * _WIDTH)
     parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
     if trouble := watchdog.helper.trouble(time.monotonic()):
         parts.append(trouble)
     times = [
-        _time_left(load.backlog + load.coming, keeper)
-        for load, keeper in zip(loads, keepers, strict=True)
+        _time_left(load.backlog + load.coming, one) for load, one in zip(loads, stages, strict=True)
     ]
     known = [one for one in times if one is not None]
     if left and known and len(known) == len(times):
         parts.append(f"ETA {format_duration(max(known))}")
     parts += [
-        f"{keeper.stage.name} {load.backlog:,} × {len(keeper.living)}"
-        for load, keeper in zip(loads, keepers, strict=True)
+        f"{one.stage.name} {load.backlog:,} × {len(one.living)}"
+        for load, one in zip(loads, stages, strict=True)
     ]
     return "  ".join(parts)
 
 
-def _time_left(documents: int, keeper: StageDrivers) -> float | None:
-    service, drivers = keeper.pace.service, len(keeper.living)
+def _time_left(documents: int, stage: StageDrivers) -> float | None:
+    service, drivers = stage.pace.service, len(stage.living)
     if not documents:
         return 0.0
     return documents * service / drivers if service is not None and drivers else None

@@ -4,7 +4,6 @@ import os
 import resource
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -18,10 +17,9 @@ from watchdogd.check import check_host
 from watchdogd.children import Children
 from watchdogd.cli.bar import Bar
 from watchdogd.cli.pipeline_argument import pipeline_file
-from watchdogd.events import Event, EventLog, describe
+from watchdogd.events import Event, Events, describe
 from watchdogd.helper import Helper
-from watchdogd.herald import Herald
-from watchdogd.lock import only_one
+from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline.model import Pipeline
@@ -29,8 +27,8 @@ from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.supervisor import Supervisor
 
-# How long the commands of `on_event` may take at the end to begin, in seconds.
-_LAST_HOOKS = 5.0
+# How long the commands of `on_event` may take at the end, in seconds.
+_LAST_COMMANDS = 10.0
 # Each driver takes two descriptors; more than this is of use to nobody.
 _MOST_FILES = 65_536
 # What a person who sits before it wants to be told of while it runs.
@@ -82,7 +80,8 @@ def run(
         for note in notes:
             say(note)
     local = _make_local(pipeline, host)
-    with only_one(pipeline.root, host, pipeline.file, time.time()):
+    with only_one(pipeline.root, host, local):
+        refuse_another(pipeline.root, host, say)
         return _watch(pipeline, host, local, notes, drain=drain, quiet=quiet)
 
 
@@ -125,16 +124,17 @@ def _watch(
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     children = Children()
-    herald = Herald(EventLog(local, host, tell), children, local, pipeline.on_event)
+    events = Events(local, host, pipeline.directory, children, tell)
+    events.command = pipeline.on_event
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    helper = Helper(brief, children, herald.say)
+    helper = Helper(brief, children, events.say)
     with suppress(OSError):
         # Without it, `status` knows nothing while the root does not answer.
         note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
-        pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
+        pipeline, host, local, children, helper, events, signals, own_notifier(), drain=drain
     )
     watchdog.reload.notes = notes
     if bar is not None:
@@ -147,7 +147,7 @@ def _watch(
         watchdog.crashed(fallen[0])
     finally:
         helper.close()
-        herald.close(_LAST_HOOKS)
+        events.close(_LAST_COMMANDS)
         signals.restore()
         if bar is not None:
             bar.clear()
@@ -192,8 +192,12 @@ def _went_through(watchdog: Supervisor) -> int:
         # Results may be more: a pipeline may part.
         return max(0, then - now - sum(view.discarded.values()))
     ends = set(pipeline.results)
-    keepers = watchdog.stages.keepers.values()
-    return sum(one.totals.documents for one in keepers if ends.issuperset(one.stage.outputs))
+    stages = watchdog.stages.managed.values()
+    return sum(
+        one.totals.documents
+        for one in stages
+        if one.stage.inputs and ends.issuperset(one.stage.outputs)
+    )
 
 
 def _close(watchdog: Supervisor, *, quiet: bool) -> int:

@@ -20,7 +20,7 @@ import msgspec
 
 from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 
 # How many lines of a traceback, and how much of each, are worth reading beside the file.
 _LINES = 8

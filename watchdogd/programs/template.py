@@ -40,7 +40,7 @@ import msgspec
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
 from queuedriver.processors.call import CallProcessor, load
-from watchdogd import kernel
+from watchdogd import linux
 from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 
 _LATER = 75
@@ -103,8 +103,8 @@ def _take_control() -> socket.socket:
 
 def _be_template(control: socket.socket, live: Live) -> int:
     told = msgspec.json.decode(control.recv(LIMIT), type=Load)
-    kernel.die_with_parent(told.watchdog)
-    kernel.set_name(f"load {told.stage}")
+    linux.die_with_parent(told.watchdog)
+    linux.set_name(f"load {told.stage}")
     try:
         processor = _prepare(told)
         note = _check_threads()
@@ -164,7 +164,7 @@ def _prepare(told: Load) -> Forked:
     # What a collection in a driver does not visit, it does not copy.
     gc.collect()
     gc.freeze()
-    kernel.collapse_memory()
+    linux.collapse_memory()
     modules = dict.fromkeys(reference.partition(":")[0] for reference in named)
     hooks = [getattr(sys.modules.get(name), "after_fork", None) for name in modules]
     return Forked(loaded, [hook for hook in hooks if callable(hook)])
@@ -245,7 +245,7 @@ def _fork_driver(control: socket.socket, asked: Fork) -> bool:
     if middle:
         os.close(waiting)
         _become_driver(control, asked, middle)
-        # The template may have been killed since.
+        # A template that has ended meanwhile is of no concern to a driver that is there.
         with contextlib.suppress(BrokenPipeError):
             os.write(telling, _DONE)
         os.close(telling)
@@ -287,9 +287,9 @@ def _fork_away() -> int:
 def _become_driver(control: socket.socket, asked: Fork, middle: int) -> None:
     """Become the watchdog's child, and tell it; give up what is the template's, and take one's
     own."""
-    kernel.await_orphanhood(middle)
+    linux.await_orphanhood(middle)
     if asked.parent:
-        kernel.die_with_parent(asked.parent)
+        linux.die_with_parent(asked.parent)
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -307,7 +307,7 @@ def _become_driver(control: socket.socket, asked: Fork, middle: int) -> None:
             getattr(module, function)()
     try:
         control.send(msgspec.json.encode(Came(asked.serial, os.getpid())))
-    except BrokenPipeError:
+    except ConnectionError:
         raise SystemExit("nobody waits for this driver any more") from None
     control.close()
 

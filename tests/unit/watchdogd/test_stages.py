@@ -32,8 +32,9 @@ class House:
         self.told: list[tuple[str, str, str]] = []
         self.children = Children()
         self.host = host
+        self.view = QueueView()
         self.stages = Stages(
-            self._pipeline(stages), "rose", str(directory), self._say, self.children
+            self._pipeline(stages), "rose", str(directory), self.view, self._say, self.children
         )
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
@@ -54,7 +55,7 @@ class House:
         )
 
     def man(self, *stages: Stage) -> None:
-        self.stages.man(self._pipeline(stages), 100.0)
+        self.stages.set_stages(self._pipeline(stages), 100.0)
 
     def see(self, **queues: QueueSeen) -> None:
         self.queues = queues
@@ -62,9 +63,7 @@ class House:
 
     def _look(self) -> None:
         controls = Controls(scale=self.numbers)
-        view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls))
-        self.stages.learn(view, 100.0)
+        self.view.take(Look(queues=self.queues, controls=controls), 100.0)
 
     def begin(self) -> None:
         """Look for the first time, and do what follows."""
@@ -121,7 +120,7 @@ class House:
 
     @property
     def wanted(self) -> dict[str, int]:
-        return {name: one.size.drivers for name, one in self.stages.keepers.items()}
+        return {name: one.size.drivers for name, one in self.stages.managed.items()}
 
     def kinds(self) -> list[tuple[str, str]]:
         found = [(kind, about) for kind, about, _ in self.told]
@@ -313,7 +312,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.stages.managed["one"].pace.hard_limit = 600.0
     house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
