@@ -198,7 +198,7 @@ class Slot:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return what people call it."""
         return self.next_order.name
 
     @property
@@ -220,17 +220,17 @@ class Slot:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is to be a driver here."""
+        """Return whether there is to be a driver here."""
         return self.unwanted in ("", "restart")
 
     @property
     def is_stale(self) -> bool:
-        """Whether the driver here was told other things than it would be now."""
+        """Return whether the driver here was told other things than it would be now."""
         return self.run is not None and self.run.order != self.next_order
 
     @property
     def works(self) -> bool:
-        """Whether a driver is here that has become ready."""
+        """Return whether a driver is here that has become ready."""
         return self.run is not None and bool(self.run.glimpse.ready_at)
 
     @property
@@ -240,7 +240,7 @@ class Slot:
 
     @property
     def hopeless(self) -> bool:
-        """Whether only an operator can get a driver to live here again."""
+        """Return whether only an operator can get a driver to live here again."""
         return self.run is None and math.isinf(self.past.not_before)
 
     # Look

@@ -9,7 +9,7 @@ the one before works, or all at once in what must not differ between them. Drive
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
@@ -100,26 +100,15 @@ class StageDrivers:
         needed = "done" if self._is_let_go else ""
         for slot in self.slots:
             slot.unwanted = needed if slot.number <= size.slots else size.why
-        for slot in self._outdated():
+        leaving, self._rolled = _outdated(self.slots, self._rolled)
+        for slot in leaving:
             slot.unwanted = "restart"
 
     @property
     def _is_let_go(self) -> bool:
-        """Whether its queues were done for so long that nobody will reopen them soon."""
+        """Return whether its queues were done for so long that nobody will reopen them soon."""
         is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
         return self.inputs.done and self.inputs.done_for >= (_KEPT if is_dear else 0.0)
-
-    def _outdated(self) -> list[Slot]:
-        """Return the stale drivers that are to leave now: one at a time, each when the one before
-        has a successor that works; and all at once when drivers must not differ so."""
-        stale = [slot for slot in self.slots if slot.wanted and slot.is_stale]
-        if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
-            return stale
-        rolled = self._rolled
-        if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
-            return [rolled] if rolled.is_stale else []
-        self._rolled = stale[0] if stale else None
-        return stale[:1]
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
@@ -127,19 +116,19 @@ class StageDrivers:
 
     @property
     def living(self) -> list[Slot]:
-        """Those with a process, be it still to come."""
+        """Return those with a process, be it still to come."""
         return [slot for slot in self.slots if slot.run is not None]
 
     @property
     def unattended(self) -> bool:
-        """Whether what a dead driver left waits for nobody: the living look for it between their
-        documents, which may take hours."""
+        """Return whether what a dead driver left waits for nobody: the living look for it between
+        their documents, which may take hours."""
         there = [slot for slot in self.slots if slot.child is not None and slot.child.pid]
         return not there or any(slot.leftovers and slot.run is None for slot in self.slots)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing runs here any more that could be ended, nor is about to."""
+        """Return whether nothing runs here any more that could be ended, nor is about to."""
         living = any(slot.rest.state != "unkillable" for slot in self.living)
         return not living and self.templates.settled
 
@@ -296,11 +285,6 @@ class StageDrivers:
     # Facts
 
     @property
-    def shared_memory(self) -> int:
-        """Bytes that its drivers have in common."""
-        return self.templates.template.shared if self.templates.template else 0
-
-    @property
     def facts(self) -> StageFacts:
         """Return what holds of this stage."""
         return stage_facts(
@@ -313,7 +297,7 @@ class StageDrivers:
 
     @property
     def degraded(self) -> str:
-        """Why so few drivers are left that people should know; empty while it is well."""
+        """Return why so few drivers are left that people should know; empty while it is well."""
         wanted = [slot for slot in self.slots if slot.wanted]
         if not degraded([slot.rest.state for slot in wanted]):
             return ""
@@ -321,7 +305,7 @@ class StageDrivers:
 
     @property
     def news(self) -> list[tuple[Kind, str]]:
-        """What people should be told of the stage itself, once."""
+        """Return what people should be told of the stage itself, once."""
         found: list[tuple[Kind, str]] = []
         facts = self.facts
         if facts.degraded:
@@ -390,3 +374,15 @@ def _find(
             board.close()
         else:
             yield number, child, board
+
+
+def _outdated(slots: Sequence[Slot], rolled: Slot | None) -> tuple[list[Slot], Slot | None]:
+    """Return the stale drivers that are to leave now, and the slot that was rolled last: one at a
+    time, each when the one before has a successor that works; and all at once when drivers must not
+    differ so."""
+    stale = [slot for slot in slots if slot.wanted and slot.is_stale]
+    if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
+        return stale, rolled
+    if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
+        return [rolled] if rolled.is_stale else [], rolled
+    return stale[:1], stale[0] if stale else None

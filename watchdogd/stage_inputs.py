@@ -24,30 +24,30 @@ class StageInputs:
 
     @property
     def _known(self) -> list[QueueSeen]:
-        """Those that were seen; nothing before all were."""
+        """Return those that were seen; nothing before all were."""
         seen = [one for one in self.seen if one is not None]
         return seen if len(seen) == len(self.names) else []
 
     @property
     def empty(self) -> bool:
-        """Whether the last look saw no item."""
+        """Return whether the last look saw no item."""
         known = self._known
         return bool(known) and not any(one.unfinished for one in known)
 
     @property
     def drained(self) -> bool:
-        """Whether they were seen empty for the second time."""
+        """Return whether they were seen empty for the second time."""
         known = self._known
         return bool(known) and all(one.drained for one in known)
 
     @property
     def done(self) -> bool:
-        """Whether they are done and drained, or a drain is over."""
+        """Return whether they are done and drained, or a drain is over."""
         return self.finished or (self.drained and all(one.done for one in self._known))
 
     @property
     def backlog(self) -> int:
-        """Documents that wait and may be claimed, and those at hand."""
+        """Count the documents that wait and may be claimed, and those at hand."""
         seen = [one for one in self.seen if one is not None]
         return sum(one.working + (0 if one.paused else one.waiting) for one in seen)
 
@@ -58,5 +58,5 @@ class StageInputs:
 
     @property
     def done_for(self) -> float:
-        """Seconds since when they are done."""
+        """Return for how many seconds they are done."""
         return self.view.looked_at - self._not_done_at
