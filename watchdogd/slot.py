@@ -226,7 +226,10 @@ class Slot:
     @property
     def is_stale(self) -> bool:
         """Return whether the driver here was told other things than it would be now."""
-        return self.run is not None and self.run.order != self.next_order
+        if self.run is None or self.run.order is self.next_order:
+            # Nearly always: to compare two orders takes longer than the rest of a look.
+            return False
+        return self.run.order != self.next_order
 
     @property
     def works(self) -> bool:
@@ -351,7 +354,8 @@ class Slot:
             # That it was restarted once is no reason to do so again.
             self.next_order = replace(self.next_order, restart=order.restart)
         glimpse = board.read()
-        self.run = run = Run(child, board, order or self.next_order, glimpse.ready_at)
+        told = self.next_order if order is None or order == self.next_order else order
+        self.run = run = Run(child, board, told, glimpse.ready_at)
         run.started_at = glimpse.ready_at or time.monotonic()
         run.glimpse, run.is_told = glimpse, True
         self.starts += 1

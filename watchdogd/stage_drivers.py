@@ -277,10 +277,12 @@ class StageDrivers:
             self.unsettle(now + old.grace)
         for slot in self.slots:
             order = self._order(slot.number, slot.next_order.restart)
-            # Those that were given up get another chance: what was mended may be elsewhere.
-            if order != slot.next_order or slot.past.state == "crash-looped":
+            if order != slot.next_order:
+                slot.next_order = order
                 slot.forget()
-            slot.next_order = order
+            elif slot.past.state == "crash-looped":
+                # It gets another chance: what was mended may be elsewhere.
+                slot.forget()
 
     # Facts
 
