@@ -16,7 +16,7 @@ from benchmarks.measuring import Failed
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.errors import ConfigError
 from watchdogd import places
-from watchdogd.pipeline import read
+from watchdogd.pipeline.read import read
 
 HOST = "bench"
 # Seconds: far more than anything here takes.

@@ -12,6 +12,7 @@ Exception
 │   ├── NotPermitted             the operating system says no                          77
 │   ├── LocalProtocolError       we were about to send what our peer may not get       70
 │   ├── Unreachable              no broker answers                                     69
+│   ├── ImportFailed             what a processor's module raised while it loaded      70
 │   └── ConfigError              drivers, settings or processors that cannot work      78
 │       └── BadPipeline          a pipeline file with mistakes (watchdogd.pipeline)  78
 ├── FileSystemTrouble (OSError)  full, stale, read-only or failing: wait, charge none  74
@@ -130,6 +131,12 @@ class Unreachable(QueueError):
     exit_code = 69
 
 
+class ImportFailed(QueueError):
+    """A processor's module raised something while it was imported; another try may help."""
+
+    exit_code = 70
+
+
 class ConfigError(QueueError):
     """Something about how a driver was set up can never work."""
 
@@ -209,7 +216,11 @@ def leads_nowhere(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def exit_code_of(error: Exception) -> int | None:
+# The exit code of a process that is ended by an error that nobody foresaw.
+BUG = 70
+
+
+def exit_code_of(error: BaseException) -> int | None:
     """Return the exit code that tells of an error; None for one that nobody foresaw."""
     if isinstance(error, QueueError | FileSystemTrouble):
         return error.exit_code

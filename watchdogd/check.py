@@ -1,4 +1,4 @@
-"""Whether a pipeline can run on this host: everything that its file alone does not tell, at once.
+"""Check whether a pipeline can run on this host: all that its file alone does not tell, at once.
 
 Programs, modules, the file systems of the queues, permissions, memory. Nothing is made and nothing
 is changed. What does not keep the pipeline from running is a note.
@@ -10,30 +10,30 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
-from queuedriver.errors import is_trouble
+from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import places
 from watchdogd.host import physical_memory
-from watchdogd.pipeline.complaints import BadPipeline, Complaint, Path, Slip
-from watchdogd.pipeline.graph import remarks_on
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.pipeline.reading import Study, study
+from watchdogd.pipeline.problems import BadPipeline, Path, Problem, Problems
+from watchdogd.pipeline.read import study
+from watchdogd.pipeline.rules import remarks_on
 from watchdogd.sizes import admit
-from watchdogd.trial import LIMIT, try_calls
 
-_TROUBLE = 74
-_NOT_PERMITTED = 77
+# Seconds for one module. Long for an import that fails, short for somebody who waits.
+LIMIT = 5.0
 # What the kernel reads of a program's first line.
 _FIRST_LINE = 256
 
+# Which stages are meant.
+Choice = Callable[[Stage], bool]
 
-class Findings(NamedTuple):
-    """What was found."""
 
-    complaints: tuple[Complaint, ...]
-    # What people should know all the same.
-    notes: tuple[str, ...]
-    # How many drivers a stage may have here at most, where that is less than its maximum.
-    caps: Mapping[str, int]
+class Fault(NamedTuple):
+    """What is wrong with something that the file names, and what to do."""
+
+    problem: str
+    right: str
+    exit_code: int = ConfigError.exit_code
 
 
 class Here(NamedTuple):
@@ -43,49 +43,72 @@ class Here(NamedTuple):
     cpus: float
     environ: Mapping[str, str] = os.environ
     kind_of: Callable[[str], str] = filesystem_type
-    # Seconds that are waited for each module.
-    patience: float = LIMIT
+
+
+class Findings(NamedTuple):
+    """A pipeline, and what was found."""
+
+    pipeline: Pipeline
+    # In the order of the file.
+    problems: tuple[Problem, ...]
+    # What people should know all the same.
+    notes: tuple[str, ...]
+    # How many drivers a stage may have here at most, where that is less than its maximum.
+    caps: Mapping[str, int]
 
 
 def this_host() -> Here:
+    """Return what there is here."""
     return Here(physical_memory(), len(os.sched_getaffinity(0)))
 
 
-def check_host(pipeline: Pipeline, host: str | None = None) -> Findings:
-    """What was found; BadPipeline when the pipeline cannot run here."""
-    # Once more, for the lines that complaints are about.
-    found = examine(study(pipeline.file, host), this_host())
-    if found.complaints:
-        raise BadPipeline(found.complaints)
+def stages_that_load_anew(running: Pipeline) -> Choice:
+    """Choose the stages that load something else than any stage of a running pipeline."""
+    loaded = [(stage.work, stage.preload, stage.env) for stage in running.stages]
+    return lambda stage: (stage.work, stage.preload, stage.env) not in loaded
+
+
+def check_host(
+    file: str,
+    host: str | None = None,
+    *,
+    imported: Choice | None = None,
+    limit: float = LIMIT,
+) -> Findings:
+    """Read a pipeline and return what was found; BadPipeline when it cannot run here."""
+    found = examine(file, host, this_host(), imported=imported, limit=limit)
+    if found.problems:
+        raise BadPipeline(found.problems, found.pipeline.root)
     return found
 
 
-def examine(studied: Study, here: Here) -> Findings:
-    """Hold a pipeline against a host, which has to be this one."""
-    pipeline, source = studied
+def examine(
+    file: str,
+    host: str | None,
+    here: Here,
+    *,
+    imported: Choice | None = None,
+    limit: float = LIMIT,
+) -> Findings:
+    """Read a pipeline and hold it against a host, which has to be this one; BadPipeline when it
+    cannot be read. What the stages call that are to be `imported` is, for `limit` seconds each."""
+    pipeline, problems = study(file, host)
+    _check_programs(pipeline, here.environ, problems)
+    slow: list[str] = []
+    if imported is not None:
+        # What it brings along is not for every watchdog to load.
+        from watchdogd.imports import check_imports
+
+        slow = check_imports(pipeline, imported, limit, problems)
+    _check_directories(pipeline, here, problems)
+    _check_archives(pipeline, here, problems)
+    _check_state(pipeline, problems)
     admission = admit(pipeline, here.memory, here.cpus)
-    trials = try_calls(pipeline, here.patience)
-    home: Path = ("host",) if ("host",) in source.lines else ()
-    slips = [
-        *_programs(pipeline, here.environ),
-        *trials.slips,
-        *_directories(pipeline, here),
-        *_archives(pipeline, here),
-        *_state(pipeline),
-        *(_refusal(words, home) for words in admission.refusals),
-    ]
-    slow = (
-        f"stage {name!r}: whether its module can be imported is not known; it takes more than "
-        f"{here.patience:g} s, for which nobody waited, or was killed"
-        for name in trials.slow
-    )
+    for refusal in admission.refusals:
+        problem, _, right = refusal.rpartition("; ")
+        problems.add(("host",) if ("host",) in problems.lines else (), problem, right)
     notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(pipeline, here))
-    return Findings(source.complaints(slips), notes, admission.caps)
-
-
-def _refusal(words: str, home: Path) -> Slip:
-    problem, _, right = words.rpartition("; ")
-    return Slip(home, problem, right)
+    return Findings(pipeline, BadPipeline(problems.found).problems, notes, admission.caps)
 
 
 def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
@@ -109,44 +132,40 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
 # Programs
 
 
-def _programs(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator[Slip]:
-    for index, stage in enumerate(pipeline.stages):
+def _check_programs(pipeline: Pipeline, environ: Mapping[str, str], problems: Problems) -> None:
+    programs: list[tuple[Path, str, Mapping[str, str]]] = [
+        (("stage", index, stage.kind), stage.work[0], {**environ, **stage.env})
+        for index, stage in enumerate(pipeline.stages)
         # A stage without drivers here need not have its program here.
-        if stage.kind != "call" and stage.drivers.max:
-            found = _program(stage.work[0], pipeline, {**environ, **stage.env})
-            if found:
-                yield Slip(("stage", index, stage.kind), *found)
-    if pipeline.on_event and (found := _program(pipeline.on_event[0], pipeline, environ)):
-        yield Slip(("pipeline", "on_event"), *found)
+        if stage.kind != "call" and stage.drivers.max
+    ]
+    if pipeline.on_event:
+        programs.append((("pipeline", "on_event"), pipeline.on_event[0], environ))
+    for path, word, variables in programs:
+        fault = _program(word, pipeline.directory, variables.get("PATH", os.defpath))
+        if fault is not None:
+            problems.add(path, fault.problem, fault.right)
 
 
-def _program(word: str, pipeline: Pipeline, environ: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with a program, and what to do; None when it can be run."""
-    search = environ.get("PATH", os.defpath)
+def _program(word: str, directory: str, search: str) -> Fault | None:
+    """Return what is wrong with a program; None when it can be run."""
     # A driver's current directory is the pipeline's, so what is relative in PATH starts there, too.
     ways = [""] if os.sep in word else search.split(os.pathsep)
-    paths = [os.path.join(pipeline.directory, way, word) for way in ways]
-    runnable = next((path for path in paths if _may_run(path)), None)
+    paths = [os.path.join(directory, way, word) for way in ways]
+    runnable = next((path for path in paths if os.path.isfile(path) and _may(path, os.X_OK)), None)
     if runnable is not None:
         return _interpreter(runnable)
     there = next((path for path in paths if os.path.exists(path)), None)
     if there is not None:
-        return f"names {there}, which is no file that may be run", f"chmod +x {there}"
+        return Fault(f"names {there}, which is no file that may be run", f"chmod +x {there}")
     if os.sep in word:
-        return f"names {paths[0]}, which does not exist", "correct the path"
-    return f"names {word!r}, which is not on the PATH ({search})", "install it, or give its path"
+        return Fault(f"names {paths[0]}, which does not exist", "correct the path")
+    problem = f"names {word!r}, which is not on the PATH ({search})"
+    return Fault(problem, "install it, or give its path")
 
 
-def _may_run(path: str) -> bool:
-    return os.path.isfile(path) and _may(path, os.X_OK)
-
-
-def _may(path: str, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _interpreter(path: str) -> tuple[str, str] | None:
-    """What is wrong with the first line of a script."""
+def _interpreter(path: str) -> Fault | None:
+    """Return what is wrong with the first line of a script."""
     try:
         with open(path, "rb") as file:
             first = file.read(_FIRST_LINE).partition(b"\n")[0]
@@ -157,69 +176,67 @@ def _interpreter(path: str) -> tuple[str, str] | None:
     if not first.startswith(b"#!") or not words or os.path.exists(words[0]):
         return None
     missing = os.fsdecode(words[0])
-    return f"names {path}, whose first line names {missing!r}, which does not exist", (
-        "install that, or correct the first line"
-    )
+    problem = f"names {path}, whose first line names {missing!r}, which does not exist"
+    return Fault(problem, "install that, or correct the first line")
 
 
 # Directories
 
 
-def _directories(pipeline: Pipeline, here: Here) -> Iterator[Slip]:
-    """The root and, where it is as it should be, every queue in it that is there already."""
-    root = _root(pipeline.root, here)
-    if root is not None:
-        yield root._replace(path=("pipeline", "root"))
+def _check_directories(pipeline: Pipeline, here: Here, problems: Problems) -> None:
+    """Check the root and, where it is as it should be, every queue in it that is there already."""
+    root = pipeline.root
+    parent = os.path.dirname(root)
+    if os.path.lexists(root):
+        fault = _directory(root, here)
+    elif os.path.lexists(parent):
+        fault = _directory(parent, here)
+    else:
+        problem = f"is {root}, and {parent} does not exist either"
+        fault = Fault(problem, "mkdir it, or mount what is to be there")
+    if fault is not None:
+        problems.add(("pipeline", "root"), *fault[:2], exit_code=fault.exit_code)
         return
     for queue in pipeline.queues:
         path = pipeline.path(queue)
-        if os.path.lexists(path) and (slip := _directory(path, here)):
-            yield slip._replace(path=_mention(pipeline.stages, queue))
+        if os.path.lexists(path) and (fault := _directory(path, here)):
+            place = _mention(pipeline.stages, queue)
+            problems.add(place, *fault[:2], exit_code=fault.exit_code)
 
 
-def _root(root: str, here: Here) -> Slip | None:
-    if os.path.lexists(root):
-        return _directory(root, here)
-    parent = os.path.dirname(root)
-    if not os.path.lexists(parent):
-        problem = f"is {root}, and {parent} does not exist either"
-        return Slip((), problem, "mkdir it, or mount what is to be there")
-    return _directory(parent, here)
-
-
-def _directory(path: str, here: Here) -> Slip | None:
-    """What keeps a directory from holding queues, or from being one."""
+def _directory(path: str, here: Here) -> Fault | None:
+    """Return what keeps a directory from holding queues, or from being one."""
     try:
         mode = os.stat(path).st_mode
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
     except FileNotFoundError:
-        return Slip((), f"leads to {path}, a symbolic link to nowhere", "correct or remove it")
+        return Fault(f"leads to {path}, a symbolic link to nowhere", "correct or remove it")
     except PermissionError:
         return _denied(path)
     except OSError as error:
         if not is_trouble(error):
             raise
-        words = f"is at {path}, where the file system says: {error.strerror}"
-        return Slip((), words, "try again when it is well", exit_code=_TROUBLE)
+        problem = f"is at {path}, where the file system says: {error.strerror}"
+        return Fault(problem, "try again when it is well", FileSystemTrouble.exit_code)
     kind = here.kind_of(path)
     if not stat.S_ISDIR(mode):
-        return Slip((), f"leads to {path}, which is no directory", "move it away, or name another")
+        return Fault(f"leads to {path}, which is no directory", "move it away, or name another")
     if kind in RENAME_NOT_ATOMIC:
-        words = f"is on a {kind} file system ({path}), where a rename is not atomic"
-        return Slip((), words, "put it on another: documents would be lost there")
+        problem = f"is on a {kind} file system ({path}), where a rename is not atomic"
+        return Fault(problem, "put it on another: documents would be lost there")
     if read_only:
-        words = f"is on a file system that is mounted read-only ({path})"
-        return Slip((), words, "remount it, or put the queues elsewhere")
+        problem = f"is on a file system that is mounted read-only ({path})"
+        return Fault(problem, "remount it, or put the queues elsewhere")
     return None if _may(path, os.R_OK | os.W_OK | os.X_OK) else _denied(path)
 
 
-def _denied(path: str) -> Slip:
-    words = f"leads to {path}, which may not be changed: permission denied"
-    return Slip((), words, "chmod or chown it", exit_code=_NOT_PERMITTED)
+def _denied(path: str) -> Fault:
+    problem = f"leads to {path}, which may not be changed: permission denied"
+    return Fault(problem, "chmod or chown it", NotPermitted.exit_code)
 
 
 def _mention(stages: tuple[Stage, ...], queue: str) -> Path:
-    """Where the file first speaks of a queue."""
+    """Return where the file first speaks of a queue."""
     for index, stage in enumerate(stages):
         if queue in stage.inputs:
             return ("stage", index, "input")
@@ -228,38 +245,42 @@ def _mention(stages: tuple[Stage, ...], queue: str) -> Path:
     return ()
 
 
-def _archives(pipeline: Pipeline, here: Here) -> Iterator[Slip]:
-    """A finished document is renamed into the archive, and so stays on its file system."""
+def _check_archives(pipeline: Pipeline, here: Here, problems: Problems) -> None:
+    """Check archives: a finished document is renamed into one, and so stays on its file system."""
     for index, stage in enumerate(pipeline.stages):
         if stage.archive is None:
             continue
-        place = ("stage", index, "archive")
+        path = ("stage", index, "archive")
         archive = _existing(stage.archive)
-        if slip := _directory(archive, here):
-            yield slip._replace(path=place)
+        if fault := _directory(archive, here):
+            problems.add(path, *fault[:2], exit_code=fault.exit_code)
             continue
-        for queue in stage.inputs:
-            # What is no directory has had its complaint.
-            path = _existing(pipeline.path(queue))
-            if os.path.isdir(path) and os.stat(archive).st_dev != os.stat(path).st_dev:
-                problem = f"is on another file system than {pipeline.path(queue)}"
-                yield Slip(place, problem, "right would be a directory on the same", stage.archive)
+        for queue in map(pipeline.path, stage.inputs):
+            there = _existing(queue)
+            # What is no directory has had its problem.
+            if os.path.isdir(there) and os.stat(archive).st_dev != os.stat(there).st_dev:
+                right = "right would be a directory on the same"
+                problems.add(path, f"is on another file system than {queue}", right, stage.archive)
                 break
 
 
-def _state(pipeline: Pipeline) -> Iterator[Slip]:
-    """Where the watchdog keeps what is its own."""
+def _check_state(pipeline: Pipeline, problems: Problems) -> None:
+    """Check where the watchdog keeps what is its own."""
     state = places.state_directory()
     right = f"set {places.STATE_VARIABLE} to a directory of yours on a local disk"
     if os.path.commonpath((state, pipeline.root)) == pipeline.root:
-        yield Slip((), f"the watchdog would keep its logs in {state}, below the root", right)
+        problems.add((), f"the watchdog would keep its logs in {state}, below the root", right)
     elif not _may(_existing(state), os.W_OK | os.X_OK):
         problem = f"the watchdog cannot keep its logs in {state}: permission denied"
-        yield Slip((), problem, right, exit_code=_NOT_PERMITTED)
+        problems.add((), problem, right, exit_code=NotPermitted.exit_code)
+
+
+def _may(path: str, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _existing(path: str) -> str:
-    """The path itself, or the nearest above it that is there."""
+    """Return the path itself, or the nearest above it that is there."""
     while not os.path.lexists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path

@@ -19,15 +19,12 @@ from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
-from queuedriver.errors import QueueError, is_trouble
+from queuedriver.errors import BUG, exit_code_of
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor, make
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.logs import Rotator
 
-_BUG = 70
-_TROUBLE = 74
-_NOT_PERMITTED = 77
 # How soon a log that has grown too large is rotated.
 _ROTATE_EVERY = 2.0
 
@@ -73,17 +70,14 @@ def live(order: Order, processor: Processor | None = None) -> int:
     threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()
     try:
         left = _drive(order, board, processor)
-    except QueueError as error:
-        return _fail(board, str(error), error.exit_code)
-    except OSError as error:
-        trouble, denied = is_trouble(error), isinstance(error, PermissionError)
-        if not (trouble or denied):
-            traceback.print_exc()
-        code = _TROUBLE if trouble else _NOT_PERMITTED if denied else _BUG
-        return _fail(board, str(error), code)
     except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
-        traceback.print_exc()
-        return _fail(board, f"a bug of ours: {type(error).__name__}: {error}", _BUG)
+        code = exit_code_of(error)
+        if code is None or error.__cause__ is not None:
+            # A bug of ours, or what a user's module raised.
+            traceback.print_exception(error.__cause__ or error)
+        if code is not None:
+            return _fail(board, str(error), code)
+        return _fail(board, f"a bug of ours: {type(error).__name__}: {error}", BUG)
     _say(f"left, {left.word}: {left.why}")
     return left.exit_code
 

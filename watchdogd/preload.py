@@ -21,14 +21,11 @@ from typing import NoReturn
 import msgspec
 
 from queuedriver.driving.recycling import resident_memory
-from queuedriver.errors import ConfigError, QueueError, is_trouble
+from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import kernel
 from watchdogd.spare import LIMIT, end, make_spare
 
-_BUG = 70
-_TROUBLE = 74
-_NOT_PERMITTED = 77
 # Seconds for threads that were told to end.
 _ENDING = 1.0
 
@@ -82,7 +79,7 @@ class Forked(CallProcessor):
 
 def main(live: Live | None = None) -> NoReturn:
     """The template's process, and in time each of its drivers'."""
-    code = _BUG
+    code = BUG
     try:
         control = _take_control()
         code = _be_template(control, live or _hand())
@@ -223,15 +220,11 @@ def _commands(tasks: Sequence[str]) -> str:
 
 def _verdict(error: Exception) -> tuple[str, int]:
     """What went wrong in a line, and the exit code for it."""
+    code = exit_code_of(error)
+    if isinstance(error, QueueError):
+        return str(error), error.exit_code
     words = f"{type(error).__name__}: {error}"
-    match error:
-        case QueueError():
-            return str(error), error.exit_code
-        case PermissionError():
-            return words, _NOT_PERMITTED
-        case OSError() if is_trouble(error):
-            return words, _TROUBLE
-    return f"loading failed: {words}", _BUG
+    return (f"loading failed: {words}", BUG) if code is None else (words, code)
 
 
 def _memory() -> tuple[int, int]:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
-from queuedriver.errors import ConfigError, QueueError, exit_code_of
+from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
 from queuedriver.format.units import format_count, visible
 
-_BUG = 70
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 # So many messages of one kind are said.
@@ -128,7 +127,7 @@ def explain(error: Exception) -> tuple[str, int]:
     code = exit_code_of(error)
     if code is not None:
         return describe(error) if isinstance(error, OSError) else str(error), code
-    return _save_bug(), _BUG
+    return _save_bug(), BUG
 
 
 def describe(error: OSError) -> str:

@@ -17,7 +17,14 @@ from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.disk.processes import MARKER
 from queuedriver.driving.limits import Limits, framed
-from queuedriver.errors import ConfigError, Interrupted, ProcessorFailed
+from queuedriver.errors import (
+    ConfigError,
+    ImportFailed,
+    Interrupted,
+    ProcessorFailed,
+    is_trouble,
+    trouble,
+)
 from queuedriver.format.records import Failure
 
 ENTRY_POINTS = "queuedriver.processors"
@@ -68,16 +75,18 @@ def load(reference: str, said: str = "--call") -> CallProcessor:
     """Return the processor that `--call` names: `package.module:function`, or a plug-in's name.
     What was `said` is told in errors.
 
-    Modules are also found in the current directory. What cannot be imported can never work.
+    Modules are also found in the current directory. ConfigError for what can never work: a module
+    that is not there or does not parse, a name that it does not have. Whatever else is raised while
+    it is imported, as by a server that does not answer, may not be raised the next time.
     """
     try:
-        function = _import(reference) if ":" in reference else _plug_in(reference)
-    except ConfigError as error:
-        raise ConfigError(f"{said} {reference}: {error}") from error.__cause__
+        function = _function(reference) if ":" in reference else _plug_in(reference)
+    except (ConfigError, ImportFailed) as error:
+        raise type(error)(f"{said} {reference}: {error}") from error.__cause__
     return CallProcessor(function, reference)
 
 
-def _import(reference: str) -> Any:
+def _function(reference: str) -> Any:
     module, _, attributes = reference.partition(":")
     if module.endswith(".py") or os.sep in module:
         name = os.path.basename(module).removesuffix(".py")
@@ -85,13 +94,20 @@ def _import(reference: str) -> Any:
     directory = os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)
+    return _import(module, attributes, f"{directory} and the installed packages")
+
+
+def _import(module: str, attributes: str, places: str) -> Any:
+    """Import a module, which is looked for in `places`, and return what it has by a name."""
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"importing {module!r} failed: {type(error).__name__}: {error}; "
-            f"looked in {directory} and the installed packages"
-        ) from error
+        words = f"importing {module!r} failed: {type(error).__name__}: {error}"
+        if isinstance(error, ImportError | SyntaxError):
+            raise ConfigError(f"{words}; looked in {places}") from error
+        if isinstance(error, OSError) and is_trouble(error):
+            raise trouble(error, f"importing {module!r}") from error
+        raise ImportFailed(words) from error
     try:
         found = operator.attrgetter(attributes)(imported)
     except AttributeError:
@@ -109,7 +125,5 @@ def _plug_in(name: str) -> Any:
     if name not in plug_ins.names:
         known = ", ".join(sorted(plug_ins.names)) or "none is installed"
         raise ConfigError(f"neither package.module:function nor a plug-in; plug-ins: {known}")
-    try:
-        return plug_ins[name].load()
-    except Exception as error:
-        raise ConfigError(f"the plug-in does not import: {error}") from error
+    found = plug_ins[name]
+    return _import(found.module, found.attr, "the installed packages")

@@ -316,6 +316,16 @@ def test_what_can_never_work_is_said_at_once(
     assert words in called.err
 
 
+def test_what_a_module_raises_while_it_is_imported_may_pass(place: Path) -> None:
+    (place / "refused.py").write_text("raise ConnectionRefusedError(111, 'no; not today')\n")
+    called = command("run", "in", "--no-output", "--call", "refused:shout", cwd=place)
+    assert called.code == 70
+    assert called.err == (
+        "queuedriver: --call refused:shout: importing 'refused' failed: ConnectionRefusedError: "
+        "[Errno 111] no; not today\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

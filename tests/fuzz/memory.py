@@ -13,9 +13,9 @@ from queuedriver.processors import answers
 from tests.fuzz.promise import Target, check, check_error, check_shown
 from tests.item_names import format_name
 from watchdogd import control, messages
-from watchdogd.pipeline import BadPipeline
 from watchdogd.pipeline.drawing import draw
-from watchdogd.pipeline.reading import parse as parse_pipeline
+from watchdogd.pipeline.problems import BadPipeline
+from watchdogd.pipeline.read import parse as parse_pipeline
 from watchdogd.report import Alien, decode
 
 TOKEN = "h-1-0605d3a1f2b0c05a17"
@@ -48,12 +48,12 @@ def read_pipeline(data: bytes) -> None:
     """A pipeline, or every mistake in it, each with what would be right."""
     text = data.decode("utf-8", "replace")
     try:
-        pipeline = parse_pipeline(text, "pipeline.toml", "/nowhere/pipeline.toml").pipeline
+        pipeline = parse_pipeline(text, "pipeline.toml", "/nowhere/pipeline.toml")[0]
     except BadPipeline as error:
         check_error(error, "pipeline.toml")
-        check(all(one.right for one in error.complaints), error)
+        check(all(one.right for one in error.problems), error)
         return
-    assert draw(pipeline)
+    assert len(draw(pipeline)) == len(pipeline.stages)
     for queue in pipeline.queues:
         assert os.path.dirname(os.path.normpath(pipeline.path(queue))) == pipeline.root
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,12 +16,14 @@ from tests.cli.processes import ENVIRON, command, read_only, unprivileged
 from tests.cli.queues import Called
 from tests.waiting import is_alive, until, until_ended
 from watchdogd.check import Findings, Here, check_host, examine
-from watchdogd.pipeline import BadPipeline, Complaint, read, study
-from watchdogd.trial import Trials, try_calls
+from watchdogd.imports import check_imports
+from watchdogd.pipeline.model import Stage
+from watchdogd.pipeline.problems import BadPipeline, Problem
+from watchdogd.pipeline.read import study
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
-HERE = Here(memory=8 * 10**9, cpus=4.0, patience=PATIENCE)
+HERE = Here(memory=8 * 10**9, cpus=4.0)
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +39,21 @@ def write(directory: Path, *stages: str, head: str = "") -> Path:
     return file
 
 
-def found(file: Path, here: Here = HERE) -> Findings:
-    return examine(study(file), here)
+def every(_: Stage) -> bool:
+    return True
+
+
+def found(file: Path, here: Here = HERE, limit: float = PATIENCE) -> Findings:
+    return examine(str(file), None, here, imported=every, limit=limit)
 
 
 def told(file: Path, here: Here = HERE) -> list[str]:
     """What is complained of, without the place of the file."""
-    return [str(one).removeprefix(f"{file}:") for one in found(file, here).complaints]
+    return [str(one).removeprefix(f"{file}:") for one in found(file, here).problems]
 
 
-def only(file: Path, here: Here = HERE) -> Complaint:
-    (one,) = found(file, here).complaints
+def only(file: Path, here: Here = HERE) -> Problem:
+    (one,) = found(file, here).problems
     return one
 
 
@@ -108,8 +115,21 @@ def test_a_stage_without_drivers_here_needs_nothing_here(tmp_path: Path) -> None
 # Modules
 
 
-def tried(file: Path, limit: float = PATIENCE) -> Trials:
-    return try_calls(read(file), limit)
+class Imported(NamedTuple):
+    """What is wrong with modules, and what is said of those of which nothing is known."""
+
+    problems: list[Problem]
+    notes: list[str]
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        return [(one.where, one.key) for one in self.problems]
+
+
+def imported(file: Path, limit: float = PATIENCE) -> Imported:
+    pipeline, problems = study(file)
+    notes = check_imports(pipeline, every, limit, problems)
+    return Imported(problems.found, notes)
 
 
 def test_modules_are_found_beside_the_file_and_not_where_we_are(
@@ -122,10 +142,10 @@ def test_modules_are_found_beside_the_file_and_not_where_we_are(
     (home / "beside.py").touch()
     (elsewhere / "theirs.py").write_text("def process(document): return None\n")
     monkeypatch.chdir(elsewhere)
-    assert tried(write(home, 'call = "mine:process"')) == ((), ())
-    (slip,) = tried(write(home, 'call = "theirs:process"')).slips
-    assert "No module named 'theirs'" in slip.problem
-    assert slip.right.startswith(
+    assert imported(write(home, 'call = "mine:process"')) == ([], [])
+    (one,) = imported(write(home, 'call = "theirs:process"')).problems
+    assert "No module named 'theirs'" in one.problem
+    assert one.right.startswith(
         f"looked in {home} and the installed packages, with {sys.exec_prefix}"
     )
 
@@ -142,11 +162,11 @@ def test_every_module_that_does_not_import_is_told_with_the_end_of_its_traceback
     (tmp_path / "vanishes.py").write_text("import os\nos._exit(0)\n")
     names = ("raises", "wrong", "exits", "crashes", "vanishes")
     file = write(tmp_path, *(f'call = "{name}:process"' for name in names))
-    complaints = found(file).complaints
-    assert [(one.line, one.where, one.key) for one in complaints] == [
+    problems = found(file).problems
+    assert [(one.line, one.where, one.key) for one in problems] == [
         (4 + 3 * number, f'stage "s{number + 1}"', "call") for number in range(5)
     ]
-    raises, wrong, exits, crashes, vanishes = complaints
+    raises, wrong, exits, crashes, vanishes = problems
     assert raises.problem == "cannot work: importing 'raises' failed: OSError: no model"
     assert raises.detail == (
         f'  File "{tmp_path}/raises.py", line 3, in <module>',
@@ -197,7 +217,7 @@ def test_whatever_may_be_called_with_a_document_is_taken(tmp_path: Path) -> None
         "parser = Parser()\n"
     )
     works = ("mine:parser.parse", "mine:parser", "builtins:bytes", "mine:Parser.__init__")
-    assert tried(write(tmp_path, *(f'call = "{work}"' for work in works))) == ((), ())
+    assert imported(write(tmp_path, *(f'call = "{work}"' for work in works))) == ([], [])
 
 
 def test_a_function_that_loads_more_is_looked_for_and_not_called(tmp_path: Path) -> None:
@@ -206,9 +226,9 @@ def test_a_function_that_loads_more_is_looked_for_and_not_called(tmp_path: Path)
     )
     call_ = 'call = "mine:process"\npreload = "mine:{}"'
     file = write(tmp_path, *(call_.format(name) for name in ("load", "lost", "bad")))
-    assert [(slip.path[1:], slip.problem) for slip in tried(file).slips] == [
-        ((1, "preload"), "cannot work: 'mine' has no 'lost'"),
-        ((2, "preload"), "takes other arguments: mine:bad(x)"),
+    assert [(one.where, one.key, one.problem) for one in imported(file).problems] == [
+        ('stage "s2"', "preload", "cannot work: 'mine' has no 'lost'"),
+        ('stage "s3"', "preload", "takes other arguments: mine:bad(x)"),
     ]
     assert not (tmp_path / "loaded").exists()
 
@@ -222,24 +242,24 @@ def test_what_is_wrong_is_told_in_the_order_of_the_file_whichever_is_found_first
         f"while not os.path.exists({str(tmp_path / 'tried')!r}):\n    time.sleep(0.01)\n"
         "time.sleep(0.1)\nraise OSError"
     )
-    slips = tried(write(tmp_path, 'call = "late:process"', 'call = "early:process"')).slips
-    assert [slip.path for slip in slips] == [("stage", 0, "call"), ("stage", 1, "call")]
+    found = imported(write(tmp_path, 'call = "late:process"', 'call = "early:process"'))
+    assert found.places == [('stage "s1"', "call"), ('stage "s2"', "call")]
 
 
 def test_a_module_is_imported_in_the_environment_of_its_stage(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import os\nassert os.environ['MODEL'] == '7'\ndef process(document): pass\n"
     )
-    (slip,) = tried(
+    (one,) = imported(
         write(tmp_path, 'call = "mine:process"\nenv = { MODEL = 7 }', 'call = "mine:process"')
-    ).slips
-    assert slip.path == ("stage", 1, "call")
+    ).problems
+    assert (one.where, one.key) == ('stage "s2"', "call")
 
 
 def test_a_module_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("print('x' * 1_000_000)\nraise ValueError('enough')\n")
-    (slip,) = tried(write(tmp_path, 'call = "mine:process"')).slips
-    assert slip.problem.endswith("failed: ValueError: enough")
+    (one,) = imported(write(tmp_path, 'call = "mine:process"')).problems
+    assert one.problem.endswith("failed: ValueError: enough")
 
 
 # Leaves one child in its group and one outside, tells who they are, and takes for ever.
@@ -272,31 +292,33 @@ def test_a_module_that_takes_long_is_merely_slow_and_nothing_of_it_stays(tmp_pat
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "wrong.py").write_text("raise ValueError('no')")
     file = write(tmp_path, 'call = "slow:process"', 'call = "wrong:process"')
-    limit, trials = 1.0, tried(file, 0.01)
+    limit, came = 1.0, imported(file, 0.01)
     # However long it takes to start on this machine.
-    while len(pids(tmp_path)) < 3 or not trials.slips:
+    while len(pids(tmp_path)) < 3 or not came.problems:
         for name in ("own", "child", "stray"):
             (tmp_path / f"slow.{name}").unlink(missing_ok=True)
-        trials, limit = tried(file, limit), 2 * limit
-    assert trials.slow == ("s1",)
-    assert [slip.path[1] for slip in trials.slips] == [1]
+        came, limit = imported(file, limit), 2 * limit
+    (note,) = came.notes
+    assert note.startswith("stage 's1': whether its module can be imported is not known; it takes")
+    assert came.places == [('stage "s2"', "call")]
     until_ended(*pids(tmp_path))
-    notes = examine(study(file), HERE._replace(patience=0.01)).notes
-    assert any(
-        "stage 's1': whether its module can be imported is not known" in note for note in notes
-    )
+    assert found(file, limit=0.01).notes[0].partition("; ")[0] == note.partition("; ")[0]
 
 
-def test_a_trial_that_somebody_kills_says_nothing_of_the_module(tmp_path: Path) -> None:
+def test_an_import_that_somebody_kills_says_nothing_of_the_module(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     file = write(tmp_path, 'call = "mine:process"')
-    assert tried(file, 60.0) == Trials((), ("s1",))
+    problems, (note,) = imported(file)
+    assert not problems
+    assert note.endswith("or was killed")
 
 
-def test_who_is_killed_while_trying_leaves_no_trial(tmp_path: Path) -> None:
+def test_who_is_killed_while_checking_leaves_no_import(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW.partition("if not")[0] + 'stay(".own")\n')
     file = write(tmp_path, 'call = "slow:process"')
-    code = f"from tests.integration.test_pipeline_check import *; tried(Path({str(file)!r}), 3600)"
+    code = (
+        f"from tests.integration.test_pipeline_check import *; imported(Path({str(file)!r}), 3600)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], env=ENVIRON
     ) as checking:
@@ -306,10 +328,11 @@ def test_who_is_killed_while_trying_leaves_no_trial(tmp_path: Path) -> None:
     until(lambda: not is_alive(own))
 
 
-def test_more_stages_than_cpus_are_tried_in_turn(tmp_path: Path) -> None:
+def test_more_stages_than_cpus_are_imported_in_turn(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def process(document): pass\n")
     works = ['call = "mine:process"', 'call = "mine:lost"'] * 4
-    assert [slip.path[1] for slip in sorted(tried(write(tmp_path, *works)).slips)] == [1, 3, 5, 7]
+    found = imported(write(tmp_path, *works))
+    assert [where for where, _ in found.places] == [f'stage "s{at}"' for at in (2, 4, 6, 8)]
 
 
 # Directories
@@ -442,7 +465,7 @@ def test_a_stage_that_needs_more_memory_than_the_host_has_is_refused(tmp_path: P
 def test_a_plan_that_fits_with_fewer_drivers_is_capped_and_says_so(tmp_path: Path) -> None:
     file = write(tmp_path, 'command = "true"\nmemory = "3 GB"\ndrivers = { min = 1, max = 9 }')
     checked = found(file)
-    assert (checked.complaints, checked.caps) == ((), {"s1": 2})
+    assert (checked.problems, checked.caps) == ((), {"s1": 2})
     assert any("s1 gets at most 2 of 9 drivers" in note for note in checked.notes)
 
 
@@ -457,7 +480,7 @@ def test_a_preloaded_stage_is_told_what_is_shared(tmp_path: Path) -> None:
 def test_logs_on_a_network_file_system_are_a_note(tmp_path: Path) -> None:
     file = write(tmp_path, 'command = "true"')
     checked = found(file, HERE._replace(kind_of=lambda _: "nfs4"))
-    assert not checked.complaints
+    assert not checked.problems
     assert any("is on a nfs4 file system" in note for note in checked.notes)
 
 
@@ -473,8 +496,8 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(tmp_path: 
     )
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(BadPipeline) as caught:
-        check_host(read(file))
-    assert [one.key or "memory" for one in caught.value.complaints] == [
+        check_host(str(file), imported=every)
+    assert [one.key or "memory" for one in caught.value.problems] == [
         *("memory", "on_event", "input", "call", "command", "server"),
     ]
     assert sorted(path for path in tmp_path.rglob("*")) == before
@@ -483,17 +506,15 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(tmp_path: 
 # The command
 
 
-def test_a_pipeline_that_can_run_is_drawn(tmp_path: Path) -> None:
+def test_a_pipeline_that_can_run_is_listed(tmp_path: Path) -> None:
     file = write(tmp_path, 'command = "sort"\ndrivers = 2\nmemory = "1 MB"', 'server = "cat"')
     called = check(file)
     assert (called.code, called.err) == (0, "")
     assert [line.split(maxsplit=2) for line in called.out.splitlines()] == [
-        ["NAME", "DRIVERS", "MEMORY"],
-        ["○", "input", "documents are submitted here"],
-        ["■", "s1", "2 drivers  1 MB each  command sort"],
-        ["○", "s1"],
-        ["■", "s2", "1 driver              server cat"],
-        ["○", "s2", "results: {docid}.ready"],
+        ["STAGE", "INPUT", "OUTPUT  DRIVERS    MEMORY"],
+        ["s1", "input", "s1      2 drivers  1 MB each  command sort"],
+        ["s2", "s1", "s2      1 driver              server cat"],
+        ["documents", "are", "submitted into input; results are in s2 ({docid}.ready)"],
     ]
 
 

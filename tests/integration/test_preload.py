@@ -415,7 +415,10 @@ def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
     [
         ("import nowhere_to_be_found", "", 78, "No module named 'nowhere_to_be_found'"),
         ("", "", 78, "call model:process: 'model' has no 'process'"),
-        ("raise SystemExit('no licence')", "", 78, "no licence"),
+        ("raise SystemExit('no licence')", "", 70, "no licence"),
+        ("raise ConnectionRefusedError(111, 'refused')", "", 70, "importing 'model' failed: Conn"),
+        ("raise OSError(5, 'I/O')", "", 74, "importing 'model': I"),
+        ("def process(document", "", 78, "SyntaxError"),
         (MODEL, "model:missing", 78, "preload model:missing: 'model' has no 'missing'"),
         (MODEL + "def load():\n    raise ValueError('no weights')", "model:load", 70, "no weights"),
         (MODEL + "def load():\n    raise OSError(5, 'I/O')", "model:load", 74, "I/O"),

@@ -218,10 +218,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
 
 
 def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
-    (yard.root / "broken.py").write_text(
-        "import sys\nif 'watchdogd.hand' in ' '.join(sys.orig_argv): import nowhere\n"
-        "def process(document): pass\n"
-    )
+    (yard.root / "broken.py").write_text("import nowhere\ndef process(document): pass\n")
     yard.write('name = "one"\ncall = "broken:process"', 'name = "two"\ncall = "stages:shout"')
     yard.put("a")
     code, said = yard.drain()
@@ -230,6 +227,54 @@ def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
     assert "nowhere" in said
     assert yard.ls("input") == ["a.ready"]
     assert yard.all_pids() == []
+
+
+def test_stage_whose_module_cannot_be_imported_keeps_no_other_down(yard: Yard) -> None:
+    yard.write(ONE, 'name = "two"\ncall = "nowhere:process"', 'name = "three"\ncall = "stages:no"')
+    yard.put("a")
+    watchdog = yard.run()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    until(
+        lambda: (
+            yard.states() == {"one-1": "ready", "two-1": "crash-looped", "three-1": "crash-looped"}
+        )
+    )
+    report = until(yard.status)
+    assert report is not None
+    said = {one.name: one.why for one in report.drivers}
+    assert "No module named 'nowhere'" in said["two-1"]
+    assert "'stages' has no 'no'" in said["three-1"]
+    assert watchdog.poll() is None
+
+
+def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_the_log(
+    yard: Yard,
+) -> None:
+    (yard.root / "weights.py").write_text(
+        "import os\n"
+        "if not os.path.exists('up'):\n    raise ConnectionRefusedError(111, 'refused')\n"
+        "def process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "weights:process"')
+    yard.put("a")
+    yard.run()
+    until(lambda: yard.count("exited") >= 2)
+    assert yard.count("crash-looped") == 0
+    (yard.root / "up").touch()
+    until(lambda: yard.ls("one") == ["a.ready"])
+    log = yard.command("logs", "one").stdout
+    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert 'weights.py", line 3, in <module>' in log
+
+
+def test_start_imports_nothing_but_in_its_drivers(yard: Yard) -> None:
+    (yard.root / "model.py").write_text(
+        "open('imported', 'a').write('once\\n')\ndef process(document): return document.read()\n"
+    )
+    yard.write('name = "one"\ncall = "model:process"')
+    yard.put("a")
+    assert yard.drain()[0] == 0
+    assert (yard.root / "imported").read_text() == "once\n"
 
 
 # Hangs and memory
@@ -711,6 +756,30 @@ def test_bad_file_changes_nothing_and_status_says_so(yard: Yard) -> None:
     assert yard.pid("one-1") == pid
     yard.put("a")
     until(lambda: yard.ls("one") == ["a.ready"])
+
+
+@pytest.mark.parametrize(
+    "bad", ['name = "one"\ncall = "stages:obay"', f'{ONE}\npreload = "stages:lode"']
+)
+def test_reload_that_names_what_cannot_be_imported_asks_no_driver_to_leave(
+    yard: Yard, bad: str
+) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    yard.write(bad)
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reload-refused"))
+    until(lambda: "has no" in (one.reload_error if (one := yard.status()) else ""))
+    yard.put("a")
+    until(lambda: yard.ls("one") == ["a.ready"])
+    assert (yard.pid("one-1"), yard.count("exited")) == (pid, 0)
+    # And what can be imported is taken.
+    yard.write(f"{ONE}\npreload = true")
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.count("reloaded"))
+    until(lambda: yard.states() == {"one-1": "ready"} and yard.pid("one-1") != pid)
 
 
 def test_quit_file_lets_the_watchdog_leave_and_a_new_one_forgets_it(yard: Yard) -> None:

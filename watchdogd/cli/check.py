@@ -12,12 +12,10 @@ from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine, this_host
 from watchdogd.cli.pipeline_argument import PIPELINE, pipeline_file
-from watchdogd.pipeline.complaints import BadPipeline, Complaint, exit_code_of
-from watchdogd.pipeline.drawing import draw
-from watchdogd.pipeline.model import Pipeline
-from watchdogd.pipeline.reading import study
+from watchdogd.pipeline.drawing import draw, ends
+from watchdogd.pipeline.problems import BadPipeline, Problem
 
-_COLUMNS = ("", "NAME", "DRIVERS", "MEMORY", "~")
+_COLUMNS = ("STAGE", "INPUT", "OUTPUT", "DRIVERS", "MEMORY", "~")
 
 
 def check(
@@ -25,7 +23,7 @@ def check(
     host: str | None = option("NAME", "This host's name; else what it is called."),
     as_json: bool = flag("Print for programs.", "--json"),
 ) -> int:
-    """Name every mistake of a pipeline's file at once, and draw its stages when there is none.
+    """Name every mistake of a pipeline's file at once, and list its stages when there is none.
 
     Also what keeps it from running on this host: programs that are not there, modules that cannot
     be imported, directories that may not be written, file systems that cannot hold queues, too
@@ -38,56 +36,49 @@ def check(
       77  not permitted          78  mistakes, each on a line of its own
     """
     named = pipeline_file(file)
-    pipeline = None
+    found = None
     try:
-        studied = study(named, host or socket.gethostname())
-        pipeline, found = studied.pipeline, examine(studied, this_host())
-    except BadPipeline as error:
-        found = Findings(error.complaints, (), {})
-    code = exit_code_of(found.complaints) if found.complaints else 0
+        found = examine(named, host or socket.gethostname(), this_host(), imported=lambda _: True)
+        error = BadPipeline(found.problems)
+    except BadPipeline as bad:
+        error = bad
+    code = error.exit_code if error.problems else 0
     if as_json:
-        _print_json(named, pipeline, found, code)
-    elif found.complaints:
-        _complain(named, found.complaints)
-    elif pipeline is not None:
-        _draw(pipeline, found)
+        _print_json(named, found, error.problems, code)
+    elif error.problems:
+        _complain(named, error.problems)
+    elif found is not None:
+        _draw(found)
     return code
 
 
-def _complain(named: str, complaints: tuple[Complaint, ...]) -> None:
-    for one in complaints:
+def _complain(named: str, problems: tuple[Problem, ...]) -> None:
+    for one in problems:
         # Without our name before it: what begins with file and line, editors can jump to.
         print(escape(str(one)), file=sys.stderr)
-    say(f"{format_count(len(complaints), 'mistake')} in {escape_name(named)}; nothing can run")
+    say(f"{format_count(len(problems), 'mistake')} in {escape_name(named)}; nothing can run")
 
 
-def _draw(pipeline: Pipeline, found: Findings) -> None:
-    rows = draw(pipeline, ascii_only=not _has_lines(sys.stdout.encoding))
-    cells = [(row.rails, *map(escape_name, row[1:])) for row in rows]
+def _draw(found: Findings) -> None:
+    cells = [[escape_name(cell) for cell in row] for row in draw(found.pipeline)]
     for line in table(_COLUMNS, cells, columns_of(sys.stdout)):
         print(line)
+    print(escape_name(ends(found.pipeline)))
     for note in found.notes:
         say(note)
 
 
-def _has_lines(encoding: str) -> bool:
-    """Whether an encoding has what rails are drawn with."""
-    try:
-        "○■│─╮╯┬┴".encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _print_json(named: str, pipeline: Pipeline | None, found: Findings, code: int) -> None:
+def _print_json(
+    named: str, found: Findings | None, problems: tuple[Problem, ...], code: int
+) -> None:
     write_json(
         {
             "file": os.path.abspath(named),
             "ok": not code,
             "exit_code": code,
-            "complaints": msgspec.to_builtins(found.complaints),
-            "notes": list(found.notes),
-            "caps": dict(found.caps),
-            "pipeline": msgspec.to_builtins(pipeline),
+            "complaints": msgspec.to_builtins(problems),
+            "notes": list(found.notes) if found else [],
+            "caps": dict(found.caps) if found else {},
+            "pipeline": msgspec.to_builtins(found.pipeline) if found else None,
         }
     )

@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -12,18 +11,17 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from queuedriver.cli.words import argument, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
+from queuedriver.errors import BadArgument, NotFound, QueueError
 from watchdogd.cli.hosts import Hosts, read_hosts
-from watchdogd.pipeline import naming, read
-from watchdogd.pipeline.complaints import Wrong
+from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.pipeline.reading import load_bytes
+from watchdogd.pipeline.problems import BadPipeline, Wrong
+from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import StageReport
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
-_ROOT = re.compile(r"""^\s*root\s*=\s*(".*?"|'.*?')""", re.MULTILINE)
 # So many names are told of what there is.
 _MOST_TOLD = 20
 
@@ -62,8 +60,8 @@ def choose(given: str | None) -> Chosen:
     try:
         pipeline = read(file)
         hosts = read_hosts(pipeline.root)
-    except ConfigError as bad:
-        root = _root_of(file)
+    except BadPipeline as bad:
+        root = bad.root
         hosts = Hosts() if root is None else read_hosts(root)
         if root is None or not hosts.alive:
             raise
@@ -107,22 +105,6 @@ def _is_one(name: str) -> bool:
         return False
 
 
-def _root_of(file: str) -> str | None:
-    """Return where a pipeline's queues are whose file is bad, as far as that can be made out."""
-    try:
-        text = load_bytes(file).decode(errors="replace")
-    except (QueueError, OSError):
-        return None
-    from watchdogd.pipeline.resolve import ROOT
-
-    found = _ROOT.search(text)
-    try:
-        root = tomllib.loads(f"root = {found[1]}")["root"] if found else ROOT
-    except tomllib.TOMLDecodeError:
-        return None
-    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(file)), root))
-
-
 def _completed(pipeline: Pipeline, hosts: Hosts) -> Pipeline:
     """Return it with the stages that run although the file, as it is now, has them no more."""
     stages = {stage.name: stage for stage in pipeline.stages}
@@ -144,8 +126,8 @@ def _may_be(stage: StageReport) -> bool:
     mean queues that are not in the root, or no queues at all."""
     try:
         for queue in (*stage.inputs, *stage.outputs):
-            naming.queue(queue)
-        naming.stage_name(stage.name)
+            schema.queue(queue)
+        schema.stage_name(stage.name)
     except Wrong:
         return False
     return True

@@ -23,7 +23,6 @@ from watchdogd.herald import Herald
 from watchdogd.lock import only_one
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
-from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.process import spawn_for_helper
 from watchdogd.report_file import note_file
@@ -76,9 +75,9 @@ def run(
     host = host or socket.gethostname()
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
-    pipeline = read(pipeline_file(file), host)
     # All that could be said later is said now, before anything is started.
-    notes = check_host(pipeline, host).notes
+    found = check_host(pipeline_file(file), host)
+    pipeline, notes = found.pipeline, found.notes
     if not quiet:
         for note in notes:
             say(note)

@@ -9,8 +9,8 @@ import sys
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
-from watchdogd.pipeline import read
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.read import read
 from watchdogd.places import STATE_VARIABLE, state_of
 
 # Where systemd looks for programs when nobody says otherwise.

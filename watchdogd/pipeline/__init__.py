@@ -1,28 +1,9 @@
-"""A pipeline: stages joined by queues, as a file describes it."""
+"""The pipeline file: stages joined by queues, as one TOML file describes them.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from watchdogd.pipeline.complaints import BadPipeline, Complaint
-    from watchdogd.pipeline.model import Pipeline, Stage
-    from watchdogd.pipeline.reading import Study, read, study
-
-__all__ = ["BadPipeline", "Complaint", "Pipeline", "Stage", "Study", "read", "study"]
-
-# Whoever needs the model must not pay for the reader's imports.
-_HOME_OF = {
-    "BadPipeline": "complaints",
-    "Complaint": "complaints",
-    "Pipeline": "model",
-    "Stage": "model",
-    "Study": "reading",
-    "read": "reading",
-    "study": "reading",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+model       a pipeline as everybody but its reader sees it: resolved, checked, frozen
+read        from the file to the model, or to every mistake in the file; read it first
+schema      every key: where it may stand, and how its value is read
+rules       what does not go together, within a stage and among stages
+problems    one mistake, its line, and all of them in one error
+drawing     the stages as rows of a table
+"""

@@ -12,6 +12,8 @@ import msgspec
 
 from queuedriver.options import Options, StageOptions
 
+# Below the root, what steers the pipeline; the watchdog's alone.
+CONTROL = ".watchdogd"
 Kind = Literal["call", "command", "server"]
 
 # Between stages a queue need not hold more than keeps its drivers busy; what the first stage gets
@@ -41,7 +43,7 @@ class Stage(StageOptions, frozen=True, kw_only=True):
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    drivers: Drivers
+    drivers: Drivers = Drivers(1, 1)
     kind: Kind
     # `package.module:function` or a plug-in's name of a call; the words of a command or a server.
     work: str | tuple[str, ...]

@@ -12,10 +12,13 @@ protocol may be cut short by the death of whoever takes it.
 
 import contextlib
 import fcntl
+import math
 import os
 import select
 import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
@@ -41,6 +44,7 @@ from watchdogd.messages import (
     errands_of,
     to_line,
 )
+from watchdogd.pipeline.model import Stage
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
@@ -63,6 +67,10 @@ _TICK = 0.005
 _COPY_EVERY = 2.0
 _LEARN_EVERY = 60.0
 _EXPIRE_EVERY = 60.0
+# What is loaded anew is imported for so long before a reload: only who asked for it waits. How soon
+# it is seen that it was, in seconds.
+_IMPORTS_TAKE = 30.0
+_SOON = 0.1
 # What was noted once is not noted again, unless it is forgotten among so many.
 _MOST_NOTED = 100
 _CHUNK = 1 << 16
@@ -145,6 +153,9 @@ class IoHelper:
         self._noted: set[str] = set()
         # What was asked for and is done as soon as the file system lets us.
         self._asked = Errands()
+        # How many readings wait for imports, and what came of those that need not wait any more.
+        self._importing = 0
+        self._reads: deque[Read] = deque()
         self._look_at = 0.0
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
@@ -163,6 +174,9 @@ class IoHelper:
                 if time.monotonic() >= self._due[name] and not self._trouble:
                     self._try(chore)
                     self._due[name] = time.monotonic() + every
+            if self._reads:
+                self._importing -= 1
+                self._watchdog.say(Message(read=self._reads.popleft()))
             self._watchdog.interrupt()
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
@@ -171,7 +185,8 @@ class IoHelper:
     def _wake_at(self) -> float:
         # Amid trouble the chores wait, however long they have been due.
         chores = () if self._trouble else self._due.values()
-        return min(self._look_at, self._watchdog.said_at + _SAY_EVERY, *chores)
+        imported = time.monotonic() + _SOON if self._importing else math.inf
+        return min(self._look_at, self._watchdog.said_at + _SAY_EVERY, imported, *chores)
 
     def _try(self, work: Callable[[], None], *, looking: bool = False) -> None:
         """Do it; what the file system says against it is trouble, until a look shows otherwise.
@@ -260,7 +275,7 @@ class IoHelper:
         if errands.look or errands.recover or errands.pipeline:
             self._look(anew=True)
         if errands.read:
-            self._watchdog.say(Message(read=self._read(errands.read)))
+            self._read_again(errands.read)
         if errands.farewell:
             self._watchdog.say(Message(farewell=True))
 
@@ -273,18 +288,32 @@ class IoHelper:
         if recovered.claims:
             self._watchdog.say(Message(recovered=recovered))
 
-    def _read(self, number: int) -> Read:
-        """Read the pipeline's file, which may be where the queues are."""
+    def _read_again(self, number: int) -> None:
+        """Read the pipeline's file, which may be where the queues are, and say what it is now.
+
+        What its stages load that none does yet is imported before, by a thread, for it takes a
+        while: drivers that work are not to leave for others that cannot.
+        """
         # Of no use to a watchdog that never reads its file again.
+        from watchdogd.check import stages_that_load_anew
+
+        read = self._read(number)
+        loads_anew = stages_that_load_anew(self.pipeline)
+        if read.pipeline is None or not any(map(loads_anew, read.pipeline.stages)):
+            self._watchdog.say(Message(read=read))
+            return
+        self._importing += 1
+        threading.Thread(
+            target=lambda: self._reads.append(self._read(number, loads_anew)), daemon=True
+        ).start()
+
+    def _read(self, number: int, imported: Callable[[Stage], bool] | None = None) -> Read:
         from watchdogd.check import check_host
-        from watchdogd.pipeline import read
 
         file = self.pipeline.file
         try:
-            pipeline = read(file, self.host)
-            return Read(
-                number=number, pipeline=pipeline, notes=check_host(pipeline, self.host).notes
-            )
+            found = check_host(file, self.host, imported=imported, limit=_IMPORTS_TAKE)
+            return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))
         except OSError as error:

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from watchdogd.pipeline.keys import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
-from watchdogd.pipeline.reading import parse
-from watchdogd.pipeline.resolve import ROOT
-from watchdogd.pipeline.values import Reader
+from watchdogd.pipeline.read import ROOT, parse
+from watchdogd.pipeline.schema import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS, Reader
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipeline-file.rst").read_text()
 SECTIONS = re.split(r"\n(?=\S.*\n-{3,}\n)", PAGE)

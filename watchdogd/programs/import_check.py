@@ -1,4 +1,4 @@
-"""The process of a trial, `python -m watchdogd.trying`: imports what a stage calls, like a driver.
+"""Import what a stage calls, like a driver: `python -m watchdogd.programs.import_check`.
 
 It reports in one line of JSON what is wrong, and ends, whatever the modules have left running.
 """
@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from queuedriver.errors import ConfigError
+from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
 from watchdogd.kernel import die_with_parent, set_name
 
@@ -27,7 +27,7 @@ _IMPORTERS = ("<frozen ", importlib.__file__, load.__code__.co_filename, __file_
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What one trial is to try."""
+    """What is to be imported."""
 
     # Where the pipeline's file is.
     directory: str
@@ -36,7 +36,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     preload: str
     # The descriptor that takes the outcome.
     report: int
-    # Whose death ends the trial.
+    # Whose death ends the process.
     parent: int
 
 
@@ -50,10 +50,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> NoReturn:
-    """Try, report, and end, whatever the modules have left running."""
+    """Import, report, and end, whatever the modules have left running."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     die_with_parent(order.parent, signal.SIGKILL)
-    set_name("trial")
+    set_name("import check")
     os.set_inheritable(order.report, False)  # noqa: FBT003 - the name says what it sets
     # A crash shows where.
     faulthandler.enable()
@@ -74,7 +74,7 @@ def _try(key: str, reference: str, arguments: int) -> Outcome:
     """Import a function, and see whether it could be called."""
     try:
         function = load(reference, said=key).function
-    except ConfigError as error:
+    except (QueueError, OSError) as error:
         return _failed(key, reference, error)
     try:
         inspect.signature(function).bind(*(None,) * arguments)
@@ -88,22 +88,21 @@ def _try(key: str, reference: str, arguments: int) -> Outcome:
     return Outcome()
 
 
-def _failed(key: str, reference: str, error: ConfigError) -> Outcome:
-    problem, _, where = str(error).removeprefix(f"{key} {reference}: ").partition("; ")
-    cause = error.__cause__
-    if cause is not None:
+def _failed(key: str, reference: str, error: Exception) -> Outcome:
+    problem, where = str(error).removeprefix(f"{key} {reference}: "), ""
+    if isinstance(error, ConfigError) and "; " in problem:
+        problem, _, where = problem.rpartition("; ")
+    problem = f"cannot work: {problem}"
+    if cause := error.__cause__:
         right = f"{where}, with {sys.executable}" if where else "see what it does when imported"
-        return Outcome(
-            key=key, problem=f"cannot work: {problem}", right=right, detail=_traceback(cause)
-        )
+        return Outcome(key=key, problem=problem, right=right, detail=_traceback(cause))
     module = sys.modules.get(reference.partition(":")[0])
     file = getattr(module, "__file__", None) or "a module of Python's own"
-    right = where or f"right would be a function of {file}"
-    return Outcome(key=key, problem=f"cannot work: {problem}", right=right)
+    return Outcome(key=key, problem=problem, right=where or f"right would be a function of {file}")
 
 
 def _traceback(error: BaseException) -> tuple[str, ...]:
-    """Its last lines, but for those of whoever imported, and the last, which is in the problem."""
+    """Return its last lines, but for those of whoever imported, and the last, which is told."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -114,7 +113,7 @@ def _traceback(error: BaseException) -> tuple[str, ...]:
 
 
 def last_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """What is worth reading of a traceback, or of what a crash has printed."""
+    """Return what is worth reading of a traceback, or of what a crash has printed."""
     said = [
         line[:_WIDTH].rstrip()
         for line in lines

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 
 from queuedriver.errors import ConfigError
 from watchdogd import places
-from watchdogd.pipeline import BadPipeline, Complaint, Pipeline, read
-from watchdogd.pipeline.keys import PIPELINE_KEYS, SHARED_KEYS, STAGE, STAGE_KEYS
 from watchdogd.pipeline.model import (
     BETWEEN_STAGES,
     MAX_DRIVERS,
     MAX_STAGE_NAME,
     Drivers,
     Host,
+    Pipeline,
     Stage,
 )
-from watchdogd.pipeline.reading import parse
+from watchdogd.pipeline.problems import BadPipeline, Problem
+from watchdogd.pipeline.read import parse, read
+from watchdogd.pipeline.schema import PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS
 
 SERIF = """
 [pipeline]
@@ -58,21 +59,21 @@ TWO = '[[stage]]\nname = "two"\ncall = "a:b"\n'
 
 
 def understood(text: str, host: str | None = None) -> Pipeline:
-    return parse(text, "p.toml", "/data/p.toml", host).pipeline
+    return parse(text, "p.toml", "/data/p.toml", host)[0]
 
 
 def stage_with(line: str, pipeline: str = "") -> Stage:
     return understood(f"[pipeline]\n{pipeline}\n{ONE}{line}\n").stages[0]
 
 
-def complaints(text: str) -> tuple[Complaint, ...]:
+def problems(text: str) -> tuple[Problem, ...]:
     with pytest.raises(BadPipeline) as caught:
         understood(text)
-    return caught.value.complaints
+    return caught.value.problems
 
 
-def only_complaint(text: str) -> str:
-    (one,) = complaints(text)
+def only_problem(text: str) -> str:
+    (one,) = problems(text)
     return str(one)
 
 
@@ -175,7 +176,7 @@ def test_what_pipeline_says_holds_for_every_stage_that_says_nothing_itself() -> 
     shared = 'grace = "1 h"\ntimeout = 9\nenv = { A = 1, B = 1 }'
     stage = stage_with('grace = 5\nenv.B = "2"', shared)
     assert (stage.grace, stage.timeout, stage.env) == (5.0, 9.0, {"A": "1", "B": "2"})
-    assert {key for key in STAGE if key not in SHARED_KEYS} == {
+    assert {key for key in STAGE_KEYS if key not in SHARED_KEYS} == {
         *("name", "input", "output", "call", "command", "server", "preload", "publish", "archive"),
         "memory_per_driver",
     }
@@ -317,7 +318,7 @@ def test_a_file_with_two_dozen_mistakes_names_each_with_its_line_and_what_would_
     assert str(caught.value).splitlines() == [f"p.toml:{line}" for line in told]
     assert caught.value.exit_code == ConfigError.exit_code == 78
     lines = TWENTY.splitlines()
-    for one in caught.value.complaints:
+    for one in caught.value.problems:
         key = one.key.replace("[2]", "").rpartition(".")[2]
         # On the line of the key; what stands in a list has one of its own.
         assert key in lines[one.line - 1] or one.found in lines[one.line - 1]
@@ -341,7 +342,7 @@ SERVER = "[[stage]]\nname = 'x'\nserver = %s\n"
         ('drivers = "3"', 'drivers = "3" is a text'),
         ("drivers = { max = 3 }", "drivers = { max = 3 } has no min"),
         ("drivers = { min = 1, max = 2, x = 3 }", "drivers.x is no key of drivers"),
-        ("timeout = 0", "timeout = 0 is no time at all"),
+        ("timeout = 0", "timeout = 0 is nothing at all"),
         ("timeout = true", "timeout = true is a truth value"),
         ("timeout = inf", "timeout = inf is no finite number"),
         ("timeout = -1", "timeout = -1 is negative"),
@@ -376,7 +377,7 @@ SERVER = "[[stage]]\nname = 'x'\nserver = %s\n"
     ],
 )
 def test_a_mistake_in_a_stage_gets_one_complaint(line: str, told: str) -> None:
-    complaint = only_complaint(ONE + line)
+    complaint = only_problem(ONE + line)
     assert complaint.startswith('p.toml:4: stage "one": ')
     assert told in complaint
 
@@ -384,11 +385,11 @@ def test_a_mistake_in_a_stage_gets_one_complaint(line: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("retries = 1\n" + ONE, "right would be to write it below [pipeline] or a [[stage]]"),
+        ("retries = 1\n" + ONE, "right would be to write it below [pipeline] or [[stage]]"),
         ("[pipline]\n" + ONE, "pipline is no table that is known here; right would be [pipeline]"),
         ("[[stages]]\n" + ONE, "stages is no table that is known here; right would be [[stage]]"),
         ("[zzz]\n" + ONE, "known are [pipeline], [[stage]], [host], [hosts.NAME]"),
-        ("[pipeline]\ncall = 'a:b'\n" + ONE, "right would be to write it below a [[stage]]"),
+        ("[pipeline]\ncall = 'a:b'\n" + ONE, "right would be to write it below [[stage]]"),
         (
             "[stage]\nname = 'x'",
             "[stage] is one table, and not one of many; right would be [[stage]]",
@@ -429,16 +430,16 @@ def test_a_mistake_in_a_stage_gets_one_complaint(line: str, told: str) -> None:
     ],
 )
 def test_a_mistake_anywhere_gets_one_complaint(text: str, told: str) -> None:
-    assert told in only_complaint(text)
+    assert told in only_problem(text)
 
 
 def test_a_mistake_in_what_holds_for_all_stages_is_told_once_and_where_it_is() -> None:
     text = f"[pipeline]\nretries = 0\ngrace = 'x'\n{ONE}batch = 3\n{TWO}"
-    told = [(one.line, one.where, one.key) for one in complaints(text)]
+    told = [(one.line, one.where, one.key) for one in problems(text)]
     assert told == [(3, "[pipeline]", "grace"), (7, 'stage "one"', "batch")]
     # Nothing of the stage's own says it.
     text = f"[pipeline]\nbatch = 3\n{ONE}retries = 0\n"
-    assert [(one.line, one.where) for one in complaints(text)] == [(2, 'stage "one"')]
+    assert [(one.line, one.where) for one in problems(text)] == [(2, 'stage "one"')]
 
 
 def test_a_mistake_does_not_bring_others_along() -> None:
@@ -460,7 +461,7 @@ server = []
 [hosts.rose]
 drivers = { "a b" = 3 }
 """
-    told = [(one.line, one.key) for one in complaints(text)]
+    told = [(one.line, one.key) for one in problems(text)]
     assert told == [(3, "name"), (7, "input"), (9, "output"), (12, "preload"), (14, "server")]
 
 
@@ -488,6 +489,33 @@ def test_a_file_that_cannot_be_read_says_why_in_a_line(tmp_path: Path) -> None:
     assert "is not a regular file" in told_of(file)[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ('[pipeline]\nroot = "q"\n[[stage]]\nname = 3\n', "q"),
+        ("[pipeline]\nroot = '/srv/q'\nname = x\n", "/srv/q"),
+        ('[pipeline]\nroot = "q"\n# caf\udce9\n[[stage]]\n', "q"),
+        ('pipeline.root = "../q"\n[[stage]', "../q"),
+        ("[pipeline]\nroot = 3\n" + ONE, "queues"),
+        ("[[stage]\n", "queues"),
+    ],
+)
+def test_a_file_with_mistakes_still_says_where_its_queues_are(
+    tmp_path: Path, text: str, root: str
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(text, errors="surrogateescape")
+    with pytest.raises(BadPipeline) as caught:
+        read(file)
+    assert caught.value.root == os.path.normpath(tmp_path / root)
+
+
+def test_a_file_that_is_not_there_says_nothing_of_its_queues(tmp_path: Path) -> None:
+    with pytest.raises(BadPipeline) as caught:
+        read(tmp_path / "none.toml")
+    assert caught.value.root is None
+
+
 def test_a_file_that_begins_like_some_editors_begin_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_bytes(b"\xef\xbb\xbf" + SERIF.replace("\n", "\r\n").encode())
@@ -512,14 +540,14 @@ def test_a_file_that_begins_like_some_editors_begin_it_is_read(tmp_path: Path) -
     ],
 )
 def test_what_is_no_toml_is_shown_with_its_line(text: str, told: str) -> None:
-    assert told in only_complaint(text)
+    assert told in only_problem(text)
 
 
 @given(st.text("[]{}=\"'#\n.,a1 \\", max_size=60))
 def test_any_text_is_a_pipeline_or_has_complaints(text: str) -> None:
     with pytest.raises(BadPipeline) as caught:
         understood(text)
-    assert caught.value.complaints
+    assert caught.value.problems
 
 
 _WORDS = ["none", "auto", "10 min", "2 GB", "a:b", "fair", "{docid}.ready"]
@@ -552,6 +580,6 @@ def test_whatever_a_key_holds_it_is_read_or_complained_of(keys: dict[str, object
     try:
         stage: Stage | None = understood(f"[[stage]]\n{said}").stages[0]
     except BadPipeline as error:
-        stage, where = None, {one.where for one in error.complaints}
+        stage, where = None, {one.where for one in error.problems}
     assert stage is None or stage.options().check()
     assert where <= {f'stage "{keys.get("name", "one")}"', "stage 1"}

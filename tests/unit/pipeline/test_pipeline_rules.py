@@ -2,9 +2,10 @@
 
 import pytest
 
-from watchdogd.pipeline import BadPipeline, Pipeline
-from watchdogd.pipeline.graph import remarks_on
-from watchdogd.pipeline.reading import parse
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.problems import BadPipeline
+from watchdogd.pipeline.read import parse
+from watchdogd.pipeline.rules import remarks_on
 
 
 def stage(name: str, inputs: str = "", outputs: str = "", more: str = "") -> str:
@@ -18,13 +19,13 @@ def stage(name: str, inputs: str = "", outputs: str = "", more: str = "") -> str
 
 
 def pipeline(*stages: str) -> Pipeline:
-    return parse("".join(stages), "p.toml", "/data/p.toml").pipeline
+    return parse("".join(stages), "p.toml", "/data/p.toml")[0]
 
 
 def told(*stages: str) -> list[str]:
     with pytest.raises(BadPipeline) as caught:
         pipeline(*stages)
-    return [f"{one.where}: {one.key} {one.problem}" for one in caught.value.complaints]
+    return [f"{one.where}: {one.key} {one.problem}" for one in caught.value.problems]
 
 
 NAMES = "under the same names"

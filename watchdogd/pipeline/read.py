@@ -1,0 +1,406 @@
+"""Read a pipeline file: all of it, or every mistake in it.
+
+    file → text        what cannot be read at all is one problem
+    text → tables      each value by its key: schema.py
+    tables → stages    every default filled in
+    stages             held against one another: rules.py
+
+A stage that has mistakes becomes one, too, with what is wrong left at its default, so that the
+others can be held against it; its table says what is not to be relied upon.
+"""
+
+import errno
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from queuedriver.errors import NotFound, NotPermitted, is_trouble, trouble
+from watchdogd.pipeline import rules
+from watchdogd.pipeline.model import BETWEEN_STAGES, Host, Kind, Pipeline, Stage
+from watchdogd.pipeline.problems import BadPipeline, Path, Problem, Problems, Wrong, nearest, places
+from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, Table, kind_of
+
+# Where the documents of the first stage are, and all queues, unless the file says otherwise.
+FIRST_INPUT = "input"
+ROOT = "queues"
+# What bounds the queues between stages, and would only block the last stage.
+_BETWEEN: dict[str, int | None] = {"max_output_items": BETWEEN_STAGES, "max_output_bytes": None}
+# Far more than anybody writes; in bytes. Whatever is larger is another file.
+_MAX_SIZE = 1_000_000
+_EXAMPLE = "right would be a [[stage]] with a name and a call, a command or a server"
+# What tomllib says of common slips, and what helps.
+_SYNTAX = {
+    "Invalid value": "right would be a text in quotes, a number, true or false",
+    "Cannot overwrite a value": "it is there already: right would be each key once in a table",
+    "Cannot declare": "it is there already: right would be each table once, [[stage]] but for",
+    "Expected '=' after a key": "right would be key = value",
+    "Illegal character": "right would be to escape it, or to leave it out",
+    "": "right would be TOML, as https://toml.io describes it",
+}
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_HEADERS = {table: f"[{table}]" for table in TABLES} | {
+    "stage": "[[stage]]",
+    "hosts": "[hosts.NAME]",
+}
+
+
+def read(path: str | os.PathLike[str], host: str | None = None) -> Pipeline:
+    """Return the pipeline of a file as one host is to run it. BadPipeline has every mistake."""
+    return study(path, host)[0]
+
+
+def study(path: str | os.PathLike[str], host: str | None = None) -> tuple[Pipeline, Problems]:
+    """Read a pipeline; return it, and what takes further problems, with their lines."""
+    shown, file = os.fspath(path), os.path.abspath(path)
+    try:
+        file.encode()
+    except UnicodeEncodeError:
+        # What names it, settings and registrations, is JSON.
+        problem = f"it is in {os.path.dirname(file)!r}, a name that is not UTF-8"
+        raise _unreadable(ascii(shown), problem, "move it, or rename that") from None
+    data = load_bytes(path)
+    try:
+        # Some editors begin a file with a mark that is no part of it.
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadPipeline(
+            [
+                Problem(
+                    file=shown,
+                    line=data.count(b"\n", 0, error.start) + 1,
+                    problem=f"it is not UTF-8 (byte {data[error.start]:#x})",
+                    right="save it as UTF-8",
+                )
+            ],
+            _root_of_text(data.decode(errors="replace"), file),
+        ) from None
+    return parse(text, shown, file, host)
+
+
+# The file
+
+
+def load_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return what is in a pipeline file, be that text or not."""
+    shown = os.fspath(path)
+    try:
+        # A pipe would have us wait for whoever writes into it.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            kind = os.fstat(fd).st_mode
+            data = os.read(fd, _MAX_SIZE + 1) if stat.S_ISREG(kind) else b""
+        finally:
+            os.close(fd)
+    except (FileNotFoundError, NotADirectoryError):
+        problem, code = "there is no such file", NotFound.exit_code
+        raise _unreadable(shown, problem, "name a pipeline file", code) from None
+    except PermissionError:
+        problem, code = "it may not be read: permission denied", NotPermitted.exit_code
+        raise _unreadable(shown, problem, "chmod or chown it, or its directories", code) from None
+    except OSError as error:
+        if error.errno == errno.ENXIO and not os.path.isfile(path):
+            # So it is with a socket; otherwise a disk that is broken says so.
+            raise _unreadable(shown, "it is not a regular file") from None
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise _unreadable(shown, f"it leads nowhere: {error.strerror}", "correct it") from None
+        if is_trouble(error):
+            raise trouble(error, f"cannot read {shown}") from None
+        raise
+    if not stat.S_ISREG(kind):
+        what = "a directory" if stat.S_ISDIR(kind) else "not a regular file"
+        raise _unreadable(shown, f"it is {what}")
+    if len(data) > _MAX_SIZE:
+        raise _unreadable(shown, f"it is larger than {_MAX_SIZE} bytes")
+    return data
+
+
+def _unreadable(
+    shown: str, problem: str, right: str = "name a pipeline file", exit_code: int = 78
+) -> BadPipeline:
+    return BadPipeline([Problem(file=shown, problem=problem, right=right, exit_code=exit_code)])
+
+
+# Its text
+
+
+def parse(text: str, shown: str, file: str, host: str | None = None) -> tuple[Pipeline, Problems]:
+    """Read the pipeline in a text. Problems name the file as it is `shown`; `file` is absolute."""
+    if not text.strip():
+        raise _unreadable(shown, "it is empty", _EXAMPLE)
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        right = "no list has lists in it here"
+        raise _unreadable(shown, "it is nested too deeply", right) from None
+    except ValueError as error:
+        # Of TOML, or of a number with thousands of digits.
+        raise BadPipeline([_syntax(str(error), text, shown)], _root_of_text(text, file)) from None
+    problems = Problems(shown, text, document)
+    pipeline = _pipeline(document, file, host, problems)
+    if problems.found:
+        raise BadPipeline(problems.found, pipeline.root)
+    return pipeline, problems
+
+
+def _syntax(message: str, text: str, shown: str) -> Problem:
+    place = _PLACE.search(message)
+    lines = text.splitlines() or [""]
+    line = int(place[1]) if place and place[1] else len(lines) if place else 0
+    said = message[: place.start()] if place else message
+    where = f"column {place[2]}" if place and place[2] else "the end"
+    source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return Problem(
+        file=shown,
+        line=line,
+        problem=f"not TOML at {where}: {said}",
+        right=next(right for word, right in _SYNTAX.items() if said.startswith(word)),
+        detail=(source,) if source else (),
+    )
+
+
+def _root_of_text(text: str, file: str) -> str:
+    """Return where the queues are by what a text says before its first mistake."""
+    said = (value for path, _, value in places(text) if path == ("pipeline", "root"))
+    root = next(said, ROOT)
+    return _root(root if isinstance(root, str) else ROOT, file)
+
+
+def _root(said: str, file: str) -> str:
+    # A symbolic link to the file is where the pipeline is, not what it leads to.
+    return os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(said)))
+
+
+# Its tables
+
+
+def _pipeline(
+    document: Mapping[str, Any], file: str, host: str | None, problems: Problems
+) -> Pipeline:
+    """Return the whole pipeline as one host is to run it, what is wrong left at its default."""
+    for key in document:
+        if key not in TABLES:
+            _add_stranger((key,), document[key], TABLES, problems)
+    said = _table(document.get("pipeline", {}), ("pipeline",), problems)
+    tables = [_merged(table, said) for table in _stage_tables(document.get("stage", []), problems)]
+    room = _table(document.get("host", {}), ("host",), problems).values
+    hosts = _host_tables(document.get("hosts", {}), problems)
+    stages: list[Stage] = []
+    for index, table in enumerate(tables):
+        before = (stages[-1], tables[index - 1]) if stages else None
+        stages.append(_stage(("stage", index), table, before, problems))
+    # A host is called by its name, with or without its domain.
+    names = (host, host.partition(".")[0]) if host else ()
+    there = next((dict(hosts[name]) for name in names if hosts.get(name)), {})
+    drivers = there.pop("drivers", {})
+    taken = {queue for stage in stages for queue in stage.inputs}
+    values = said.values
+    root = _root(values.get("root", ROOT), file)
+    pipeline = Pipeline(
+        name=values.get("name", os.path.splitext(os.path.basename(file))[0]),
+        file=file,
+        root=root,
+        stages=tuple(
+            replace(
+                stage,
+                drivers=drivers.get(stage.name, stage.drivers),
+                archive=_archive(stage, root),
+                **_bounds(stage, table, values, taken),
+            )
+            for stage, table in zip(stages, tables, strict=True)
+        ),
+        host=Host(**{**room, **there}),
+        on_event=_hook(values.get("on_event", ()), file),
+        adopt=values.get("adopt", False),
+    )
+    rules.check(pipeline, tables, problems)
+    _check_drivers(hosts, len(stages), problems)
+    return pipeline
+
+
+def _table(found: Any, path: Path, problems: Problems) -> Table:
+    """Read each value of a table by its key."""
+    keys = TABLES[str(path[0])]
+    if not isinstance(found, dict):
+        header = "[[stage]] above the keys of each stage"
+        right = header if path[0] == "stage" else f"[{path[0]}] above its keys"
+        problems.add(path, f"is {kind_of(found)}", f"right would be {right}", found)
+        # Of all its keys nothing is known, and of none of them more is to be said.
+        return Table({}, set(keys))
+    table = Table({}, set())
+    for key, value in found.items():
+        if key not in keys:
+            _add_stranger((*path, key), value, keys, problems)
+            continue
+        try:
+            table.values[key] = keys[key](value)
+        except Wrong as wrong:
+            table.bad.add(key)
+            problems.reject((*path, key), wrong)
+    return table
+
+
+def _stage_tables(found: Any, problems: Problems) -> list[Table]:
+    if isinstance(found, list):
+        if not found:
+            problems.add((), "there is no stage", _EXAMPLE)
+        return [_table(one, ("stage", index), problems) for index, one in enumerate(found)]
+    right = "right would be [[stage]] above the keys of each stage"
+    if isinstance(found, dict):
+        problems.add(("stage",), "[stage] is one table, and not one of many", right)
+    else:
+        problems.add(("stage",), f"is {kind_of(found)}", right, found)
+    return []
+
+
+def _host_tables(found: Any, problems: Problems) -> dict[str, dict[str, Any]]:
+    if isinstance(found, dict):
+        return {name: _table(found[name], ("hosts", name), problems).values for name in found}
+    right = "right would be [hosts.NAME] above the keys of each host"
+    problems.add(("hosts",), f"is {kind_of(found)}", right, found)
+    return {}
+
+
+def _add_stranger(path: Path, value: Any, known: Iterable[str], problems: Problems) -> None:
+    """Add a key that means nothing where it stands, with what was probably meant."""
+    key, at_top = str(path[-1]), len(path) == 1
+    what = "is no table" if at_top and isinstance(value, dict | list) else "is no key"
+    shown = {one: _HEADERS[one] if at_top else one for one in known}
+    meant = MEANT.get(key.lower())
+    near = meant if meant in shown else nearest(key, shown)
+    homes = [
+        header
+        for table, header in _HEADERS.items()
+        if table not in ("hosts", path[0]) and key in TABLES[table]
+    ]
+    if near:
+        right = f"right would be {shown[near]}"
+    elif homes:
+        right = f"right would be to write it below {' or '.join(homes)}"
+    else:
+        right = f"known are {', '.join(shown.values())}"
+    problems.add(path, f"{what} that is known here", right)
+
+
+def _check_drivers(hosts: Mapping[str, Mapping[str, Any]], stages: int, problems: Problems) -> None:
+    """Add drivers that a host is to have of stages that there are not."""
+    names = problems.names.values()
+    if len(names) < stages:
+        # Of a stage without a name, nobody knows whether it is the one that is meant.
+        return
+    for host, said in hosts.items():
+        for name in said.get("drivers", {}):
+            if name not in names:
+                near = nearest(name, names)
+                known = f"the stages are {', '.join(names) or 'none'}"
+                right = f"right would be {near}" if near else known
+                problems.add(("hosts", host, "drivers", name), "is no stage", right)
+
+
+# Its stages
+
+
+def _merged(table: Table, shared: Table) -> Table:
+    """Return the table of a stage with what [pipeline] says for all; but for the bounds between
+    stages, which a last stage does not get from there."""
+    values = {
+        key: value
+        for key, value in shared.values.items()
+        if key in SHARED_KEYS and key not in _BETWEEN
+    }
+    values |= table.values
+    if "env" in values:
+        values["env"] = {**shared.values.get("env", {}), **table.values.get("env", {})}
+    return Table(values, table.bad | (shared.bad & SHARED_KEYS.keys()) - table.values.keys())
+
+
+def _stage(
+    path: Path, table: Table, before: tuple[Stage, Table] | None, problems: Problems
+) -> Stage:
+    """Return a stage, with everything but what depends on the host and on where the queues are."""
+    values, bad = table
+    if "name" not in values and "name" not in bad:
+        bad.add("name")
+        problems.add((*path, "name"), "is missing", 'right would be as in name = "parse"')
+    kind = _kind(path, table, problems)
+    # What a stage has under the very name of its key.
+    fields = {key: value for key, value in values.items() if key in Stage.__struct_fields__}
+    return Stage(
+        inputs=_inputs(path, table, before, problems),
+        outputs=_outputs(table),
+        kind=kind,
+        work=values.get(kind, ""),
+        **{"name": "", **fields},
+    )
+
+
+def _kind(path: Path, table: Table, problems: Problems) -> Kind:
+    """Return which of the three says what is done."""
+    values, bad = table
+    kinds = [kind for kind in KINDS if kind in values or kind in bad]
+    if len(kinds) == 1 or bad.issuperset(KINDS):
+        return kinds[0]
+    bad.update(KINDS)
+    if not kinds:
+        right = 'right would be a call = "module:function", a command = […] or a server = […]'
+        problems.add(path, "does not say what is done to a document", right)
+        return "call"
+    problem = f"is one too many: {' and '.join(kinds)} each say what is done to a document"
+    problems.add((*path, kinds[-1]), problem, "right would be one of them")
+    return kinds[0]
+
+
+def _inputs(
+    path: Path, table: Table, before: tuple[Stage, Table] | None, problems: Problems
+) -> tuple[str, ...]:
+    """Return the queues it takes from: unless it says so, what the stage before publishes into."""
+    if "input" in table.values or "input" in table.bad:
+        return tuple(table.values.get("input", ()))
+    if before is None:
+        return (FIRST_INPUT,)
+    outputs = before[0].outputs
+    if len(outputs) == 1:
+        return outputs
+    table.bad.add("input")
+    if "output" not in before[1].bad:
+        has = f"{len(outputs)} outputs: {', '.join(outputs)}" if outputs else "no output"
+        right = f'right would be as in input = "{outputs[0] if outputs else FIRST_INPUT}"'
+        problems.add((*path, "input"), f"is missing, and the stage before has {has}", right)
+    return ()
+
+
+def _outputs(table: Table) -> tuple[str, ...]:
+    """Return the queues it publishes into: unless it says so, one that is called like the stage."""
+    if "output" in table.values:
+        return tuple(table.values["output"])
+    if "output" not in table.bad and "name" in table.values:
+        return (table.values["name"],)
+    table.bad.add("output")
+    return ()
+
+
+def _bounds(
+    stage: Stage, table: Table, shared: Mapping[str, Any], taken: set[str]
+) -> dict[str, int | None]:
+    """Return the bounds of the queues behind a stage: none where nobody takes from them."""
+    between = bool(stage.outputs) and taken.issuperset(stage.outputs)
+    usual = {key: shared.get(key, bound) if between else None for key, bound in _BETWEEN.items()}
+    return {key: table.values.get(key, bound) for key, bound in usual.items()}
+
+
+def _archive(stage: Stage, root: str) -> str | None:
+    if stage.archive is None:
+        return None
+    return os.path.normpath(os.path.join(root, os.path.expanduser(stage.archive)))
+
+
+def _hook(words: tuple[str, ...], file: str) -> tuple[str, ...]:
+    """Return the words with the path of the program made whole: the watchdog runs it in no
+    directory of its own."""
+    if words and os.sep in words[0]:
+        return (os.path.join(os.path.dirname(file), words[0]), *words[1:])
+    return words

@@ -1,0 +1,465 @@
+"""Every key of a pipeline file: where it may stand, and how its value is read.
+
+A reader takes what tomllib found and returns what is meant by it, or raises Wrong, which says what
+is wrong with it and what would be right.
+"""
+
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType
+from typing import Any, NamedTuple, NoReturn, get_args
+
+from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.format.names import check_driver_id
+from queuedriver.format.settings import check_publish
+from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
+from queuedriver.options import Said, StageOptions, rows
+from queuedriver.processors.command import Template
+from queuedriver.processors.program import split_command
+from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
+from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
+
+Reader = Callable[[Any], Any]
+
+# What a file system takes as one name, in bytes.
+_MAX_NAME = 255
+# What a hook may be told of an event.
+_EVENT_FIELDS = ("event", "stage", "driver", "message", "host")
+_FIELD = re.compile(r"\{(\w+)\}")
+_BOUNDS = ("min", "max")
+
+_DURATION = 'right would be 90 (seconds), "500 ms", "1.5 h" or "10 min"'
+_SIZE = 'right would be 1000 (bytes), "600 MB" or "1.5 GiB"'
+_DRIVERS = "right would be 3, or { min = 1, max = 8 }"
+_CALL = 'right would be "package.module:function", or the name of a plug-in'
+_FUNCTION = 'right would be "package.module:function", true or false'
+_WORDS = 'right would be as in ["pdftotext", "{input}", "{output}"]'
+_PUBLISH = 'right would be "{docid}.ready", or "{stem}.txt" in a directory that no stage takes from'
+_QUEUE = 'right would be the name of a directory below the root, as in "parsed"'
+_NAME = (
+    f"right would be letters, digits and _, with single - between them, at most {MAX_STAGE_NAME}, "
+    'as in "parse"'
+)
+
+
+def kind_of(value: Any) -> str:
+    """Return what somebody wrote, in a word."""
+    match value:
+        case bool():
+            return "a truth value"
+        case str():
+            return "a text"
+        case float() if not math.isfinite(value):
+            return "no finite number"
+        case int() | float():
+            return "a number"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case datetime.date() | datetime.time():
+            return "a date or a time"
+    return "something else"
+
+
+def _of_kind(kind: type, value: Any, right: str) -> Any:
+    """Return a value that is of a kind."""
+    if not isinstance(value, kind):
+        raise Wrong(value, f"is {kind_of(value)}", right)
+    return value
+
+
+def _number(value: Any, right: str) -> Any:
+    """Return a value that is a number."""
+    if kind_of(value) != "a number":
+        raise Wrong(value, f"is {kind_of(value)}", right)
+    return value
+
+
+def _printable(value: Any, right: str) -> str:
+    """Return a text with something in it that can be shown."""
+    if not value.strip():
+        raise Wrong(value, "is empty", right)
+    if not value.isprintable():
+        raise Wrong(value, "has control characters in it", right)
+    return str(value)
+
+
+def _each(parts: Iterable[tuple[str | int, Any]], reader: Reader) -> list[Any]:
+    """Return all parts as the reader reads them, or raise all that is wrong with any of them."""
+    found, mistakes = [], []
+    for part, value in parts:
+        try:
+            found.append(reader(value))
+        except Wrong as wrong:
+            for one in (wrong, *wrong.others):
+                one.path = (part, *one.path)
+                mistakes.append(one)
+    _raise_all(mistakes)
+    return found
+
+
+def _raise_all(mistakes: Sequence[Wrong]) -> None:
+    if mistakes:
+        first, *first.others = mistakes
+        raise first
+
+
+def _optional(reader: Reader, *words: str) -> Reader:
+    """Return a reader that also takes "none", or false; or words that stand for themselves."""
+
+    def read(value: Any) -> Any:
+        if value is False or value == "none":
+            return None
+        return value if isinstance(value, str) and value in words else reader(value)
+
+    return read
+
+
+# Texts, switches and numbers
+
+
+def _text(example: str) -> Reader:
+    def read(value: Any) -> str:
+        text = _of_kind(str, value, f'right would be a text, as in "{example}"')
+        return _printable(text, f'right would be as in "{example}"')
+
+    return read
+
+
+def _switch(value: Any) -> bool:
+    return bool(_of_kind(bool, value, "right would be true or false, without quotes"))
+
+
+def _choice(*words: str) -> Reader:
+    known = " or ".join(f'"{word}"' for word in words)
+
+    def read(value: Any) -> str:
+        if value in words:
+            return str(value)
+        near = nearest(value, words) if isinstance(value, str) else None
+        right = f'right would be "{near}"' if near else f"right would be {known}"
+        raise Wrong(value, "is none of the words it may be", right)
+
+    return read
+
+
+def _whole(least: int, most: int = MAX_SIZE) -> Reader:
+    bound = f"{least} or more" if most == MAX_SIZE else f"{least} to {most}"
+    right = f"right would be a whole number, {bound}"
+
+    def read(value: Any) -> int:
+        number = _number(value, right)
+        if number != number // 1:
+            raise Wrong(value, "is not whole", right)
+        if not least <= number <= most:
+            raise Wrong(value, "is out of bounds", right)
+        return int(number)
+
+    return read
+
+
+def _above_zero(value: Any) -> float:
+    right = "right would be a number above 0, as in 1 or 0.5"
+    if not 0 < _number(value, right) <= MAX_SIZE:
+        raise Wrong(value, "is out of bounds", right)
+    return float(value)
+
+
+def _amount(parse: Callable[[str], float], most: float, right: str, *, zero: bool) -> Reader:
+    """Return a reader of numbers, or of texts with units."""
+
+    def read(value: Any) -> float:
+        try:
+            amount = parse(value) if isinstance(value, str) else _number(value, right)
+        except ValueError as error:
+            # The units show the value and what would be right in the same sentence.
+            problem, _, better = str(error).removeprefix(f"{shown(value)} ").rpartition("; ")
+            raise Wrong(value, problem, better if "right would be" in better else right) from None
+        if not 0 <= amount <= most:
+            raise Wrong(value, "is negative" if amount < 0 else "is too much to be meant", right)
+        if not amount and not zero:
+            raise Wrong(value, "is nothing at all", right)
+        return type(most)(amount)
+
+    return read
+
+
+def _duration(*, zero: bool = False) -> Reader:
+    return _amount(parse_duration, float(MAX_DURATION), _DURATION, zero=zero)
+
+
+def _size(*, zero: bool = False) -> Reader:
+    return _amount(parse_size, MAX_SIZE, _SIZE, zero=zero)
+
+
+# Tables
+
+
+def _drivers(value: Any) -> Drivers:
+    count = _whole(0, MAX_DRIVERS)
+    if not isinstance(value, dict):
+        least = count(_number(value, _DRIVERS))
+        return Drivers(least, least)
+    stranger = "is no key of drivers, which has min and max"
+    mistakes = [Wrong(NOTHING, stranger, _DRIVERS, (key,)) for key in value if key not in _BOUNDS]
+    mistakes += [Wrong(value, f"has no {key}", _DRIVERS) for key in _BOUNDS if key not in value]
+    _raise_all(mistakes)
+    bounds = Drivers(*_each(((key, value[key]) for key in _BOUNDS), count))
+    if bounds.min > bounds.max:
+        raise Wrong(value, "has a min that is more than its max", _DRIVERS)
+    return bounds
+
+
+def _drivers_by_stage(value: Any) -> dict[str, Drivers]:
+    right = "right would be { parse = 3, ocr = { min = 0, max = 2 } }"
+    stages = _of_kind(dict, value, right).items()
+    return dict(zip(value, _each(stages, _drivers), strict=True))
+
+
+def _environment(value: Any) -> dict[str, str]:
+    right = 'right would be { OMP_NUM_THREADS = 1, LANG = "C.UTF-8" }'
+    variables = _of_kind(dict, value, right).items()
+    texts = _each(((item[0], item) for item in variables), _variable)
+    return dict(zip(value, texts, strict=True))
+
+
+def _variable(item: tuple[str, Any]) -> str:
+    name, value = item
+    if not name or "=" in name or "\0" in name:
+        right = "right would be a name as in LANG"
+        raise Wrong(NOTHING, "cannot be the name of a variable", right)
+    right = 'right would be a text, as in "1"'
+    # Whole numbers may go without quotes.
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise Wrong(value, f"is {kind_of(value)}", right)
+    if "\0" in str(value):
+        raise Wrong(value, "has a NUL in it, which no variable can", right)
+    return str(value)
+
+
+# Names of stages and queues
+
+
+def stage_name(value: Any) -> str:
+    """Read what a stage is called: a part of the ids of its drivers."""
+    name: str = _of_kind(str, value, _NAME)
+    if len(name) > MAX_STAGE_NAME:
+        raise Wrong(value, f"is {len(name)} characters long", _NAME)
+    try:
+        return check_driver_id(name)
+    except BadArgument:
+        raise Wrong(value, "cannot be part of a driver's id", _NAME) from None
+
+
+def queue(value: Any) -> str:
+    """Read the name of a queue: of a directory below the root."""
+    name = _printable(_of_kind(str, value, _QUEUE), _QUEUE)
+    if "/" in name:
+        raise Wrong(value, "is a path; all queues are next to one another in the root", _QUEUE)
+    if name.startswith("."):
+        raise Wrong(value, "starts with a dot", _QUEUE)
+    if len(name.encode()) > _MAX_NAME:
+        raise Wrong(value, f"is longer than the {_MAX_NAME} bytes of a name", _QUEUE)
+    return name
+
+
+def _queues(least: int) -> Reader:
+    """Return a reader of one queue, or of several in a list."""
+
+    def read(value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return (queue(value),)
+        _of_kind(list, value, 'right would be "parsed", or ["urgent", "normal"]')
+        names = _each(enumerate(value), queue)
+        if len(names) < least:
+            raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                raise Wrong(name, "stands there twice", "right would be each queue once", (at,))
+        return tuple(names)
+
+    return read
+
+
+# What is done to documents
+
+
+def _call(value: Any) -> str:
+    if ":" in str(value):
+        return _reference(value, _CALL)
+    name: str = _of_kind(str, value, _CALL)
+    if not name.strip() or not name.isprintable():
+        raise Wrong(value, "names nothing", _CALL)
+    return name
+
+
+def _preload(value: Any) -> bool | str:
+    return value if isinstance(value, bool) else _reference(value, _FUNCTION)
+
+
+def _reference(value: Any, right: str) -> str:
+    module, _, attributes = _of_kind(str, value, right).partition(":")
+    if module.endswith(".py"):
+        meant = module.removesuffix(".py").strip("./").replace("/", ".")
+        right = f'right would be the module, "{meant}:{attributes}"'
+        raise Wrong(value, "names a file", right)
+    if not all(part.isidentifier() for part in (*module.split("."), *attributes.split("."))):
+        raise Wrong(value, "names no function", right)
+    return str(value)
+
+
+def _program(value: Any) -> tuple[str, ...]:
+    """Read a program and its words. A text is split as a shell would, and not run by one."""
+    if isinstance(value, list):
+        _each(enumerate(value), _word)
+    else:
+        _of_kind(str, value, _WORDS)
+    try:
+        return tuple(split_command(value))
+    except ConfigError as error:
+        _object(value, error)
+
+
+def _word(value: Any) -> None:
+    _of_kind(str, value, f'right would be a text, as in "{value}"')
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    """Read a program and its words, with places for each document's own."""
+    words = _program(value)
+    try:
+        Template(words)
+    except ConfigError as error:
+        _object(value, error)
+    return words
+
+
+def _hook(value: Any) -> tuple[str, ...]:
+    """Read a program to run for each event."""
+    words = _program(value)
+    for field in (field for word in words for field in _FIELD.findall(word)):
+        if field not in _EVENT_FIELDS:
+            known = ", ".join(f"{{{one}}}" for one in _EVENT_FIELDS)
+            raise Wrong(value, f"has {{{field}}}, which is not known", f"known are {known}")
+    return words
+
+
+def _publish(value: Any) -> str:
+    try:
+        return check_publish(_of_kind(str, value, _PUBLISH))
+    except ConfigError as error:
+        _object(value, error, _PUBLISH)
+
+
+def _object(value: Any, error: ConfigError, right: str = _WORDS) -> NoReturn:
+    """Raise what another reader of the value, who names it as he got it, has against it."""
+    text = str(error).replace(f"the command {value!r}", "it")
+    problem, _, better = text.removeprefix(f"--publish {value!r}").lstrip(": ").partition("; ")
+    raise Wrong(value, f"cannot work: {problem}", better or right) from None
+
+
+# The tables of the file
+
+
+def _option(kind: Any, said: Said) -> Reader:
+    """Return the reader of an option that `queuedriver run` has, too."""
+    kinds = [one for one in get_args(kind) or (kind,) if one is not NoneType]
+    if said.unit == "TIME":
+        reader = _duration(zero=said.least == 0)
+    elif said.unit == "SIZE":
+        reader = _size()
+    elif said.unit == "N":
+        reader = _whole(said.least or 0, said.most or MAX_SIZE)
+    else:
+        reader = _switch if kinds == [bool] else _choice(*kinds)
+    return _optional(reader) if NoneType in get_args(kind) else reader
+
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
+_OWN_KEYS: dict[str, Reader] = {
+    "name": stage_name,
+    "input": _queues(1),
+    "output": _queues(0),
+    "call": _call,
+    "command": _command,
+    "server": _program,
+    "preload": _preload,
+    "memory_per_driver": _optional(_size(zero=True)),
+    "publish": _publish,
+    "archive": _optional(_text("archive/parsed")),
+}
+# What [pipeline] may say, too, for all stages that do not.
+SHARED_KEYS: dict[str, Reader] = {
+    "drivers": _drivers,
+    "memory": _optional(_size()),
+    "cpus": _above_zero,
+    "env": _environment,
+    "timeout": _optional(_duration(), "auto"),
+    "startup_timeout": _duration(),
+    "durable": _switch,
+    "max_unhealthy": _whole(1),
+    "trial_every": _duration(zero=True),
+    "log_size": _size(),
+    "log_keep": _whole(0, 1000),
+    **{
+        name: _option(kind, said)
+        for name, (kind, said) in rows(StageOptions).items()
+        if name not in _OWN_KEYS
+    },
+}
+STAGE_KEYS = {**_OWN_KEYS, **SHARED_KEYS}
+PIPELINE_KEYS: dict[str, Reader] = {
+    "name": _text("serif"),
+    "root": _text("queues"),
+    "on_event": _hook,
+    "adopt": _switch,
+    **SHARED_KEYS,
+}
+HOST_KEYS: dict[str, Reader] = {
+    "memory": _optional(_size()),
+    "cpus": _optional(_above_zero),
+    "rebalance_every": _duration(),
+}
+# Each table of the file with its keys; of `hosts`, those of each host.
+TABLES: dict[str, Mapping[str, Reader]] = {
+    "pipeline": PIPELINE_KEYS,
+    "stage": STAGE_KEYS,
+    "host": HOST_KEYS,
+    "hosts": {**HOST_KEYS, "drivers": _drivers_by_stage},
+}
+
+
+class Table(NamedTuple):
+    """What a table of the file says."""
+
+    values: dict[str, Any]
+    # The keys that are there, or should be, and cannot be relied upon.
+    bad: set[str]
+
+
+# What people call it elsewhere.
+MEANT = {
+    "workers": "drivers",
+    "processes": "drivers",
+    "instances": "drivers",
+    "replicas": "drivers",
+    "concurrency": "drivers",
+    "function": "call",
+    "python": "call",
+    "cmd": "command",
+    "exec": "command",
+    "run": "command",
+    "inputs": "input",
+    "source": "input",
+    "from": "input",
+    "outputs": "output",
+    "to": "output",
+    "environment": "env",
+    "mem": "memory",
+    "ram": "memory",
+    "attempts": "retries",
+}
