@@ -6,14 +6,14 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Timer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, paint_for, width, write_json
-from watchdogd.cli.hosts import read_hosts
+from queuedriver.errors import ConfigError
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
 from watchdogd.cli.screen import lines
 from watchdogd.cli.status_facts import View, look
@@ -50,7 +50,7 @@ def status(
       66  no such file              78  the file has mistakes, and no watchdog runs
     """
     with _impatiently():
-        view = look(choose(either(pipeline, option)))
+        view = look(choose(either(pipeline, option), hung_too=True))
     if as_json:
         _print_json(view)
     else:
@@ -71,7 +71,8 @@ def top(
     terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
     if not (terminal or as_json):
         return status(pipeline, option)
-    chosen = choose(either(pipeline, option))
+    given = either(pipeline, option)
+    chosen = choose(given, hung_too=True)
     observer = Observer()
     with _screen(drawn=not as_json) as keys:
         while True:
@@ -85,7 +86,9 @@ def top(
             took = time.monotonic() - began
             if _quits(keys, max(_EVERY, took * _SHARE)):
                 return _code(view)
-            chosen = chosen._replace(hosts=read_hosts(chosen.pipeline.root))
+            # While somebody writes the file, it is as it was.
+            with suppress(ConfigError):
+                chosen = choose(given, hung_too=True)
 
 
 def _code(view: View) -> int:

@@ -44,11 +44,12 @@ class SeenStage(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     state: str
     why: str
-    waiting: int
-    working: int
-    failed: int
-    later: int
-    discarded: int
+    # None where its queues do not answer.
+    waiting: int | None
+    working: int | None
+    failed: int | None
+    later: int | None
+    discarded: int | None
     # When the first that was postponed is due; 0 when none is.
     next_due: int
     done: bool
@@ -112,6 +113,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             "paused": self.controls.paused,
             "quit": self.controls.quit,
             "file_error": self.chosen.error,
+            "hung": self.chosen.hung,
             "watchdogs": [
                 {"standing": one.standing} | {key: getattr(one.report, key) for key in _OF_WATCHDOG}
                 for one in hosts.seen
@@ -124,16 +126,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(chosen: Chosen, observer: Observer | None = None) -> View:
-    """Look at a pipeline once."""
+    """Look at a pipeline once; where its file system does not answer, at nothing of it."""
     pipeline, now = chosen.pipeline, time.time()
     observer = observer or Observer()
-    inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
-    queues = {
-        queue: seen
-        for queue in inputs
-        if (seen := _overview(pipeline.path(queue), observer, now)) is not None
-    }
-    controls = read_controls(pipeline.root, chosen.hosts.own_name)
+    controls, queues = Controls(), {}
+    results: tuple[Result, ...] = ()
+    if not chosen.hung:
+        inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
+        looks = {queue: _overview(pipeline.path(queue), observer, now) for queue in inputs}
+        queues = {queue: seen for queue, seen in looks.items() if seen is not None}
+        controls = read_controls(pipeline.root, chosen.hosts.own_name)
+        results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)
     drivers = tuple(_drivers(pipeline.stages, chosen.hosts, queues))
     return View(
         chosen=chosen,
@@ -141,7 +144,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         controls=controls,
         stages=tuple(_stage(one, chosen, controls, queues, drivers) for one in pipeline.stages),
         drivers=drivers,
-        results=tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results),
+        results=results,
     )
 
 
@@ -262,14 +265,15 @@ def _stage(
     rates = {view.id: view.rate for view in _views(stage, queues) if view.id in unkept}
     rate = sum(one.rate for one in reports) + sum(rates.values())
     done = len(seen) == len(looks) and all(queue.done for queue in seen)
-    over = any(one.state == "done" for one in reports)
+    # What is known from the watchdogs alone.
+    told = {one.state: one.why for one in reports}
     facts = stage_facts(
         looks,
-        degraded=next((one.why for one in reports if one.state == "degraded"), ""),
+        degraded=told.get("degraded", ""),
         paused=controls.paused,
-        done=over or (done and not counts.unfinished),
+        done="done" in told or (done and not counts.unfinished),
     )
-    state, why = facts.word
+    state, why = next(iter(told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
     spent = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     return SeenStage(
@@ -278,11 +282,11 @@ def _stage(
         outputs=stage.outputs,
         state=state,
         why=why,
-        waiting=counts.waiting,
-        working=counts.claimed,
-        failed=counts.failed,
-        later=counts.later,
-        discarded=counts.discarded,
+        waiting=None if chosen.hung else counts.waiting,
+        working=None if chosen.hung else counts.claimed,
+        failed=None if chosen.hung else counts.failed,
+        later=None if chosen.hung else counts.later,
+        discarded=None if chosen.hung else counts.discarded,
         next_due=counts.next_due,
         done=done,
         drivers=living,
