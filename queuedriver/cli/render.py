@@ -4,7 +4,6 @@ A file name may hold anything but '/' and NUL, and so may a message made of one.
 people goes through `escape` or `escape_name`; what programs read is JSON, where names are exact.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -169,5 +168,7 @@ def redraw(line: str = "") -> None:
 def write_json(document: dict[str, object], indent: int | None = 2) -> None:
     """Print a result for programs, on a line of its own without `indent`. ASCII, so every name in
     it is exact."""
+    import json
+
     whole = {"version": VERSION, **document}
     print(json.dumps(whole, indent=indent, default=msgspec.to_builtins))

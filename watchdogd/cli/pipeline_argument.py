@@ -1,11 +1,9 @@
 """Which pipeline, stage, driver and host the words of a command line mean."""
 
-import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -88,13 +86,20 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
 def _known_here(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, Hosts]:
     """Return the file that is meant, by its path as text, and its watchdogs on this host; nothing
     where it has none."""
-    named, here = given or environ.get(VARIABLE), Path.cwd()
-    files = [directory / USUAL for directory in (here, *here.parents)]
-    for file in (named, os.path.join(named, USUAL)) if named else files:
+    named = given or environ.get(VARIABLE)
+    for file in (named, os.path.join(named, USUAL)) if named else _usual():
         path = os.path.abspath(file)
         if (hosts := hosts_here(path)).seen:
             return path, hosts
     return "", Hosts()
+
+
+def _usual() -> Iterator[str]:
+    """Yield where the file may be when nobody says: here, and above."""
+    directory = os.getcwd()
+    while directory not in (os.sep, ""):
+        yield os.path.join(directory, USUAL)
+        directory = os.path.dirname(directory)
 
 
 def _touch(given: str | None, here: Hosts) -> None:
@@ -124,9 +129,9 @@ def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) ->
     how = f"name one with -p FILE, or set {VARIABLE}"
     if found:
         raise BadArgument(f"{', '.join(found)}: which of them? {how}")
-    for above in Path.cwd().parents:
-        if (file := above / USUAL).exists():
-            return str(file)
+    for file in _usual():
+        if os.path.exists(file):
+            return file
     raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
 
 
@@ -232,6 +237,8 @@ def check_host(chosen: Chosen, host: str) -> None:
 
 def nearest_first(word: str, known: Iterable[str]) -> list[str]:
     """Return what there is, that which may have been meant before the rest."""
+    import difflib
+
     names = list(known)
     near = difflib.get_close_matches(word, names, n=len(names) or 1)
     return [*near, *(one for one in names if one not in near)]

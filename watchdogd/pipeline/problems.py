@@ -4,8 +4,6 @@ A mistake is found at a path in the tables of the file, as `("stage", 2, "timeou
 looked for when there is one to tell.
 """
 
-import difflib
-import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -238,6 +236,8 @@ def _one_line(text: str) -> str:
 
 def _show(value: Any) -> str:
     """Return a value much as the file has it, on one line."""
+    import json
+
     match value:
         case bool():
             text = "true" if value else "false"
@@ -256,6 +256,8 @@ def _show(value: Any) -> str:
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Return the word that was probably meant; None when none is that much alike."""
     by_plain = {_plain(one): one for one in known}
+    import difflib
+
     near = difflib.get_close_matches(_plain(word), by_plain, n=1, cutoff=likeness)
     return by_plain[near[0]] if near else None
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from queuedriver.errors import BadDocid
 from queuedriver.format.settings import Publication
-from queuedriver.processors.command import Template
 from watchdogd.pipeline.model import CONTROL, Pipeline, Stage
 from watchdogd.pipeline.problems import Path, Problems, nearest
 from watchdogd.pipeline.schema import Table
@@ -126,6 +125,8 @@ def _check_keys(path: Path, stage: Stage, table: Table, problems: Problems) -> N
 
 def _check_command(path: Path, stage: Stage, problems: Problems) -> None:
     """Hold the outputs that the words of a command name against those of its stage."""
+    from queuedriver.processors.command import Template
+
     # None among them: it has a plain `{output}`, which is the first queue's.
     used = {slot["queue"] for slot in Template(stage.work).outputs.values()}
     known = ", ".join(stage.outputs)
