@@ -85,6 +85,8 @@ class Options(StageOptions, frozen=True, kw_only=True):
     ] = False
     # Whether what is still being written into the queue counts as something left in it.
     await_writing: bool = True
+    # For how long a driver stays when its queue is done, which may be reopened, in seconds.
+    linger: float = 0.0
     # The soft limit of one document (or batch); its hard one comes `hard_after` later.
     timeout: Annotated[float | None, _TIMEOUT] = None
     durable: Annotated[

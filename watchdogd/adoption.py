@@ -14,7 +14,7 @@ from queuedriver.claims.liveness import process_ticks
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from watchdogd import places
-from watchdogd.process import Process
+from watchdogd.children import Child, Children
 
 BOARDS = "boards"
 
@@ -23,11 +23,11 @@ class Found(NamedTuple):
     """A driver that lives."""
 
     slot: int
-    process: Process
+    process: Child
     board: Board
 
 
-def find(local: str, host: str, stage: str) -> Iterator[Found]:
+def find(children: Children, local: str, host: str, stage: str) -> Iterator[Found]:
     """Those of one stage."""
     for slot, path in _boards(local, host, stage):
         try:
@@ -35,7 +35,7 @@ def find(local: str, host: str, stage: str) -> Iterator[Found]:
         except (OSError, ConfigError):
             continue
         glimpse = board.read()
-        process = Process.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
+        process = children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
         if process is None:
             board.close()
         else:

@@ -20,41 +20,18 @@ from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
-from queuedriver.options import Options
 from queuedriver.processors.base import Processor, make
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.logs import Rotator
+from watchdogd.orders import Order, decode
 
 # How soon a log that has grown too large is rotated.
 _ROTATE_EVERY = 2.0
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What one driver process is told; paths are absolute."""
-
-    id: str
-    # What people call it: `parse-2`.
-    name: str
-    # Where the pipeline's file is: modules and relative commands are found there.
-    directory: str
-    kind: str
-    work: str | tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    options: Options
-    # How long a server may load.
-    startup_timeout: float
-    board: str
-    log: str
-    log_size: int
-    log_keep: int
-    # The watchdog's pid; 0: outlive it.
-    parent: int
-
-
 def main() -> None:
     """The process that the watchdog starts for one driver."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = decode(sys.stdin.buffer.read())
     if order.parent:
         die_with_parent(order.parent)
     sys.exit(live(order))
@@ -64,7 +41,8 @@ def live(order: Order, processor: Processor | None = None) -> int:
     """All that a driver process does, from its first moment of its own to its exit code."""
     set_name(order.name)
     board = Board.open(order.board)
-    board.sign(os.getpid(), process_ticks(os.getpid()) or 0)
+    shared = 0 if processor is None else resident_memory()
+    board.sign(os.getpid(), process_ticks(os.getpid()) or 0, shared)
     rotator = Rotator(order.log, order.log_size, order.log_keep)
     rotator.take_over()
     threading.Thread(target=_rotate, args=(rotator,), name="log", daemon=True).start()

@@ -9,6 +9,7 @@ is started in its place: at most once a minute, and never beside too many that c
 import math
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -17,11 +18,11 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from queuedriver.format.units import format_count
+from watchdogd.children import Child, Children
 from watchdogd.events import Say
 from watchdogd.logs import open_log
 from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import Process, spawn
 from watchdogd.queue_view import QueueView
 
 # Seconds of silence after which the file system counts as hung; a helper that is well says
@@ -53,9 +54,10 @@ class Helper:
     def __init__(
         self,
         brief: Brief,
+        children: Children,
         say: Say,
         argv: Sequence[str] = ARGV,
-        kill: Callable[[Process], object] = Process.kill,
+        kill: Callable[[Child], object] = lambda child: child.send(signal.SIGKILL),
     ) -> None:
         self.brief = brief
         self.view = QueueView()
@@ -63,10 +65,11 @@ class Helper:
         self.heard_at = 0.0
         # Whether all was well with the file system when it was last told; None: it never was.
         self.was_well: bool | None = None
+        self._children = children
         self._say = say
         self._argv = tuple(argv)
         self._kill = kill
-        self._process: Process | None = None
+        self._process: Child | None = None
         # None while there is no helper.
         self._socket: socket.socket | None = None
         self._lines = Lines()
@@ -76,7 +79,7 @@ class Helper:
         self._lost = False
         self._asked_at = -math.inf
         self._patience = PATIENCE_AT_START
-        self._left: list[Process] = []
+        self._left: list[Child] = []
         # Of the readings of the pipeline's file: the latest that was asked for and not answered, or
         # 0; how many there were; what the last one said.
         self._reading = self._readings = 0
@@ -111,9 +114,7 @@ class Helper:
 
     def _start(self, now: float) -> None:
         self._may_start_at = now + RESTART_EVERY
-        for gone in [one for one in self._left if one.reap() is not None]:
-            gone.close()
-            self._left.remove(gone)
+        self._left = [one for one in self._left if one.exit is None]
         if len(self._left) >= MOST_LEFT:
             return
         ours, theirs = socket.socketpair()
@@ -121,7 +122,9 @@ class Helper:
         try:
             log = open_log(os.path.join(self.brief.local, "io-helper.log"), _LOG_SIZE, 1)
             fd = theirs.fileno()
-            self._process = spawn(self._argv, os.environ, stdin=fd, stdout=fd, stderr=log)
+            self._process = self._children.start(
+                self._argv, os.environ, stdin=fd, stdout=fd, stderr=log
+            )
         except OSError as error:
             self._say("note", f"cannot start the process that looks after the queues: {error}")
             ours.close()
@@ -157,9 +160,6 @@ class Helper:
     def close(self) -> None:
         """Let go of everything, at the end of the watchdog."""
         self.abandon()
-        for process in self._left:
-            process.close()
-        self._left = []
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""

@@ -8,17 +8,16 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from queuedriver.driving.live_status import Ordered
 from watchdogd import places
 from watchdogd.adoption import find
+from watchdogd.children import Children, Exit
 from watchdogd.events import Kind
-from watchdogd.learned import SECOND_CHANCE
 from watchdogd.messages import QueueSeen
 from watchdogd.nursery import Born, Nursery, Stillborn
-from watchdogd.pace import Pace
+from watchdogd.orders import Order, order_of, read
+from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
-from watchdogd.process import Exit
 from watchdogd.report import StageFacts, stage_facts
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
@@ -28,20 +27,12 @@ _LATER, _CONFIG = 75, 78
 _LEAST_MEMORY = 20_000_000
 # Documents that were ended for being late: more of them than a stage ever has at a time.
 _REMEMBERED = 1000
+# What took longer to load than this is kept so long when its queues are done, for they may be
+# reopened, in seconds.
+_DEAR = 1.0
+_KEPT = 300.0
 # After a change that all drivers of a queue must agree on: longer than those of other hosts have.
 _SETTLING = 60.0
-# What of a stage is the watchdog's own business, and no driver's.
-_OURS = {
-    "drivers",
-    "memory",
-    "memory_per_driver",
-    "cpus",
-    "startup_timeout",
-    "max_unhealthy",
-    "trial_every",
-}
-# What all drivers of a queue must agree on (`Settings`).
-_AGREED = {"outputs", "publish", "existing", "retries", "retry_delay", "archive", "durable"}
 
 
 class Starts:
@@ -56,7 +47,15 @@ class Starts:
 class Keeper:
     """The drivers of one stage."""
 
-    def __init__(self, stage: Stage, pipeline: Pipeline, host: str, local: str, tell: Tell) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        tell: Tell,
+        children: Children,
+    ) -> None:
         self.stage = stage
         self.slots: list[Slot] = []
         # The file has it no more: it goes when its drivers have left.
@@ -72,35 +71,66 @@ class Keeper:
         self._host = host
         self._local = local
         self._tell = tell
+        self._children = children
         self._work = True
-        self._looked_at = 0.0
+        # When the latest look was, and the latest that saw something to do or to come.
+        self._looked_at = self._not_done_at = 0.0
         # The latest look at its inputs; None: not seen yet.
         self._seen: list[QueueSeen | None] = []
-        self._learned: float | None = None
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
-        self._nursery = Nursery(stage, pipeline, local)
+        self._nursery = Nursery(stage, pipeline, local, children)
         self._unsettled_until = 0.0
-        self._to_roll: list[Slot] = []
-        self._rolling: Slot | None = None
+        # The last slot whose driver was replaced while the others went on.
+        self._rolled: Slot | None = None
 
     # How many
 
     def resize(self, size: Size) -> None:
-        """Have a driver in each slot that the size counts, and let the others leave."""
+        """Have a driver in each slot that the size counts, and let the others leave; those that are
+        stale leave, too, for another."""
         self.size = size
         self._make_slots(size.slots)
         for slot in self.slots:
-            slot.wanted = slot.number <= size.slots
-            if not slot.wanted:
-                slot.unwanted_for = size.why
+            needed = "done" if self._is_let_go else ""
+            slot.unwanted = needed if slot.number <= size.slots else size.why
+        for slot in self._outdated():
+            slot.unwanted = "restart"
+
+    @property
+    def _is_let_go(self) -> bool:
+        """Whether its queues were done for so long that nobody will reopen them soon."""
+        is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
+        return self.done and self._looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
+
+    def _outdated(self) -> list[Slot]:
+        """Return the stale drivers that are to leave now: one at a time, each when the one before
+        has a successor that works; and all at once when drivers must not differ so."""
+        stale = [slot for slot in self.slots if slot.wanted and slot.is_stale]
+        if any(slot.order.settled != slot.next_order.settled for slot in stale):
+            return stale
+        rolled = self._rolled
+        if rolled is not None and rolled.wanted and (rolled.is_stale or not _works(rolled)):
+            return [rolled] if rolled.is_stale else []
+        self._rolled = stale[0] if stale else None
+        return stale[:1]
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
-            driver = places.driver_id(self._host, self.stage.name, number)
-            name = places.short_name(self.stage.name, number)
-            self.slots.append(Slot(self.stage.name, number, driver, name, self._tell))
+            self.slots.append(Slot(self.stage.name, number, self._order(number), self._tell))
+
+    def _order(self, number: int, restart: str = "") -> Order:
+        """Return what a driver in this slot is told now."""
+        name = self.stage.name
+        return order_of(
+            self.stage,
+            self._pipeline,
+            self._local,
+            places.driver_id(self._host, name, number),
+            places.short_name(name, number),
+            restart,
+        )
 
     @property
     def living(self) -> list[Slot]:
@@ -123,8 +153,8 @@ class Keeper:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], hard: float | None, now: float) -> None:
-        """The latest look at the inputs, and what the stage's history says of a document."""
+    def learn(self, queues: Mapping[str, QueueSeen], now: float) -> None:
+        """The latest look at the inputs."""
         self._seen = [queues.get(name) for name in self.stage.inputs]
         seen = [one for one in self._seen if one is not None]
         self._looked_at = now
@@ -133,10 +163,11 @@ class Keeper:
         self.empty = all_seen and not any(one.unfinished for one in seen)
         self.drained = all_seen and all(one.drained for one in seen)
         self.done = self._finished or (self.drained and all(one.done for one in seen))
+        if not self.done:
+            self._not_done_at = now
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
         self._work = not (self.done or any(one.quit for one in seen))
-        self._learned = hard
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
@@ -146,7 +177,7 @@ class Keeper:
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
-        hard = hard_limit(self.stage, self._learned)
+        hard = hard_limit(self.stage, self.pace.hard_limit)
         if hard is None or slot.glimpse.docid not in self._second_chances:
             return hard
         return hard * SECOND_CHANCE
@@ -160,12 +191,13 @@ class Keeper:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float | None:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        self._roll()
         nursery_due = self._nursery.due_at(now)
         due = [] if nursery_due is None else [nursery_due]
         for slot in self.slots:
+            before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
+            self.pace.learn(before, slot.glimpse, now)
             if slot.process is None and slot.wanted and not starts.left:
                 starts.put_off = True
                 continue
@@ -182,33 +214,22 @@ class Keeper:
 
     # Restart
 
-    def restart(self, slots: list[Slot] | None = None) -> None:
+    def restart(self, serial: str, slots: list[Slot] | None = None) -> None:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
-            self._reload_nursery(time.monotonic())
+            self._nursery.restart(serial, time.monotonic())
         for slot in self.slots if slots is None else slots:
             slot.forget()
-            if slot.process is not None and slot not in self._to_roll:
-                self._to_roll.append(slot)
-
-    def _roll(self) -> None:
-        slot = self._rolling
-        if slot is not None and (slot.restarting or (slot.wanted and not _works(slot))):
-            return
-        self._rolling = None
-        while self._to_roll and self._rolling is None:
-            slot = self._to_roll.pop(0)
-            if slot.process is not None and slot.wanted:
-                slot.restarting = True
-                self._rolling = slot
+            slot.next_order = self._order(slot.number, serial)
 
     # Start
 
     def _start(self, slot: Slot, starts: Starts) -> None:
         starts.left -= 1
         now = time.monotonic()
-        outcome = self._nursery.start(slot.name, slot.driver, now)
+        slot.order = slot.next_order
+        outcome = self._nursery.start(slot.order, now)
         if outcome is None:
             slot.coming = True
         else:
@@ -222,7 +243,7 @@ class Keeper:
 
     def _take(self, slot: Slot, outcome: Born | Stillborn, now: float) -> None:
         if isinstance(outcome, Born):
-            slot.born(outcome.process, outcome.board, now, outcome.memory)
+            slot.born(outcome.process, outcome.board, now)
         else:
             slot.not_born(outcome.why, outcome.exit_code, self.stage, now)
 
@@ -235,7 +256,7 @@ class Keeper:
             slot = next(slot for slot in self.slots if slot.name == outcome.name)
             self._take(slot, outcome, now)
         for slot in self.slots:
-            if slot.process is None or (ended := slot.process.reap()) is None:
+            if slot.process is None or (ended := slot.process.exit) is None:
                 continue
             if ended.code == _CONFIG and now < self._unsettled_until:
                 # Its settings differ from those that drivers of another host still have.
@@ -248,19 +269,8 @@ class Keeper:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has ended."""
-        drivers = [slot.process.pidfd for slot in self.slots if slot.process is not None]
-        return drivers + self._nursery.fds
-
-    @property
-    def pids(self) -> set[int]:
-        drivers = {slot.process.pid for slot in self.slots if slot.process is not None}
-        return drivers | self._nursery.pids
-
-    @property
-    def lives(self) -> set[str]:
-        """What those that run are known by."""
-        return {slot.process.life for slot in self.living if slot.process} | self._nursery.lives
+        """To be polled: readable when a fork has come."""
+        return self._nursery.fds
 
     @property
     def shared_memory(self) -> int:
@@ -272,20 +282,16 @@ class Keeper:
     def adopt_living(self, now: float) -> None:
         """Drivers of an earlier watchdog that are still there. With adoption they are ours from now
         on; else they leave, and their slots are theirs until they have."""
-        for number, process, board in find(self._local, self._host, self.stage.name):
+        for number, process, board in find(
+            self._children, self._local, self._host, self.stage.name
+        ):
             self._make_slots(number)
             slot = self.slots[number - 1]
-            slot.adopted(process, board, now)
-            self._place(slot, board.read_ordered())
-
-    def _place(self, slot: Slot, ordered: Ordered) -> None:
-        if ordered.parent or not self._pipeline.adopt:
-            slot.restarting = True
-            return
-        # How many there are to be is not known before the first look.
-        slot.wanted = True
-        if ordered.order != self._nursery.told(slot.name, slot.driver):
-            self._to_roll.append(slot)
+            order = read(self._local, slot.driver)
+            slot.adopted(process, board, order, now)
+            if not slot.order.parent:
+                # How many there are to be is not known before the first look.
+                slot.unwanted = ""
 
     # Reload
 
@@ -296,27 +302,18 @@ class Keeper:
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
         """What the file says of this stage now. Drivers are replaced only when that concerns them,
         and all at once only when they must not differ in it."""
-        old, self.stage = self.stage, stage
+        old, settled = self.stage, self._order(0).settled
+        self.stage, self._pipeline = stage, pipeline
         self.done = self.done and old.inputs == stage.inputs
-        self._pipeline = pipeline
-        self._nursery.renew(stage, pipeline)
-        changed = {
-            key for key in Stage.__struct_fields__ if getattr(old, key) != getattr(stage, key)
-        } - _OURS
-        if changed:
-            self._reload_nursery(now)
-        if not changed:
-            # Those that were given up get another chance: what was mended may be elsewhere.
-            for slot in self.slots:
-                if slot.past.state == "crash-looped":
-                    slot.forget()
-        elif changed & _AGREED:
+        self._nursery.renew(stage, pipeline, now)
+        if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
-            for slot in self.slots:
+        for slot in self.slots:
+            order = self._order(slot.number, slot.next_order.restart)
+            # Those that were given up get another chance: what was mended may be elsewhere.
+            if order != slot.next_order or slot.past.state == "crash-looped":
                 slot.forget()
-                slot.restarting = slot.process is not None
-        else:
-            self.restart(list(self.slots))
+            slot.next_order = order
 
     # Facts
 

@@ -1,8 +1,8 @@
 """What a process and all its forks are known by, whatever group and session they go to.
 
-The environment that a driver was started with names its life, and how long its documents may take
-once it is to leave. Forks keep that. Nothing is imported here that is not needed: the warden, which
-reads it, waits for as long as its watchdog lives.
+The environment that a child was started with names its life, and of a driver how long its documents
+may take once it is to leave. Forks keep that. Nothing is imported here that is not needed: the
+warden, which reads it, waits for as long as its watchdog lives.
 """
 
 import os

@@ -62,8 +62,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     controls: Controls | None = None
     # What the file system said; empty while all is well.
     trouble: str = ""
-    # The learned hard limit of one document, in seconds, of stages with timeout = "auto".
-    timeouts: dict[str, float | None] = {}
 
 
 class Recovered(msgspec.Struct, frozen=True):

@@ -1,22 +1,18 @@
 """Where the drivers of one stage come from: each from a process that begins anew, or all as forks
 of one that has loaded what they share (`preload`)."""
 
-import hashlib
 import os
 import sys
 from typing import NamedTuple
 
-import msgspec
-
 from queuedriver.driving.live_status import Board
-from watchdogd.hand import Order
+from watchdogd.children import Child, Children
 from watchdogd.launch import code_of
-from watchdogd.lives import GRACE, LIFE
+from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
-from watchdogd.orphans import life_of, new_life
+from watchdogd.orders import Order, encode, keep
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.preload import Load
-from watchdogd.process import Process, spawn
 from watchdogd.template import Failed, Ready, Refused, Spawned, Template
 
 # For what was loaded to clean up, once nobody needs it any more; and to end when it was killed.
@@ -25,12 +21,11 @@ _KILL_TAKES = 10.0
 
 
 class Born(NamedTuple):
-    """A driver runs in this slot. `memory` is what it shares with others."""
+    """A driver runs in this slot."""
 
     name: str
-    process: Process
+    process: Child
     board: Board
-    memory: int = 0
 
 
 class Stillborn(NamedTuple):
@@ -44,8 +39,9 @@ class Stillborn(NamedTuple):
 class Nursery:
     """Starts the drivers of one stage. Nothing here waits."""
 
-    def __init__(self, stage: Stage, pipeline: Pipeline, local: str) -> None:
+    def __init__(self, stage: Stage, pipeline: Pipeline, local: str, children: Children) -> None:
         self.stage = stage
+        self._children = children
         # Bytes that all its drivers share.
         self.shared_memory = 0
         # What a user had better know of what is loaded.
@@ -58,8 +54,8 @@ class Nursery:
         # Told to leave, and not gone yet; and when each is ended.
         self._former: list[tuple[Template, float]] = []
         self._looked_at = 0.0
-        # What all forks of the template are known by.
-        self._life = ""
+        # The request by which what is loaded was loaded anew.
+        self._restart = ""
 
     # What it watches
 
@@ -67,15 +63,6 @@ class Nursery:
     def fds(self) -> list[int]:
         """When one of these is readable, `receive` has something to do."""
         return [fd for template in self._templates for fd in template.fds]
-
-    @property
-    def pids(self) -> set[int]:
-        return {one.pid for template in self._templates for one in template.processes}
-
-    @property
-    def lives(self) -> set[str]:
-        """Those of what is loaded, and of what is about to leave."""
-        return {life_of(pid) for pid in self.pids}
 
     @property
     def settled(self) -> bool:
@@ -99,24 +86,16 @@ class Nursery:
 
     # Starts
 
-    def start(self, name: str, driver: str, now: float) -> Born | Stillborn | None:
-        """A driver for this slot; None: it comes later, by `receive`."""
+    def start(self, order: Order, now: float) -> Born | Stillborn | None:
+        """Start a driver with this order; None when it comes later, by `receive`."""
         try:
-            order = self._order(name, driver)
             board = Board.create(order.board)
-            board.ordered(order.parent, 0, self.told(name, driver))
-            data = msgspec.json.encode(order)
+            keep(self._local, order)
             if self.stage.preload:
-                return self._request(name, data, board, now)
-            return Born(name, self._spawn(name, data), board)
+                return self._request(order.name, encode(order), board, now)
+            return Born(order.name, self._spawn(order), board)
         except OSError as error:
-            return Stillborn(name, f"it cannot be started: {error}", code_of(error))
-
-    def told(self, name: str, driver: str) -> str:
-        """What a driver in this slot is told, in short: it differs when anything of that does."""
-        order = msgspec.structs.replace(self._order(name, driver), parent=0)
-        data = msgspec.json.encode((order, self.stage.env, self.stage.preload))
-        return hashlib.sha256(data).hexdigest()
+            return Stillborn(order.name, f"it cannot be started: {error}", code_of(error))
 
     def receive(self, now: float) -> list[Born | Stillborn]:
         """What has come of earlier starts."""
@@ -145,9 +124,17 @@ class Nursery:
                     self.shared_memory = 0
         return found
 
-    def renew(self, stage: Stage, pipeline: Pipeline) -> None:
-        """From now on drivers are of this stage, as the file has it now."""
+    def renew(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
+        """Start drivers of this stage from now on; what is loaded goes when it is not what it would
+        be now."""
         self.stage, self._pipeline = stage, pipeline
+        if self._template is not None and self._template.load != self._load():
+            self.stop(now)
+
+    def restart(self, serial: str, now: float) -> None:
+        """Load anew what is loaded."""
+        self._restart = serial
+        self.renew(self.stage, self._pipeline, now)
 
     def stop(self, now: float) -> None:
         """What its drivers share is not needed any more, or is not what it was; starts that have
@@ -163,42 +150,15 @@ class Nursery:
 
     # Anew
 
-    def _spawn(self, name: str, order: bytes) -> Process:
-        log = self._open_log(name)
+    def _spawn(self, order: Order) -> Child:
+        log = self._open_log(order.name)
         try:
             # The last word is for people who list processes.
-            argv = (sys.executable, "-P", "-m", "watchdogd.hand", name)
-            life = new_life()
-            environ = {**os.environ, **self._environment(life)}
-            process = spawn(argv, environ, order=order, stdout=log, stderr=log)
-            process.life = life
-            return process
+            argv = (sys.executable, "-P", "-m", "watchdogd.hand", order.name)
+            environ = {**os.environ, **order.env}
+            return self._children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
         finally:
             os.close(log)
-
-    def _order(self, name: str, driver: str) -> Order:
-        """What a driver of this stage is told."""
-        stage, pipeline = self.stage, self._pipeline
-        return Order(
-            id=driver,
-            name=name,
-            directory=pipeline.directory,
-            kind=stage.kind,
-            work=stage.work,
-            inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
-            outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
-            options=stage.options(),
-            startup_timeout=stage.startup_timeout,
-            board=os.path.join(self._local, "boards", f"{driver}.board"),
-            log=self._log_path(name),
-            log_size=stage.log_size,
-            log_keep=stage.log_keep,
-            parent=0 if pipeline.adopt else os.getpid(),
-        )
-
-    def _environment(self, life: str) -> dict[str, str]:
-        stage = self.stage
-        return {**stage.env, LIFE: life, GRACE: f"{stage.grace:g}"}
 
     def _log_path(self, name: str) -> str:
         return os.path.join(self._local, "logs", f"{name}.log")
@@ -229,15 +189,7 @@ class Nursery:
             template = None
         if template is None:
             stage = self.stage
-            load = Load(
-                stage=stage.name,
-                directory=self._pipeline.directory,
-                call=str(stage.work),
-                function=stage.preload if isinstance(stage.preload, str) else "",
-                watchdog=os.getpid(),
-            )
-            self._life = new_life()
-            template = self._template = Template(load, self._environment(self._life))
+            template = self._template = Template(self._load(), self._children)
             log = self._open_log(f"{stage.name}-load")
             try:
                 template.start(log)
@@ -246,11 +198,20 @@ class Nursery:
             self._ends_at = now + stage.startup_timeout
         return template
 
+    def _load(self) -> Load:
+        stage = self.stage
+        return Load(
+            stage=stage.name,
+            directory=self._pipeline.directory,
+            call=str(stage.work),
+            function=stage.preload if isinstance(stage.preload, str) else "",
+            watchdog=os.getpid(),
+            env={**stage.env, GRACE: f"{stage.grace:g}"},
+            restart=self._restart,
+        )
+
     def _born(self, event: Spawned) -> Born:
-        event.process.life = self._life
-        board = self._boards.pop(event.name)
-        board.ordered(*board.read_ordered()._replace(memory=event.memory))
-        return Born(event.name, event.process, board, event.memory)
+        return Born(event.name, event.process, self._boards.pop(event.name))
 
     def _refused(self, event: Refused) -> Stillborn:
         self._boards.pop(event.name).close()

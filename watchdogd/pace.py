@@ -1,8 +1,19 @@
-"""How fast a stage is, from what its drivers count: documents per second, and seconds for each."""
+"""How fast a stage is, from what its drivers count: documents per second, seconds for each, and
+after how many a document counts as hung (`timeout = "auto"`).
 
+That limit is generous on purpose: one that ends a healthy document does more harm than one that
+comes late. How large documents are is not known here, and what is large and what hangs look the
+same for a while. So a document that this limit has ended is given ten times as long the next time:
+what only is large gets through, and what hangs costs one longer wait before it is discarded.
+"""
+
+import math
 import statistics
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from queuedriver.driving.live_status import Glimpse
 
 # Documents per second are those of the last minute, seconds per document those of the last five.
 RATE_OVER = 60.0
@@ -10,6 +21,16 @@ SERVICE_OVER = 300.0
 _SAMPLE_EVERY = 1.0
 # Of how many starts the time that a start takes is the median.
 _STARTS = 9
+# From so many successes on there is something to learn from, and older ones than so many do not
+# count: models and documents change.
+ENOUGH = 20
+REMEMBERED = 200
+# So many times what all but one in twenty documents take, and never less than ten minutes.
+FACTOR = 10.0
+SHARE = 0.95
+LEAST = 600.0
+# For a document that the limit has ended once.
+SECOND_CHANCE = 10.0
 
 
 class _Sample(NamedTuple):
@@ -22,7 +43,11 @@ class _Sample(NamedTuple):
 class Pace:
     """The pace of one stage on this host. Instants are monotonic, and arguments."""
 
-    def __init__(self) -> None:
+    def __init__(self, hard_limit: float | None = None) -> None:
+        # Seconds after which a document counts as hung, as earlier watchdogs have learned until
+        # there is enough to learn from; None: not known yet.
+        self.hard_limit = hard_limit
+        self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._samples: deque[_Sample] = deque()
         self._startups: deque[float] = deque(maxlen=_STARTS)
         # As it was when last something was done: documents may take longer than we look back.
@@ -42,6 +67,19 @@ class Pace:
     def started(self, seconds: float) -> None:
         """A driver was ready so long after its start."""
         self._startups.append(seconds)
+
+    def learn(self, before: Glimpse, after: Glimpse, now: float) -> None:
+        """Learn from two looks at a driver what its documents take that it has done between. Of
+        the one that was at hand at the first look no more is known than that it took until now at
+        most, and of the others less than between the looks: nothing that would count."""
+        done = min(after.documents - before.documents, REMEMBERED)
+        if done <= 0:
+            return
+        went_on = before.began_at and before.began_at != after.began_at
+        self._durations.extend([0.0] * (done - 1))
+        self._durations.append(now - before.began_at if went_on else 0.0)
+        if (learned := hard_limit(self._durations)) is not None:
+            self.hard_limit = learned
 
     @property
     def startup(self) -> float | None:
@@ -65,3 +103,13 @@ class Pace:
         last = self._samples[-1]
         first = next(one for one in self._samples if one.at >= last.at - seconds)
         return last.documents - first.documents, last.spent - first.spent, last.at - first.at
+
+
+def hard_limit(durations: Sequence[float]) -> float | None:
+    """Return the seconds after which a document counts as hung, from what documents took that
+    succeeded, the latest last; None: too few to tell."""
+    latest = sorted(list(durations)[-REMEMBERED:])
+    if len(latest) < ENOUGH:
+        return None
+    usual = latest[math.ceil(SHARE * len(latest)) - 1]
+    return max(LEAST, FACTOR * usual)

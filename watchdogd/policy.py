@@ -307,7 +307,7 @@ def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
     well = healthy(life)
     if life.ended_for in ("restart", "unmanaged"):
         return Past(why=life.ended_for)
-    if life.ended_for in ("scale", "stop"):
+    if life.ended_for in ("scale", "stop", "done"):
         return Past() if well else past
     if not life.ended_for:
         if not life.signal and life.exit_code in _HOPELESS:

@@ -42,6 +42,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     function: str = ""
     # The pid of whoever wants it.
     watchdog: int
+    # What its environment, and that of its forks, has besides the watchdog's own.
+    env: dict[str, str]
+    # The request for another one than there was; empty: none.
+    restart: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
@@ -95,10 +99,10 @@ def main(live: Live | None = None) -> NoReturn:
 
 def _hand() -> Live:
     # Before the user's modules, which may be called like some of those that this brings along.
-    from watchdogd.hand import Order
     from watchdogd.hand import live as drive
+    from watchdogd.orders import decode
 
-    return lambda order, processor: drive(msgspec.json.decode(order, type=Order), processor)
+    return lambda order, processor: drive(decode(order), processor)
 
 
 def _take_control() -> socket.socket:

@@ -17,7 +17,6 @@ class QueueView:
         self.controls = Controls()
         # What the file system says; empty while all is well.
         self.trouble = ""
-        self.timeouts: Mapping[str, float | None] = {}
         # Whether anything was heard of the queues at all, and whether they were ever seen well.
         self.heard = self.known = False
         # The queues as they were at first.
@@ -31,7 +30,6 @@ class QueueView:
         # Without trouble all was seen: what is missing then is not of the pipeline any more.
         self.queues = {**before, **look.queues} if look.trouble else look.queues
         self.controls = self.controls if look.controls is None else look.controls
-        self.timeouts = {**self.timeouts, **look.timeouts}
         if not (look.trouble or self.known):
             self.known, self.at_first = True, look.queues
         for name, queue in look.queues.items():

@@ -94,6 +94,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     # Per document, and until a driver is ready; None while it is not known.
     service: float | None = None
     startup: float | None = None
+    # After how long a document counts as hung, as far as that is learned.
+    hard_limit: float | None = None
     # All its drivers together, and the parent they are forked from.
     memory: int = 0
 
@@ -282,6 +284,7 @@ def _stage(keeper: "Keeper") -> StageReport:
         rate=pace.rate,
         service=pace.service,
         startup=pace.startup,
+        hard_limit=pace.hard_limit,
         memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
     )
 

@@ -65,6 +65,13 @@ def read_saved(local: str) -> bytes:
             return data.rstrip()
 
 
+def last_report(local: str) -> HostReport | None:
+    """Return the latest report of a local directory; None where none is understood."""
+    with contextlib.suppress(OSError, Alien):
+        return decode(read_saved(local))
+    return None
+
+
 def note_file(file: str, host: str, local: str) -> None:
     """Note which local directory the watchdog of a pipeline's file has on this host."""
     directory = os.path.join(state_directory(), _FILES)
@@ -84,10 +91,9 @@ def local_reports(file: str) -> list[HostReport]:
         for name in sorted(os.listdir(directory)):
             if not name.startswith(f"{_key(file)}-"):
                 continue
-            # Of a watchdog that is gone with all that it had, or of another file.
-            with contextlib.suppress(OSError, Alien):
-                report = decode(read_saved(os.path.join(directory, name)))
-                found += [report] if report.pipeline == file else []
+            report = last_report(os.path.join(directory, name))
+            if report is not None and report.pipeline == file:
+                found.append(report)
     return found
 
 

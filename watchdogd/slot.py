@@ -11,12 +11,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from queuedriver.disk.processes import signal_name
 from queuedriver.disk.runtime import EndedFor, note_crash, note_ending, unnote_ending
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
+from watchdogd.children import Child, Exit
 from watchdogd.events import Kind
+from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     HUNG,
@@ -35,7 +39,6 @@ from watchdogd.policy import (
     decide,
     remember,
 )
-from watchdogd.process import Exit, Process
 
 # What the recoverer is told of a driver that the watchdog ended; for any other reason the document
 # is not to blame.
@@ -51,7 +54,7 @@ _SIGNALS = {
 _STOPPED = 10.0
 # From the first wish to the second; nearer together the driver takes them for one.
 _SECOND_WISH = 0.2
-_BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "")
+BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
 
 
 class Tell(Protocol):
@@ -81,20 +84,20 @@ class Totals(NamedTuple):
 class Slot:
     """A place that a driver lives in, one life after another."""
 
-    def __init__(self, stage: str, number: int, driver: str, name: str, tell: Tell) -> None:
+    def __init__(self, stage: str, number: int, order: Order, tell: Tell) -> None:
         self.stage = stage
         self.number = number
-        self.driver = driver
-        self.name = name
-        # Whether there is to be a driver here; if not, why: scale, stop, unmanaged.
-        self.wanted = False
-        self.unwanted_for = "scale"
-        # To be replaced by a new one as soon as it has left.
-        self.restarting = False
+        self.driver = order.id
+        self.name = order.name
+        # What a driver that is started now is told; and what the living one was told.
+        self.next_order = order
+        self.order = order
+        # Why the process is to leave, or there is to be none: scale, stop, unmanaged, restart.
+        self.unwanted = "scale"
         # A start was asked of the stage's template, and has not come about yet.
         self.coming = False
-        self.process: Process | None = None
-        self.glimpse = _BLANK
+        self.process: Child | None = None
+        self.glimpse = BLANK
         self.memory = 0
         self.past = Past()
         self.rest = Rest("stopped", "", None)
@@ -110,11 +113,20 @@ class Slot:
         self._asked: Asked | None = None
         self._told_to_leave: Asked | None = None
         self._board: Board | None = None
-        self._memory_before = 0
         self._left_at = 0.0
         # For how long the file system stood still while the driver loaded, or had this document.
         self._stall = 0.0
         self._stalled: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is to be a driver here."""
+        return self.unwanted in ("", "restart")
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a driver lives here that was told other things than it would be now."""
+        return self.process is not None and self.order != self.next_order
 
     @property
     def totals(self) -> Totals:
@@ -143,9 +155,11 @@ class Slot:
         if glimpse.word and not self._left_at:
             self._left_at = now
         try:
-            self.memory = max(0, resident_memory(self.process.pid) - self._memory_before)
+            # Before it has signed it may be a fork that has nothing of its own yet.
+            taken = resident_memory(self.process.pid) if glimpse.pid else 0
+            self.memory = max(0, taken - glimpse.shared)
         except OSError:
-            # It has ended, and its pidfd will say so; or it is a set-uid program, or we have too
+            # It has ended, and will be reaped; or it is a set-uid program, or we have too
             # many files open.
             pass
         if not glimpse.ready_at or before.ready_at:
@@ -158,7 +172,7 @@ class Slot:
         """Return the facts, as the policy wants them."""
         glimpse = self.glimpse
         return Seen(
-            wanted=self.wanted and not self.restarting,
+            wanted=not self.unwanted,
             alive=self.process is not None,
             past=self.past,
             started_at=self.started_at + (0.0 if glimpse.ready_at else self._stall),
@@ -257,31 +271,33 @@ class Slot:
 
     # Lives
 
-    def born(self, process: Process, board: Board, now: float, memory_before: int = 0) -> None:
+    def born(self, process: Child, board: Board, now: float) -> None:
         """A driver lives here from now on."""
         self.process, self._board = process, board
         self.coming = False
-        self.glimpse = _BLANK
+        self.glimpse = BLANK
         self.started_at = now
         self.starts += 1
         self._asked = self._told_to_leave = None
         self._left_at = self._stall = 0.0
         self._stalled = (0.0, 0.0)
-        self.memory, self._memory_before = 0, memory_before
+        self.memory = 0
         self._show(Rest("starting", "", None), now)
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)
 
-    def adopted(self, process: Process, board: Board, now: float) -> None:
-        """A driver lives here since before this watchdog did."""
+    def adopted(self, process: Child, board: Board, order: Order | None, now: float) -> None:
+        """A driver lives here since before this watchdog did; None: nobody knows its order."""
         self.process, self._board = process, board
+        if order is not None:
+            # That it was restarted once is no reason to do so again.
+            self.next_order = replace(self.next_order, restart=order.restart)
+        self.order = order or self.next_order
         self.glimpse = board.read()
         self.started_at = self.glimpse.ready_at or now
         self.starts += 1
         self.earlier = Totals().minus(self.glimpse)
-        ordered = board.read_ordered()
-        self._memory_before = ordered.memory
-        if ordered.parent:
+        if order is not None and order.parent:
             # The kernel has told it that its watchdog died; a second signal would take the document
             # at hand away from it.
             self._asked = self._told_to_leave = Asked("leave", "its watchdog has died", now)
@@ -300,8 +316,6 @@ class Slot:
         if self._board is not None:
             self.glimpse = self._board.read()
             self._board.close()
-        if self.process is not None:
-            self.process.close()
         self.earlier = self.earlier.plus(self.glimpse)
         life = self._life(ended, now)
         if not (life.ended_for or life.word) and (life.signal or life.exit_code is not None):
@@ -311,7 +325,6 @@ class Slot:
         # Who was never ready has not looked at what the one before left.
         self.leftovers = not life.word or (self.leftovers and not life.ready_at)
         self.process = self._board = self._asked = self._told_to_leave = None
-        self.restarting = False
         self.memory = 0
         if life.word == "recycled":
             self._tell("recycled", self, life.why)
@@ -330,12 +343,12 @@ class Slot:
             # Adopted: nobody tells us how it ended, but it said so itself.
             code = glimpse.exit_code
         ended_for = ""
-        if self.restarting:
+        if self.unwanted == "restart":
             ended_for = "restart"
         elif asked is not None:
             # Told to leave, and wanted again before it had: that is held against nobody.
             at_fault = asked.why in (HUNG, MEMORY, START_UP) or (asked.why == LATE and self.wanted)
-            ended_for = asked.why if at_fault else self.unwanted_for
+            ended_for = asked.why if at_fault else self.unwanted or "scale"
         return Life(
             started_at=self.started_at,
             ready_at=glimpse.ready_at,

@@ -8,10 +8,12 @@ from itertools import chain
 from queuedriver.format.units import format_count
 from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import complete, move, moved
+from watchdogd.children import Children
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
 from watchdogd.messages import QueueSeen
+from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
@@ -24,17 +26,22 @@ _STARTS = 8
 class Stages:
     """All drivers of this watchdog."""
 
-    def __init__(self, pipeline: Pipeline, host: str, local: str, say: Say) -> None:
+    def __init__(
+        self, pipeline: Pipeline, host: str, local: str, say: Say, children: Children
+    ) -> None:
         self.pipeline = pipeline
         # All are told to leave; at once, not one stage after the other.
         self.leaving = self.hurried = False
         self._host = host
         self._local = local
         self._say = say
+        self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
         self._keepers: dict[str, Keeper] = {}
         self._queues: Mapping[str, QueueSeen] = {}
+        # What earlier watchdogs have learned of how long a document may take, in seconds.
+        self.hard_limits: Mapping[str, float | None] = {}
         # How many drivers operators want instead of what the file says; and what was told of that.
         self._asked: Mapping[str, int | None] = {}
         self._told_asked: dict[str, int | None] = {}
@@ -68,17 +75,8 @@ class Stages:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has come, or ended."""
+        """To be polled: readable when a driver has come."""
         return list(chain.from_iterable(one.fds for one in self.everyone))
-
-    @property
-    def pids(self) -> set[int]:
-        return set(chain.from_iterable(one.pids for one in self.everyone))
-
-    @property
-    def lives(self) -> set[str]:
-        """What all that runs is known by."""
-        return set(chain.from_iterable(one.lives for one in self.everyone))
 
     @property
     def settled(self) -> bool:
@@ -143,17 +141,17 @@ class Stages:
     def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for name, keeper in self._keepers.items():
-            keeper.learn(view.queues, view.timeouts.get(name), now)
+        for keeper in self._keepers.values():
+            keeper.learn(view.queues, now)
 
-    def restart(self, target: str) -> bool:
+    def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
         known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
             slots = [slot for slot in keeper.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(None if whole else slots)
+                keeper.restart(serial, None if whole else slots)
                 known = True
         return known
 
@@ -194,7 +192,10 @@ class Stages:
 
     def _keeper(self, stage: Stage, before: Mapping[str, Keeper], now: float) -> Keeper:
         if (keeper := before.get(stage.name)) is None:
-            keeper = Keeper(stage, self.pipeline, self._host, self._local, self._tell)
+            keeper = Keeper(
+                stage, self.pipeline, self._host, self._local, self._tell, self._children
+            )
+            keeper.pace = Pace(self.hard_limits.get(stage.name))
             keeper.adopt_living(now)
         else:
             keeper.parting = False

@@ -7,11 +7,11 @@
     balance.py   which stage gets the next driver; pure
     helper.py    the process that does all input and output where the queues are
     requests.py  what files ask of a watchdog
-    process.py   the only place that starts processes
+    children.py  every process that is started, and how each has ended
 
-The loop sleeps in one poll over the pidfds of the drivers, the socket of the helper and the pipe
-of the signals. It touches no file below the root of the pipeline and waits for nothing else, so
-that it goes on, and says so, while that file system hangs.
+The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
+tells that a child has ended. It touches no file below the root of the pipeline and waits for
+nothing else, so that it goes on, and says so, while that file system hangs.
 """
 
 import math
@@ -22,17 +22,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from watchdogd.bulletin import Bulletin
+from watchdogd.children import Children
 from watchdogd.control import QUIT
 from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
-from watchdogd.orphans import Orphans
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import reap_strangers
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
-from watchdogd.report_file import save
+from watchdogd.report_file import last_report, save
 from watchdogd.requests import Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
@@ -63,6 +62,7 @@ class Supervisor:
         pipeline: Pipeline,
         host: str,
         local: str,
+        children: Children,
         helper: Helper,
         herald: Herald,
         signals: Signals,
@@ -74,7 +74,10 @@ class Supervisor:
         self.local = local
         self.drain = drain
         self._herald = herald
-        self.stages = Stages(pipeline, host, local, herald.say)
+        self._children = children
+        self.stages = Stages(pipeline, host, local, herald.say, children)
+        if (before := last_report(local)) is not None:
+            self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.helper = helper
         self._requests = Requests()
         # The serials of the latest requests for a reload that were answered: somebody may wait.
@@ -85,11 +88,10 @@ class Supervisor:
         self._notifier = notifier
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
-        self._will = Will(local, herald.say, needed=not pipeline.adopt)
+        self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
         # The serials of requests to read the pipeline's file that are not answered yet.
         self._reloads: list[str] = []
         self._bulletin = Bulletin(notifier)
-        self._orphans = Orphans()
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
         self._is_ready = self._leaving = self._ended = False
@@ -124,7 +126,7 @@ class Supervisor:
         elapsed, self._turned_at = now - self._turned_at, now
         helper_due = self.helper.tend(now)
         self._listen(now)
-        orphans_due = self._reap(now)
+        self._reap(now)
         self._obey(now)
         fs_ok = self.helper.well(now)
         self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
@@ -143,35 +145,27 @@ class Supervisor:
             now + _LONGEST_SLEEP,
             self._look_at,
             helper_due,
-            orphans_due,
             self._herald.tend(now),
             self._bulletin.due_at,
             self._will.tend(now),
+            # Last: a look for orphans is not to keep a driver from being started.
+            self._children.tend(now),
         )
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
-        fds = [self._signals.wake_fd, self.helper.fd, *self._herald.fds, *self.stages.fds]
-        fds += self._will.fds
+        fds = [self._signals.wake_fd, self.helper.fd, *self._children.fds, *self.stages.fds]
         for fd in fds:
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         poll.poll(max(0.0, due - time.monotonic()) * 1000)
         self._signals.clear()
 
-    def _reap(self, now: float) -> float:
+    def _reap(self, now: float) -> None:
+        self._children.reap(now)
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self.helper.ask(Errands(look=True))
-            self._orphans.expect(now)
-        ours = self._ours
-        reap_strangers(ours)
-        return self._orphans.tend(ours, self.stages.lives, now)
-
-    @property
-    def _ours(self) -> set[int]:
-        """The processes that somebody here looks after."""
-        return self.stages.pids | self._herald.pids | self._will.pids | {self.helper.pid}
 
     # What the helper sees
 
@@ -226,7 +220,7 @@ class Supervisor:
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
             self._read_again(now, request.serial)
-        elif not self.stages.restart(request.target):
+        elif not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
 
     def _leave(self, why: str = "") -> None:
@@ -307,8 +301,7 @@ class Supervisor:
         """The last look, for whoever counts, and the last word."""
         self._ended = True
         self._herald.say("watchdog-stopped", f"process {os.getpid()}")
-        self._orphans.end_all(self._ours)
-        self._will.close()
+        self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
         self.beat += 1

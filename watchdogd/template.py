@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from queuedriver.format.records import decode_by
+from watchdogd.children import Child, Children, Exit
 from watchdogd.preload import Load, Loaded, Unfit
-from watchdogd.process import Exit, Process, spawn
 from watchdogd.spare import LIMIT, NotForked, Parked
 
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.preload")
@@ -58,7 +58,7 @@ class Spawned(NamedTuple):
     """A driver runs. `memory` is what it had, shared, before it began."""
 
     name: str
-    process: Process
+    process: Child
     memory: int
 
 
@@ -81,7 +81,7 @@ Event = Ready | Spawned | Refused | Failed
 
 
 class _Spare(NamedTuple):
-    process: Process
+    process: Child
     socket: socket.socket
     memory: int
 
@@ -90,38 +90,42 @@ class Template:
     """A process that has loaded what the drivers of a stage have in common, and forks them."""
 
     def __init__(
-        self, load: Load, env: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+        self,
+        load: Load,
+        children: Children,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self.state: State = "stopped"
         # Why it failed.
         self.why = ""
         # Forks that were asked for, and have not come yet.
-        self.expected = 0
-        self._load = load
-        self._env = {**ONE_THREAD, **(env or {})}
+        self._coming: list[Child] = []
+        self.load = load
+        self._children = children
+        self._env = {**ONE_THREAD, **load.env, **(env or {})}
         self._command = command
-        self._process: Process | None = None
+        self._process: Child | None = None
         self._control: socket.socket | None = None
         self._requests: list[tuple[str, bytes]] = []
         self._spares: list[_Spare] = []
         # Told to leave; they are still to be reaped.
-        self._leaving: list[Process] = []
+        self._leaving: list[Child] = []
         self._wasted = 0
         self._exit_code = 0
 
     # Look
 
     @property
-    def processes(self) -> list[Process]:
-        """What this has running besides drivers: reaped here, and nowhere else."""
+    def processes(self) -> list[Child]:
+        """What this has running besides drivers."""
         ours = [self._process] if self._process else []
         return [*ours, *(spare.process for spare in self._spares), *self._leaving]
 
     @property
     def fds(self) -> list[int]:
         """When one of these is readable, `receive` has something to do."""
-        control = [self._control.fileno()] if self._control else []
-        return [*control, *(process.pidfd for process in self.processes)]
+        return [self._control.fileno()] if self._control else []
 
     # Act
 
@@ -130,20 +134,22 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             # The last word is for people who list processes.
-            argv = (*self._command, self._load.stage)
+            argv = (*self._command, self.load.stage)
             environ = {**os.environ, **self._env}
             try:
-                self._process = spawn(argv, environ, stdin=theirs.fileno(), stdout=log, stderr=log)
+                self._process = self._children.start(
+                    argv, environ, stdin=theirs.fileno(), stdout=log, stderr=log
+                )
             except OSError:
                 ours.close()
                 raise
         ours.settimeout(0.0)
         self._control = ours
         self.state, self.why = "loading", ""
-        self.expected = self._wasted = 0
+        self._wasted = 0
         # Where it could not even be executed, it has ended by now, and we are about to hear of it.
         with contextlib.suppress(BrokenPipeError):
-            ours.send(msgspec.json.encode(self._load))
+            ours.send(msgspec.json.encode(self.load))
 
     def request(self, name: str, order: bytes) -> Spawned | Refused | None:
         """A driver for this order, which is JSON with the `parent` that the driver is to have.
@@ -167,15 +173,13 @@ class Template:
         """What has come about. May be called at any time."""
         events: list[Event] = []
         # First: what it sent before its end has come by then.
-        ended = self._process.reap() if self._process else None
+        ended = self._process.exit if self._process else None
         self._read(events)
-        for spare in [one for one in self._spares if one.process.reap()]:
+        for spare in [one for one in self._spares if one.process.exit]:
             self._spares.remove(spare)
             self._forget(spare)
             self._wasted += 1
-        for process in [one for one in self._leaving if one.reap()]:
-            self._leaving.remove(process)
-            process.close()
+        self._leaving = [one for one in self._leaving if one.exit is None]
         if ended:
             self._ended(ended, events)
         self._replenish()
@@ -193,7 +197,7 @@ class Template:
     def kill(self) -> None:
         """End it now."""
         for process in self.processes:
-            process.kill()
+            process.send(signal.SIGKILL)
 
     # Between
 
@@ -215,7 +219,7 @@ class Template:
             except msgspec.DecodeError as error:
                 for fd in fds:
                     os.close(fd)
-                self.why = f"stage {self._load.stage} is loaded by another version: {error}"
+                self.why = f"stage {self.load.stage} is loaded by another version: {error}"
                 self._give_up()
 
     def _take(
@@ -228,9 +232,11 @@ class Template:
             case Unfit(why):
                 self.why = why
             case Parked(pid, memory) if len(fds) == _FDS:
-                self.expected -= 1
                 pidfd, talk = fds
-                spare = _Spare(Process(pid, pidfd), socket.socket(fileno=talk), memory)
+                os.close(pidfd)
+                child = self._coming.pop(0)
+                self._children.came(child, pid)
+                spare = _Spare(child, socket.socket(fileno=talk), memory)
                 spare.socket.settimeout(0.0)
                 self._spares.append(spare)
                 self._serve(events)
@@ -243,7 +249,7 @@ class Template:
                 self._not_forked(why, exit_code, events)
 
     def _not_forked(self, why: str, exit_code: int, events: list[Event]) -> None:
-        self.expected -= 1
+        self._coming.pop(0).exit = Exit(code=exit_code)
         # Not again before somebody wants a driver.
         self._wasted = _MAX_WASTED
         if self._requests:
@@ -275,13 +281,15 @@ class Template:
         if self.state != "ready" or self._control is None:
             return
         spares = 1 if self._wasted < _MAX_WASTED else 0
-        while self.expected + len(self._spares) < len(self._requests) + spares:
+        while (
+            self._process and len(self._coming) + len(self._spares) < len(self._requests) + spares
+        ):
             try:
                 self._control.send(_FORK)
             except OSError:
                 # It has ended, and we are about to hear of it.
                 return
-            self.expected += 1
+            self._coming.append(self._children.expect(self._process))
 
     def _forget(self, spare: _Spare) -> None:
         spare.socket.close()
@@ -290,7 +298,7 @@ class Template:
     def _give_up(self) -> None:
         self._close()
         if self._process:
-            self._process.kill()
+            self._process.send(signal.SIGKILL)
 
     def _close(self) -> None:
         """Spares, and a template that listens, leave by that."""
@@ -300,16 +308,17 @@ class Template:
         for spare in self._spares:
             self._forget(spare)
         self._spares.clear()
+        for child in self._coming:
+            child.exit = Exit()
+        self._coming.clear()
 
     def _ended(self, ended: Exit, events: list[Event]) -> None:
         self._close()
-        if self._process is not None:
-            self._process.close()
-            self._process = None
+        self._process = None
         if self.state == "stopped":
             return
         self.state = "failed"
-        self.why = self.why or f"the process that stage {self._load.stage} is loaded in: {ended}"
+        self.why = self.why or f"the process that stage {self.load.stage} is loaded in: {ended}"
         self._exit_code = _CANNOT_FORK if ended.code is None else ended.code
         requests, self._requests = self._requests, []
         events += [Refused(name, self.why, self._exit_code) for name, _ in requests]

@@ -73,7 +73,7 @@ def _look(begins: str, died_at: float) -> "list[Left]":
     """All processes whose life belongs to the watchdog."""
     found = []
     for name in os.listdir("/proc"):
-        if not name.isdecimal():
+        if not name.isdecimal() or int(name) == os.getpid():
             continue
         pid = int(name)
         if not read_environment(pid).get(LIFE, "").startswith(begins):

@@ -21,7 +21,10 @@ from queuedriver.format import names
 from queuedriver.format.records import read_record
 from queuedriver.format.units import format_count, format_instant
 
+# What `done` says that nobody asked for, in a queue whose feeds are done.
+FED = b"queuedriver: its feeds are done\n"
 # In bytes.
+_LONGEST_MARK = 64
 _LONGEST_TRIP = 1 << 16
 
 
@@ -120,5 +123,21 @@ def close_if_fed(queue: Directory) -> bool:
         with contextlib.closing(feed):
             if not is_drained(feed):
                 return False
-    set_control(queue, names.DONE, wanted=True)
+    with contextlib.suppress(FileExistsError):
+        queue.write_first(names.DONE, FED)
+    queue.sync()
     return True
+
+
+def reopen_if_fed(queue: Directory) -> bool:
+    """Remove `done` where it is there only because the feeds of the queue were done; return whether
+    it was. The caller knows that one of them is not done any more."""
+    try:
+        if queue.read(names.DONE, _LONGEST_MARK) != FED:
+            return False
+    except OSError:
+        # A symlink, or one that we may not read: somebody's; or it is gone.
+        return False
+    reopened = queue.remove(names.DONE)
+    queue.sync()
+    return reopened

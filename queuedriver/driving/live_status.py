@@ -23,10 +23,8 @@ from queuedriver.format.records import Counters
 
 SIZE = 1024
 _MAGIC = b"qdboard3"
-# What the driver shows, in the order of Glimpse; and, behind it, what its watchdog has to know.
-_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi240p")
-_ORDERED = struct.Struct("<QQ65p")
-_AT_ORDERED = 928
+# What the driver shows, in the order of Glimpse.
+_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi240pQ")
 _TRIES = 100
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
@@ -59,21 +57,12 @@ class Glimpse(NamedTuple):
     exit_code: int
     # The file that stacks go to.
     dump: str
+    # Bytes of memory that it shares with the process it was forked from.
+    shared: int
 
 
 # The same as it is written, its text in bytes: the driver changes some of it at a time.
 _Shown: Any = msgspec.defstruct("_Shown", Glimpse._fields, gc=False)
-
-
-class Ordered(NamedTuple):
-    """What a watchdog has to know of a driver that an earlier one started."""
-
-    # The process that it does not outlive; 0: it outlives them all.
-    parent: int
-    # Bytes that it shares with others.
-    memory: int
-    # Anything that differs for drivers that were told to do different things.
-    order: str
 
 
 class Board:
@@ -113,19 +102,11 @@ class Board:
 
     # Its watchdog's, before there is a driver
 
-    def ordered(self, parent: int, memory: int, order: str) -> None:
-        """Note what another watchdog will want to know, should it find the driver."""
-        _ORDERED.pack_into(self._map, _AT_ORDERED, parent, memory, _text(order))
-
-    def read_ordered(self) -> Ordered:
-        parent, memory, order = _ORDERED.unpack_from(self._map, _AT_ORDERED)
-        return Ordered(parent, memory, order.decode(errors="replace"))
-
     # The driver's
 
-    def sign(self, pid: int, ticks: int) -> None:
-        """Note that from now on this process writes here."""
-        self._shown.pid, self._shown.ticks = pid, ticks
+    def sign(self, pid: int, ticks: int, shared: int = 0) -> None:
+        """Note that from now on this process writes here, and how much memory is not its own."""
+        self._shown.pid, self._shown.ticks, self._shown.shared = pid, ticks, shared
         self._write()
 
     def began(self, docid: str, now: float, claimed: int) -> None:

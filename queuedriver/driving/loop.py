@@ -184,6 +184,7 @@ class Loop:
             next_due=passed.next_due,
             empty_for=min(queue.waiting.empty_for(now) for queue in self.queues),
             done=self._done,
+            linger=self.options.linger,
             paused=self.paused,
             tripped=trip.words(self.queues[0].path, trial_at + self.clocks) if trip else "",
             trial_in=trial_at - now,

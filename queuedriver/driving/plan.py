@@ -46,6 +46,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # For how long the queue has been seen empty and unchanged; negative when it has not.
     empty_for: float = -1.0
     done: bool = False
+    # How long to stay though it is done, in seconds.
+    linger: float = 0.0
     paused: bool = False
     # Why the stage has stopped itself, and in how many seconds one document is tried; and whether
     # it is about to, unless another driver has a success.
@@ -170,6 +172,8 @@ def _empty(seen: Seen) -> Decision:
         return Wait(_pause(seen), "the queue is empty")
     if seen.empty_for < DRAINED_AFTER:
         return Wait(DRAINED_AFTER, "making sure that the queue is drained")
+    if seen.done and not seen.drain and seen.empty_for < seen.linger:
+        return Wait(_pause(seen), "the queue is done, and may be reopened")
     if seen.done:
         return Quit("done", "the queue is done and drained")
     return Quit("drained", "the queue is drained")
@@ -180,6 +184,6 @@ def _pause(seen: Seen) -> float:
     if seen.idle_turns < NAPS:
         return float(SHORTEST_NAP * 2**seen.idle_turns)
     longest = HINTED_LOOK if seen.hinted else LONGEST_POLL
-    if seen.drain or seen.done:
+    if seen.drain or (seen.done and not seen.linger):
         longest = min(longest, DRAIN_POLL)
     return float(min(longest, SHORTEST_POLL * 2 ** min(seen.idle_turns - NAPS, 10)))

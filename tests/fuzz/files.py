@@ -33,7 +33,6 @@ from tests.fuzz.promise import Target, check_error, check_shown
 from tests.unit.format.test_records import a_report, an_attempt
 from watchdogd import events
 from watchdogd.cli import run as watchdogd
-from watchdogd.lessons import Lessons
 
 _BUG = 70
 _SECRET = b"not for everybody"
@@ -161,7 +160,6 @@ def read_journal(data: bytes) -> None:
     assert "published" in [one.event for one in found.events if one.at == 4e9]
     assert "published" in [one.event for one in read_history(journal, "doc").events]
     check_shown(describe(one) for one in found.events)
-    Lessons([str(place.queue)]).learn()
     called(queuedriver, "history", place.queue, "doc")
 
 
@@ -176,7 +174,6 @@ def read_board(data: bytes) -> None:
         check_error(error, str(path))
         return
     board.read()
-    board.read_ordered()
     board.close()
 
 

@@ -8,7 +8,7 @@ import random
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from tests.fuzz.memory import MEMORY
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
 from tests.waiting import until
+from watchdogd.children import Children
 from watchdogd.preload import Load
 from watchdogd.template import Failed, Template
 
@@ -194,12 +195,19 @@ talk.recv(1)
     ids=["no text", "no text inside", "nested", "empty", "nonsense", "null"],
 )
 def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: bytes) -> None:
-    load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid())
-    template = Template(load, command=(sys.executable, "-c", _LOADER, said[:40_000].hex()))
+    load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid(), env={})
+    children = Children()
+    template = Template(
+        load, children, command=(sys.executable, "-c", _LOADER, said[:40_000].hex())
+    )
     template.start()
-    (failed,) = until(lambda: list(template.receive()), "it says something")
-    assert isinstance(failed, Failed)
-    assert "parse" in failed.why
+
+    def heard() -> Iterable[object]:
+        children.reap(0.0)
+        return template.receive()
+
+    until(lambda: [*map(type, heard())] == [Failed], "it fails")
+    assert "parse" in template.why
     template.stop()
 
 

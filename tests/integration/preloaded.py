@@ -21,6 +21,7 @@ from typing import Any
 
 from queuedriver.processors.call import CallProcessor
 from watchdogd import kernel, preload
+from watchdogd.children import Children
 from watchdogd.preload import Load
 from watchdogd.template import Event, Ready, Spawned, Template
 
@@ -83,8 +84,9 @@ def _open_files() -> list[str]:
 class Watch:
     """A watchdog's loop, as far as a template needs one."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Template, children: Children) -> None:
         self.template = template
+        self.children = children
         self.events: list[Event] = []
 
     def until(self, fact: Callable[[], object], words: str) -> None:
@@ -97,7 +99,12 @@ class Watch:
                 poll.register(fd, select.POLLIN)
             # Facts that are not the template's, in files, are looked for now and then.
             poll.poll(10)
-            self.events += self.template.receive()
+            self.look()
+
+    def look(self) -> None:
+        """One turn."""
+        self.children.reap(time.monotonic())
+        self.events += self.template.receive()
 
     def ready(self) -> Ready:
         self.until(lambda: self.of(Ready), "the template has loaded")
@@ -129,15 +136,17 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
         call=call,
         function=function,
         watchdog=os.getpid(),
+        env={},
     )
 
 
 def watch(directory: Path, count: int, parent: int) -> None:
     """A watchdog: says which processes it has, and goes on until it is killed."""
     kernel.become_subreaper()
-    template = Template(load_of(directory), command=COMMAND)
+    children = Children()
+    template = Template(load_of(directory), children, command=COMMAND)
     template.start(sys.stderr.fileno())
-    watch = Watch(template)
+    watch = Watch(template, children)
     for number in range(count):
         facts = str(directory / f"facts-{number}")
         # With parent 0 it is told to outlive us.

@@ -14,6 +14,7 @@ import pytest
 from queuedriver.disk.filesystem import Directory
 from tests.waiting import until
 from watchdogd import control
+from watchdogd.children import Children
 from watchdogd.events import EventLog
 from watchdogd.helper import Helper
 from watchdogd.messages import Brief, Controls, Errands
@@ -61,7 +62,7 @@ class Site:
         file = str(self.data / "serif.toml")
         pipeline = Pipeline(name="serif", file=file, root=str(self.root), stages=stages)
         brief = Brief(pipeline=pipeline, host="rose", local=str(self.local))
-        self.helper = Helper(brief, lambda *_, **__: None)
+        self.helper = Helper(brief, Children(), lambda *_, **__: None)
         # What was seen in the control files, after each command.
         self.seen: list[Controls] = []
 

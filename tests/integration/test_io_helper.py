@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import DRIVERS, identify
-from queuedriver.disk.journal import Journal
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
 from watchdogd import control
+from watchdogd.children import Children
 from watchdogd.helper import ARGV, SILENCE, Helper
 from watchdogd.messages import (
     Brief,
@@ -86,7 +86,7 @@ class Watch:
     def open(self, argv: Sequence[str] = (), made: Sequence[str] = ()) -> Helper:
         """Another helper than there was."""
         brief = Brief(pipeline=self.pipeline, host="rose", local=str(self.local), made=tuple(made))
-        self.helper = Helper(brief, self.note, argv or ARGV)
+        self.helper = Helper(brief, Children(), self.note, argv or ARGV)
         return self.helper
 
     def open_prepared(self, prepare: str) -> None:
@@ -204,19 +204,6 @@ def test_control_files_are_seen(watch: Watch) -> None:
     watch.helper.ask(Errands(forget_controls=("QUIT",)))
     watch.until(lambda one: not controls(one).quit, "forgotten")
     assert not (watch.root / ".watchdogd/QUIT").exists()
-
-
-def test_limits_are_learned_from_the_journal(watch: Watch) -> None:
-    watch.start().until(well, "seen")
-    watch.helper.abandon()
-    journal = Journal(str(watch.root / "in/.queuedriver/journal"), "rose-1", "rose")
-    (watch.root / "in/.queuedriver/journal").mkdir()
-    for _ in range(30):
-        journal.note("published", "doc", seconds=100.0)
-    journal.close()
-    watch.open(made=watch.pipeline.queues)
-    seen = watch.start().until(lambda one: "store" in one.timeouts, "learned")
-    assert seen.timeouts == {"parse": 1000.0, "store": None}
 
 
 # Errands
@@ -543,9 +530,10 @@ def test_helper_ends_amid_a_look_when_its_watchdog_does(watch: Watch, meanwhile:
 
 _WATCHDOG = """
 import os, subprocess, sys, time
+from watchdogd.children import Children
 from watchdogd.helper import Helper
 from watchdogd.messages import brief_of
-helper = Helper(brief_of(sys.stdin.buffer.readline()), print)
+helper = Helper(brief_of(sys.stdin.buffer.readline()), Children(), print)
 helper.tend(0.0)
 while not any(one.look for one in helper.receive(0.0)):
     time.sleep(0.01)

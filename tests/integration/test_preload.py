@@ -4,14 +4,12 @@ import contextlib
 import ctypes
 import json
 import os
-import select
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from queuedriver.claims.liveness import process_ticks
@@ -20,8 +18,8 @@ from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import kernel
-from watchdogd.hand import Order
-from watchdogd.process import Exit, Process, reap_strangers
+from watchdogd.children import Child, Children, Exit
+from watchdogd.orders import Order, encode
 from watchdogd.spare import LIMIT
 from watchdogd.template import Failed, Refused, Spawned, Template
 
@@ -50,8 +48,9 @@ class Stage:
 
     def start(self, function: str = "", **given: Any) -> Watch:
         given.setdefault("command", COMMAND)
-        template = Template(load_of(self.directory, function=function), **given)
-        watch = Watch(template)
+        children = Children()
+        template = Template(load_of(self.directory, function=function), children, **given)
+        watch = Watch(template, children)
         self.watches.append(watch)
         self.begin(watch)
         return watch
@@ -74,9 +73,8 @@ class Stage:
             watch.template.stop()
             watch.template.kill()
             for driver in watch.of(Spawned):
-                driver.process.kill()
-                watch.until(driver.process.reap, "its driver ended")
-                driver.process.close()
+                driver.process.send(signal.SIGKILL)
+                ended(watch, driver.process)
             watch.template_gone()
         self.watches.clear()
 
@@ -90,7 +88,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield stage
     finally:
         stage.end()
-        reap_strangers(())
+        Children().close()
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
     assert open_files() == before
 
@@ -99,14 +97,11 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def ended(watch: Watch, process: Process) -> Exit:
+def ended(watch: Watch, process: Child) -> Exit:
     """Wait for a driver's end."""
-    poll = select.poll()
-    poll.register(process.pidfd, select.POLLIN)
-    watch.until(lambda: poll.poll(0), "the driver has ended")
-    found = process.reap()
-    assert found is not None
-    return found
+    watch.until(lambda: process.exit is not None, "the driver has ended")
+    assert process.exit is not None
+    return process.exit
 
 
 def failed(watch: Watch) -> Failed:
@@ -274,11 +269,12 @@ def test_all_drivers_survive_their_template(stage: Stage) -> None:
     drivers = watch.drivers(8)
     watch.until(lambda: len(watch.template.processes) == 2, "a spare")
     template, spare = watch.template.processes
-    template.kill()
+    template.send(signal.SIGKILL)
     assert failed(watch).ended == Exit(signal=signal.SIGKILL)
     watch.template_gone()
     assert gone(spare.pid)
-    assert not any(driver.process.reap() for driver in drivers)
+    watch.look()
+    assert not any(driver.process.exit for driver in drivers)
     for driver in drivers:
         driver.process.send(signal.SIGTERM)
         assert ended(watch, driver.process) == Exit(signal=signal.SIGTERM)
@@ -362,14 +358,14 @@ def test_request_is_served_though_the_spare_was_killed(stage: Stage) -> None:
     watch = stage.start()
     watch.until(lambda: len(watch.template.processes) == 2, "a spare")
     spare = watch.template.processes[1]
-    spare.kill()
+    spare.send(signal.SIGKILL)
     wait_until_gone([spare.pid])
     # The watchdog has not looked yet.
     watch.order("driver")
     assert not watch.of(Spawned)
     [driver] = watch.drivers(1)
     assert driver.process.pid != spare.pid
-    assert driver.process.reap() is None
+    assert driver.process.exit is None
 
 
 def test_spare_that_died_is_replaced_but_not_for_ever(stage: Stage) -> None:
@@ -379,13 +375,13 @@ def test_spare_that_died_is_replaced_but_not_for_ever(stage: Stage) -> None:
         watch.until(lambda: len(watch.template.processes) == 2, "a spare")
         spare = watch.template.processes[1]
         seen.add(spare.pid)
-        spare.kill()
+        spare.send(signal.SIGKILL)
         wait_until_gone([spare.pid])
-        watch.events += watch.template.receive()
+        watch.look()
         assert spare not in watch.template.processes
     assert len(seen) == 3
     # Something ends them all; none is forked before it is needed.
-    assert watch.template.expected == 0
+    assert watch.template._coming == []
     assert len(watch.template.processes) == 1
     watch.order("driver")
     watch.drivers(1)
@@ -520,7 +516,7 @@ def test_stopped_template_leaves_its_drivers_alone(stage: Stage) -> None:
     watch.template.stop()
     watch.template_gone()
     [driver] = watch.of(Spawned)
-    assert driver.process.reap() is None
+    assert driver.process.exit is None
     assert not watch.of(Failed)
 
 
@@ -533,14 +529,14 @@ def test_requests_are_refused_when_the_template_is_killed_meanwhile(
     for number in range(8):
         watch.order(str(number))
     watch.drivers(when)
-    watch.template.processes[0].kill()
+    watch.template.processes[0].send(signal.SIGKILL)
     failed(watch)
     served = [driver.name for driver in watch.of(Spawned)]
     refused = [refusal.name for refusal in watch.of(Refused)]
     assert sorted(served + refused) == [str(number) for number in range(8)]
     assert len(served) >= when
     watch.template_gone()
-    assert not any(driver.process.reap() for driver in watch.of(Spawned))
+    assert not any(driver.process.exit for driver in watch.of(Spawned))
     # That no process and no open file is left, the fixture sees.
     stage.end()
     wait_until_childless(stage.directory)
@@ -595,7 +591,7 @@ def test_request_is_refused_when_no_fork_comes_about(
     watch.until(lambda: watch.of(Refused), "it is refused")
     assert watch.of(Refused) == [Refused("driver", why, exit_code)]
     # Nor does it try for ever when nobody wants one.
-    watch.until(lambda: not watch.template.expected, "it is left at that")
+    watch.until(lambda: not watch.template._coming, "it is left at that")
     assert watch.template.state == "ready"
     assert len(watch.template.processes) == 1
 
@@ -631,20 +627,23 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
         inputs=(str(stage.directory / "in"),),
         outputs=(str(stage.directory / "out"),),
         options=Options(),
-        startup_timeout=60.0,
+        startup_timeout=0.0,
+        preload=True,
+        env={},
         board=board,
         log=str(stage.directory / "parse-1.log"),
         log_size=1_000_000,
         log_keep=1,
         parent=os.getpid(),
     )
-    watch = Watch(Template(load_of(stage.directory)))
+    children = Children()
+    watch = Watch(Template(load_of(stage.directory), children), children)
     stage.watches.append(watch)
     stage.begin(watch)
     watch.ready()
     for name in ("first", "second"):
         Board.create(board).close()
-        answer = watch.template.request(name, msgspec.json.encode(order))
+        answer = watch.template.request(name, encode(order))
         watch.events += [answer] if answer else []
         first = watch.drivers(1)[0]
         if name == "first":

@@ -119,6 +119,67 @@ def test_a_document_copied_into_a_closed_queue_is_told_and_goes_through(yard: Ya
     assert (told["stage"], str(queue) in told["message"]) == ("one", True)
 
 
+# The model takes longer than a second to load, in whatever process.
+_HEAVY = """
+import os, time
+from pathlib import Path
+
+time.sleep(1.2)
+with (Path(__file__).parent / "loads").open("a") as file:
+    print(os.getpid(), file=file)
+
+
+def guess(document):
+    return document.read()
+"""
+
+
+@pytest.mark.parametrize("preload", ["", "\npreload = true"], ids=["each", "preload"])
+def test_bursts_into_a_pipeline_that_is_closed_again_and_again_load_no_model_anew(
+    yard: Yard, preload: str
+) -> None:
+    (yard.root / "heavy.py").write_text(
+        f"import os, time\nfrom pathlib import Path\nHERE = Path({str(yard.root)!r})\n{_HEAVY}"
+    )
+    yard.write(
+        f'name = "one"\ncall = "heavy:guess"{preload}',
+        f'name = "two"\ncall = "heavy:guess"{preload}',
+    )
+    yard.run()
+    queues = yard.root / "queues"
+    until(lambda: yard.states() == {"one-1": "ready", "two-1": "ready"})
+    loads = (yard.root / "loads").read_text()
+    for count in (1, 2):
+        yard.put(f"d{count}")
+        while len(yard.ls("two")) < count:
+            time.sleep(0.01)
+        (queues / "input/done").touch()
+        until((queues / "two/done").exists)
+        # That somebody submits more, as put --reopen does, opens all that follow.
+        (queues / "input/done").unlink()
+        until(lambda: not (queues / "one/done").exists() and not (queues / "two/done").exists())
+    assert (yard.root / "loads").read_text() == loads
+    assert yard.count("exited") == 0
+
+
+def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
+    def limits() -> list[float | None]:
+        status = yard.status()
+        return [one.hard_limit for one in status.stages] if status is not None else []
+
+    yard.write(ONE)
+    watchdog = yard.run()
+    for number in range(25):
+        yard.put(f"d{number}")
+    until(lambda: limits() == [600.0])
+    watchdog.terminate()
+    watchdog.wait(PATIENCE)
+    (yard.root / "queues/.watchdogd/hosts/rose.json").unlink()
+    yard.run()
+    until(limits)
+    assert limits() == [600.0]
+
+
 def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")
@@ -635,7 +696,7 @@ def test_number_of_drivers_that_cannot_be_is_explained(yard: Yard) -> None:
     assert yard.command("scale", "two=1").returncode == 66
     # By hand nobody is told of a slip.
     (yard.root / "queues/.watchdogd/scale-two").write_text("1")
-    assert yard.command("scale", "one=9999").returncode == 0
+    assert yard.command("scale", "one=9999", "--yes").returncode == 0
 
     def notes() -> str:
         status = yard.status()

@@ -33,7 +33,6 @@ PURE = {
     "watchdogd.pipeline.problems",
     "watchdogd.pipeline.drawing",
     "watchdogd.balance",
-    "watchdogd.learned",
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",

@@ -15,6 +15,7 @@ from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd import places
 from watchdogd.check import check_host
+from watchdogd.children import Children
 from watchdogd.cli.bar import Bar
 from watchdogd.cli.pipeline_argument import pipeline_file
 from watchdogd.events import Event, EventLog, describe
@@ -24,7 +25,6 @@ from watchdogd.lock import only_one
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.process import spawn_for_helper
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.supervisor import Supervisor
@@ -124,17 +124,17 @@ def _watch(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
-    spawn = spawn_for_helper
-    herald = Herald(EventLog(local, host, tell), spawn, local, pipeline.on_event)
+    children = Children()
+    herald = Herald(EventLog(local, host, tell), children, local, pipeline.on_event)
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    helper = Helper(brief, herald.say)
+    helper = Helper(brief, children, herald.say)
     with suppress(OSError):
         # Without it, `status` knows nothing while the root does not answer.
         note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
-        pipeline, host, local, helper, herald, signals, own_notifier(), drain=drain
+        pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
     )
     watchdog.remarks = notes
     if bar is not None:
@@ -152,9 +152,11 @@ def _watch(
         if bar is not None:
             bar.clear()
     if fallen is not None:
+        # Who lives on is told to leave by the kernel, and ended by the warden.
         words, code = fallen
         say(words)
         return code
+    children.close()
     return _close(watchdog, quiet=quiet)
 
 

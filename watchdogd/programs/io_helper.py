@@ -29,8 +29,6 @@ from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
 from watchdogd.kernel import die_with_parent, set_name
-from watchdogd.learned import hard_limit
-from watchdogd.lessons import Lessons
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -65,7 +63,6 @@ _LOOK_AT_LEAST = 30.0
 _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
-_LEARN_EVERY = 60.0
 _EXPIRE_EVERY = 60.0
 # What is loaded anew is imported for so long before a reload: only who asked for it waits. How soon
 # it is seen that it was, in seconds.
@@ -142,11 +139,9 @@ class IoHelper:
         self._root = Root(brief.pipeline.root, brief.local, fresh=not brief.made)
         self._made = brief.made
         self._views: dict[str, View] = {}
-        self._lessons: dict[tuple[str, ...], Lessons] = {}
         self._copies = Copies(brief.local, brief.host)
         self._rescuer = Rescuer()
         self._beats = Beats(Observer())
-        self._timeouts: dict[str, float | None] = {}
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -160,7 +155,6 @@ class IoHelper:
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
             "copy": (self._copy, _COPY_EVERY),
-            "learn": (self._learn, _LEARN_EVERY),
             "beat": (self._beat, NETWORK_BEAT),
         }
         self._due = dict.fromkeys(self._chores, 0.0)
@@ -214,7 +208,6 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
-            timeouts=self._timeouts,
         )
         self._watchdog.say(Message(look=look))
 
@@ -330,16 +323,6 @@ class IoHelper:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
             self._note(why)
-
-    def _learn(self) -> None:
-        for stage in self.pipeline.stages:
-            if stage.timeout != "auto":
-                self._timeouts.pop(stage.name, None)
-                continue
-            paths = tuple(self.pipeline.path(queue) for queue in stage.inputs)
-            lessons = self._lessons.setdefault(paths, Lessons(paths))
-            lessons.learn()
-            self._timeouts[stage.name] = hard_limit(lessons.durations)
 
     def _beat(self) -> None:
         for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):

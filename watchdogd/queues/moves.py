@@ -1,10 +1,10 @@
-"""What the eyes do to the queues besides looking at them. Each is harmless when done twice, or by
-the eyes of several hosts at once."""
+"""Closes and reopens, pauses and resumes queues; removes control files; publishes the report. Each
+move is harmless when it is made twice, or by the helpers of several hosts at once."""
 
 from collections.abc import Iterable, Mapping
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.closing import close_if_fed
+from queuedriver.driving.closing import close_if_fed, reopen_if_fed
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
@@ -17,28 +17,29 @@ _SMALL = 64
 
 
 def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
-    """Close each queue whose feeds are all through: its drivers would, but there may be none.
-    Whether any was closed."""
-    closed = False
-    for name in _fed_out(pipeline, seen):
-        with Queue.open(pipeline.path(name)) as queue:
-            closed |= close_if_fed(queue.directory)
-    return closed
+    """Close each queue whose feeds are all through: its drivers would, but there may be none. And
+    reopen each that was closed so, of which a feed is open again. Return whether any was changed.
+
+    Others than our stages may feed a queue, too: it knows them itself.
+    """
+    through = {name for name, one in seen.items() if one.done and one.drained}
+    still_open = {name for name, one in seen.items() if not one.done}
+    changed = False
+    for name, feeds in _feeds(pipeline).items():
+        if name in seen and (feeds & still_open if seen[name].done else feeds <= through):
+            move = reopen_if_fed if seen[name].done else close_if_fed
+            with Queue.open(pipeline.path(name)) as queue:
+                changed |= move(queue.directory)
+    return changed
 
 
-def _fed_out(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> list[str]:
-    """Queues that are open though, as far as is known here, nothing more can come. Others than our
-    stages may feed them too: the queue itself knows."""
+def _feeds(pipeline: Pipeline) -> dict[str, set[str]]:
+    """Return which queues feed each that our stages feed."""
     feeds: dict[str, set[str]] = {}
     for stage in pipeline.stages:
         for name in stage.outputs:
             feeds.setdefault(name, set()).update(stage.inputs)
-    through = {name for name, one in seen.items() if one.done and one.drained}
-    return [
-        name
-        for name in pipeline.queues
-        if name in feeds and feeds[name] <= through and name in seen and not seen[name].done
-    ]
+    return feeds
 
 
 def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: bool) -> bool:

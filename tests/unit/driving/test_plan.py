@@ -68,6 +68,19 @@ NOW = 1000.0
             Wait(DRAINED_AFTER, "making sure that the queue is drained"),
         ),
         (Seen(done=True, empty_for=DRAINED_AFTER), Quit("done", "the queue is done and drained")),
+        # It may be reopened.
+        (
+            Seen(done=True, empty_for=9.0, linger=10.0, idle_turns=99),
+            Wait(LONGEST_POLL, "the queue is done, and may be reopened"),
+        ),
+        (
+            Seen(done=True, empty_for=9.0, linger=9.0),
+            Quit("done", "the queue is done and drained"),
+        ),
+        (
+            Seen(done=True, drain=True, empty_for=DRAINED_AFTER, linger=9.0),
+            Quit("done", "the queue is done and drained"),
+        ),
         (Seen(drain=True, empty_for=DRAINED_AFTER), Quit("drained", "the queue is drained")),
         (
             Seen(drain=True, done=True, empty_for=DRAINED_AFTER),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuedriver.cli.put import check_file
-from queuedriver.driving.closing import close_if_fed, is_drained
+from queuedriver.driving.closing import close_if_fed, is_drained, reopen_if_fed
 from queuedriver.errors import (
     AlreadyThere,
     BadArgument,
@@ -329,6 +329,23 @@ def test_a_queue_is_done_when_all_that_feed_it_are_done_and_drained(bench: "Benc
     assert close_if_fed(output.directory)
     assert bench.ls("out") == ["done"]
     assert close_if_fed(output.directory)
+
+
+def test_a_queue_is_reopened_that_only_its_feeds_have_closed(bench: "Bench") -> None:
+    output = feeding(bench, "a")
+    bench.put("a/done")
+    assert close_if_fed(output.directory)
+    assert reopen_if_fed(output.directory)
+    assert bench.ls("out") == []
+    assert not reopen_if_fed(output.directory)
+    # What somebody has closed stays closed, also where its feeds were done before.
+    bench.put("out/done")
+    assert close_if_fed(output.directory)
+    assert not reopen_if_fed(output.directory)
+    assert bench.ls("out") == ["done"]
+    (bench.root / "out/done").unlink()
+    (bench.root / "out/done").symlink_to("/dev/zero")
+    assert not reopen_if_fed(output.directory)
 
 
 def test_a_feed_that_cannot_be_seen_keeps_a_queue_open(bench: "Bench") -> None:

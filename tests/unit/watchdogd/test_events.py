@@ -3,23 +3,19 @@ concern, who cannot hold anything up."""
 
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.waiting import PATIENCE, is_alive, until
+from watchdogd.children import Children
 from watchdogd.events import Event, EventLog, describe, read_events
 from watchdogd.hooks import Hooks, words
-from watchdogd.process import spawn_for_helper
-
-# Seconds: far more than anything here takes.
-PATIENCE = 60.0
 
 
 def messages(path: Path) -> list[str]:
@@ -156,25 +152,24 @@ def an_event(message: str = "", driver: str = "parse-2") -> Event:
 @contextlib.contextmanager
 def hooks(directory: Path, command: Sequence[str]) -> Iterator[Hooks]:
     """On a clock of the test's own, which begins at 0."""
-    made = Hooks(command, spawn_for_helper, str(directory))
+    children = Children()
+    made = Hooks(command, children, str(directory))
     try:
         yield made
     finally:
         # Whoever has not ended yet is ended, and reaped.
-        made.tend(now=float("inf"))
-        wait(made, now=0.0)
-        made.close()
+        children.close()
 
 
 def wait(running: Hooks, now: float) -> None:
     """Until all that run have ended."""
-    until = time.monotonic() + PATIENCE
-    while running.fds:
-        poll = select.poll()
-        for fd in running.fds:
-            poll.register(fd, select.POLLIN)
-        assert poll.poll((until - time.monotonic()) * 1000), "a hook has not ended"
+
+    def ended() -> bool:
+        running.children.reap(now)
         running.tend(now)
+        return not running.running
+
+    until(ended, "the end of all commands")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +199,7 @@ def test_four_run_at_once_and_the_others_wait(tmp_path: Path) -> None:
     with hooks(tmp_path, ["sh", "-c", f"read go < {fifo}; echo {{message}}"]) as running:
         for number in range(6):
             running.tell(an_event(f"{number}"), now=0.0)
-        assert len(running.fds) == len(running.pids) == 4
+        assert len(running.children.running) == 4
         holder = os.open(fifo, os.O_RDWR)
         os.write(holder, b"\n" * 6)
         wait(running, now=0.0)
@@ -221,10 +216,9 @@ def test_command_that_takes_longer_than_a_minute_is_killed_with_its_children(
     with hooks(tmp_path, ["sh", "-c", f"exec 9> {fifo}; sleep 1000 & wait"]) as running:
         running.tell(an_event(), now=0.0)
         with open(fifo, "rb") as file:
-            assert running.due_at == 60.0
-            running.tend(now=59.0)
-            assert running.fds
-            running.tend(now=60.0)
+            assert running.children.tend(now=59.0) == 60.0
+            assert is_alive(running.children.running[0].pid)
+            running.children.tend(now=60.0)
             wait(running, now=61.0)
             assert file.read() == b""
 
@@ -238,7 +232,7 @@ def test_flood_of_events_is_told_in_measure(tmp_path: Path) -> None:
         assert running.due_at == pytest.approx(1001.0)
         for second in range(1, 4):
             running.tend(now=1000.0 + second)
-            assert len(running.fds) == 1
+            assert len(running.children.running) == 1
             wait(running, now=1000.0 + second)
     # Of the other 180, only a hundred had room.
     (line,) = (tmp_path / "hooks.log").read_text().splitlines()
@@ -256,6 +250,6 @@ def test_command_that_is_not_there_is_said_in_the_log_and_nowhere_else(tmp_path:
 def test_without_a_command_nothing_runs(tmp_path: Path) -> None:
     with hooks(tmp_path, []) as running:
         running.tell(an_event(), now=0.0)
-        assert running.fds == []
+        assert running.children.running == []
         assert running.due_at == float("inf")
     assert os.listdir(tmp_path) == []

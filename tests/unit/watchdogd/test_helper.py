@@ -1,6 +1,5 @@
 """The watchdog hears its helper, notices when it is silent, and never waits for it."""
 
-import contextlib
 import os
 import select
 import signal
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.waiting import until, until_ended
+from watchdogd.children import Child, Children
 from watchdogd.helper import (
     MOST_LEFT,
     PATIENCE_AT_START,
@@ -24,7 +24,6 @@ from watchdogd.helper import (
 )
 from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.process import Process
 
 # Seconds: far more than anything here takes.
 PATIENCE = 60.0
@@ -52,7 +51,7 @@ class Bench:
 
     def __init__(self, place: Path) -> None:
         self.told: list[tuple[str, str]] = []
-        self.started: list[int] = []
+        self.children = Children()
         self._place = place
         self._made: list[Helper] = []
 
@@ -63,6 +62,7 @@ class Bench:
     def helper(self, script: str, argv: Sequence[str] = (), **more: object) -> Helper:
         made = Helper(
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
+            self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
             argv or ("sh", "-c", script),
             **more,  # type: ignore[arg-type]
@@ -80,9 +80,7 @@ class Bench:
     def close(self) -> None:
         for one in self._made:
             one.close()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
+        self.children.close()
 
 
 @pytest.fixture
@@ -252,7 +250,7 @@ def test_helper_that_ends_is_replaced_soon(bench: Bench) -> None:
 
 
 def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
-    spared: list[Process] = []
+    spared: list[Child] = []
     helper = bench.helper("read brief; exec sleep 1000", kill=spared.append)
     now, started = 0.0, []
     for _ in range(MOST_LEFT + 3):
@@ -265,14 +263,10 @@ def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
             now += SILENCE
     assert len(started) == len(set(started)) == MOST_LEFT
     os.kill(started[0], signal.SIGKILL)
-    os.waitid(os.P_PID, started[0], os.WEXITED | os.WNOWAIT)
+    until(lambda: bench.children.reap(now), "its end")
     now += RESTART_EVERY
     helper.tend(now)
     assert helper.pid not in (0, *started)
-    helper.close()
-    for process in (*started[1:],):
-        os.kill(process, signal.SIGKILL)
-    os.kill(spared[-1].pid, signal.SIGKILL)
 
 
 def test_program_that_is_not_there_is_noted(bench: Bench, tmp_path: Path) -> None:
@@ -418,9 +412,9 @@ def test_socket_is_closed_before_the_helper_is_killed(bench: Bench) -> None:
     hung_up: list[bool] = []
     sockets: list[socket.socket] = []
 
-    def kill(process: Process) -> None:
+    def kill(process: Child) -> None:
         hung_up.extend(one.fileno() < 0 for one in sockets)
-        process.kill()
+        process.send(signal.SIGKILL)
 
     helper = bench.start("read brief; exec sleep 1000", kill=kill)
     assert helper._socket is not None

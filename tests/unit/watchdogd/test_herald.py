@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.waiting import until
+from watchdogd.children import Children
 from watchdogd.events import Event, EventLog
 from watchdogd.herald import Herald
-from watchdogd.process import spawn_for_helper
 
 
 def writes_to(path: Path) -> tuple[str, ...]:
@@ -25,18 +25,24 @@ class Voice:
     def __init__(self, place: Path, *command: str) -> None:
         self.place = place
         self.told: list[Event] = []
+        self.children = Children()
         log = EventLog(str(place), "rose", self.told.append)
-        self.herald = Herald(log, spawn_for_helper, str(place), command)
+        self.herald = Herald(log, self.children, str(place), command)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.place / "events.jsonl").read_text().splitlines()]
+
+    @property
+    def running(self) -> int:
+        return len(self.children.running)
 
     def quiet(self) -> None:
         """Wait for all its commands."""
 
         def quiet() -> bool:
+            self.children.reap(time.monotonic())
             self.herald.tend(time.monotonic())
-            return not self.herald.pids
+            return not self.running
 
         until(quiet)
 
@@ -61,7 +67,7 @@ def test_event_is_written_and_told_with_all_that_belongs_to_it(place: Path) -> N
     }
     assert [one.event for one in voice.told] == ["exited"]
     # Nothing runs, so nothing is waited for.
-    assert (voice.herald.fds, voice.herald.pids) == ([], set())
+    assert voice.running == 0
     assert voice.herald.tend(time.monotonic()) == float("inf")
 
 
@@ -69,7 +75,7 @@ def test_command_gets_the_words_and_is_reaped(place: Path) -> None:
     out = place / "out"
     voice = Voice(place, *writes_to(out))
     voice.herald.say("ready", "after 2 s; `rm`", stage="one", driver="one-1")
-    assert len(voice.herald.pids) == len(voice.herald.fds) == 1
+    assert voice.running == 1
     voice.quiet()
     assert out.read_text() == "ready one-1 after 2 s; `rm`\n"
 
@@ -80,10 +86,10 @@ def test_another_command_takes_over_and_the_former_one_is_still_seen_to(place: P
     voice.herald.say("started", driver="one-1")
     voice.herald.configure(writes_to(second))
     voice.herald.say("ready", driver="one-1")
-    assert len(voice.herald.pids) == 2
+    assert voice.running == 2
     # Each has a minute.
     now = time.monotonic()
-    assert now < voice.herald.tend(now) <= now + 60.0
+    assert now < voice.children.tend(now) <= now + 60.0
     voice.quiet()
     assert first.read_text().split()[0] == "started"
     assert second.read_text().split()[0] == "ready"
@@ -94,7 +100,7 @@ def test_same_command_after_a_reload_is_the_same(place: Path) -> None:
     voice = Voice(place, *command)
     voice.herald.say("started")
     voice.herald.configure(list(command))
-    assert len(voice.herald.pids) == 1
+    assert voice.running == 1
     voice.quiet()
 
 

@@ -54,7 +54,6 @@ MESSAGES = [
                 notes=("odd",),
             ),
             trouble="full",
-            timeouts={"parse": 600.0, "other": None},
         )
     ),
 ]

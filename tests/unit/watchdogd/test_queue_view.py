@@ -6,7 +6,6 @@ from watchdogd.queue_view import QueueView
 WELL = Look(
     queues={"input": QueueSeen(ready=3, discarded=2), "one": QueueSeen()},
     controls=Controls(scale={"one": 2}, requests=(Request("reload", "", "00000000aa"),)),
-    timeouts={"one": 30.0},
 )
 
 
@@ -25,7 +24,6 @@ def test_new_helper_amid_trouble_does_not_make_what_is_known_forgotten() -> None
     view.take(Look(trouble="stale file handle"))
     assert view.queues == WELL.queues
     assert view.controls == WELL.controls
-    assert view.timeouts == WELL.timeouts
     assert view.known
 
 

@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
+from tests.children import end_of
 from tests.waiting import until
-from watchdogd.pipeline.model import Drivers, Stage
+from watchdogd.children import Child, Children, Exit
+from watchdogd.orders import decode, encode, order_of
+from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
-from watchdogd.process import Exit, Process, spawn
 from watchdogd.slot import Slot
 
 STAGE = Stage(
     name="one", inputs=("in",), outputs=(), drivers=Drivers(1, 1), kind="call", work="m:f"
 )
+PIPELINE = Pipeline(name="p", file="/here/p.toml", root="/here/queues", stages=(STAGE,), adopt=True)
 IDLE = ("/bin/sleep", "3600")
 # Has begun to ignore it once it says so.
 DEAF = ("/bin/sh", "-c", "trap '' TERM; : > \"$1\"; while :; do sleep 0.05; done", "sh")
@@ -34,10 +38,12 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "rose-one-1.board")
         self.told: list[tuple[str, str]] = []
-        self.slot = Slot("one", 1, "rose-one-1", "one-1", self._tell)
-        self.slot.wanted = True
+        order = order_of(STAGE, PIPELINE, str(directory), "rose-one-1", "one-1")
+        self.slot = Slot("one", 1, order, self._tell)
+        self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
-        self.processes: list[Process] = []
+        self.children = Children()
+        self.processes: list[Child] = []
 
     def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
         assert slot is self.slot
@@ -45,7 +51,7 @@ class Place:
 
     def live(self, *argv: str, now: float = 100.0) -> None:
         """A driver begins here."""
-        process = spawn(argv or IDLE, os.environ)
+        process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
         self.slot.born(process, Board.open(self.path), now)
@@ -53,10 +59,8 @@ class Place:
     def ended(self) -> Exit:
         process = self.slot.process
         assert process is not None
-        found = until(process.reap)
-        assert found is not None
         self.processes.remove(process)
-        return found
+        return end_of(self.children, process)
 
     def die(self, now: float = 200.0) -> None:
         self.slot.died(self.ended(), STAGE, now)
@@ -76,9 +80,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     yield place
     for process in place.processes:
         process.signal_group(signal.SIGKILL)
-        until(process.reap)
-        with contextlib.suppress(OSError):
-            process.close()
+        end_of(place.children, process)
 
 
 # Lives
@@ -145,13 +147,9 @@ def asked(step: str, why: str) -> Callable[[Place], None]:
 
 def unwanted(why: str) -> Callable[[Place], None]:
     def unwanted(place: Place) -> None:
-        place.slot.wanted, place.slot.unwanted_for = False, why
+        place.slot.unwanted = why
 
     return unwanted
-
-
-def restarting(place: Place) -> None:
-    place.slot.restarting = True
 
 
 @pytest.mark.parametrize(
@@ -168,8 +166,8 @@ def restarting(place: Place) -> None:
         ([unwanted("stop"), asked("hurry", "stop")], 0),
         # Scaled down, and up again before it has left.
         ([asked("leave", "not wanted")], 0),
-        ([restarting, asked("leave", "not wanted")], 0),
-        ([restarting, asked("kill", LATE)], 0),
+        ([unwanted("restart"), asked("leave", "not wanted")], 0),
+        ([unwanted("restart"), asked("kill", LATE)], 0),
     ],
 )
 def test_only_who_ended_by_fault_of_its_own_is_unhealthy(
@@ -182,7 +180,6 @@ def test_only_who_ended_by_fault_of_its_own_is_unhealthy(
         os.kill(place.processes[0].pid, signal.SIGKILL)
     place.die()
     assert place.slot.past.unhealthy == unhealthy
-    assert not place.slot.restarting
 
 
 # Facts
@@ -218,9 +215,13 @@ def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Pla
 def test_memory_is_what_it_has_more_than_at_its_fork(place: Place) -> None:
     place.live()
     place.look(101.0)
+    # What is shared is not known yet.
+    assert place.slot.memory == 0
+    place.theirs.sign(place.processes[0].pid, 1)
+    place.look(101.0)
     assert place.slot.memory > 0
     # More than it will ever have: it still grows, just started.
-    place.slot.born(place.processes[0], Board.open(place.path), 104.0, memory_before=1 << 40)
+    place.theirs.sign(place.processes[0].pid, 1, shared=1 << 40)
     place.look(105.0)
     assert place.slot.memory == 0
 
@@ -296,7 +297,7 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
     place.live()
     place.theirs.ready(101.0)
     place.theirs.began("a", 102.0, 1)
-    place.slot.wanted = False
+    place.slot.unwanted = "scale"
     place.look(120.0)
     for now in (120.0, 140.0):
         place.follow(now, hard=30.0)
@@ -320,13 +321,13 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     place: Place, tmp_path: Path, parent: int
 ) -> None:
     up = tmp_path / "up"
-    process = spawn((*DEAF, str(up)), os.environ)
+    process = place.children.start((*DEAF, str(up)), os.environ)
     place.processes.append(process)
     until(up.exists)
-    place.theirs.ordered(parent, 123, "as it was told")
+    order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
     place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
-    place.slot.adopted(process, Board.open(place.path), 100.0)
+    place.slot.adopted(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
     place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
     place.look(101.0)
@@ -338,13 +339,40 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     assert place.slot.started_at == 50.0
 
 
-def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
-    process = spawn(IDLE, os.environ)
+@pytest.mark.parametrize(
+    ("change", "stale"),
+    [
+        ({}, False),
+        # Replaced once by a request of an operator: that is no reason to do so again.
+        ({"restart": "r1"}, False),
+        ({"work": "other:f"}, True),
+        ({"parent": 4711}, True),
+    ],
+)
+def test_adopted_driver_is_stale_when_it_was_told_other_things(
+    place: Place, change: dict[str, Any], stale: bool
+) -> None:
+    process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
-    place.slot.adopted(process, Board.open(place.path), 100.0)
+    told = decode(encode(replace(place.slot.next_order, **change)))
+    place.slot.adopted(process, Board.open(place.path), told, 100.0)
+    assert place.slot.is_stale is stale
+
+
+def test_adopted_driver_of_which_nobody_knows_what_it_was_told_is_not_stale(place: Place) -> None:
+    process = place.children.start(IDLE, os.environ)
+    place.processes.append(process)
+    place.slot.adopted(process, Board.open(place.path), None, 100.0)
+    assert not place.slot.is_stale
+
+
+def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
+    process = place.children.start(IDLE, os.environ)
+    place.processes.append(process)
+    place.slot.adopted(process, Board.open(place.path), None, 100.0)
     place.theirs.left("failed", "its queue is gone", 66)
-    process.kill()
-    until(process.reap)
+    process.send(signal.SIGKILL)
+    end_of(place.children, process)
     place.processes.remove(process)
     life = place.slot.died(Exit(), STAGE, time.monotonic())
     assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

@@ -1,6 +1,7 @@
 """How many drivers the stages get, and what is told of them. No driver runs here."""
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
+from watchdogd.children import Children
 from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
-from watchdogd.process import spawn
 from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
 from watchdogd.stages import Stages
@@ -27,8 +28,11 @@ class House:
         self.directory = directory
         (directory / "boards").mkdir(exist_ok=True)
         self.told: list[tuple[str, str, str]] = []
+        self.children = Children()
         self.host = host
-        self.stages = Stages(self._pipeline(stages), "rose", str(directory), self._say)
+        self.stages = Stages(
+            self._pipeline(stages), "rose", str(directory), self._say, self.children
+        )
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
         self.man(*stages)
@@ -54,15 +58,15 @@ class House:
         self.queues = queues
         self._look()
 
-    def _look(self, **timeouts: float | None) -> None:
+    def _look(self) -> None:
         controls = Controls(scale=self.numbers)
         view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls, timeouts=timeouts))
+        view.take(Look(queues=self.queues, controls=controls))
         self.stages.learn(view, 100.0)
 
-    def begin(self, **timeouts: float | None) -> None:
+    def begin(self) -> None:
         """Look for the first time, and do what follows."""
-        self._look(**timeouts)
+        self._look()
         self.turn()
 
     def scale(self, **numbers: int | None) -> None:
@@ -79,7 +83,7 @@ class House:
         slot = next(slot for slot in self.stages.slots if slot.name == name)
         path = str(self.directory / "boards" / f"{slot.driver}.board")
         theirs = Board.create(path)
-        slot.born(spawn(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
+        slot.born(self.children.start(("/bin/sleep", "3600"), os.environ), Board.open(path), now)
         theirs.ready(now)
         return slot, theirs
 
@@ -93,9 +97,18 @@ class House:
         # What stood in its place already counts from the next turn on.
         self.turn()
 
+    def reap(self) -> bool:
+        """Take note of those that have ended; whether any has."""
+        self.children.reap(102.0)
+        return bool(self.stages.reap(102.0))
+
     def reap_all(self) -> None:
-        until(lambda: self.stages.reap(102.0) or not self.stages.pids)
+        until(lambda: self.reap() or not self.living)
         self.turn()
+
+    @property
+    def living(self) -> bool:
+        return any(slot.process for slot in self.stages.slots)
 
     @property
     def here(self) -> list[str]:
@@ -114,8 +127,8 @@ class House:
 
 def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
     least, most = (drivers, drivers) if isinstance(drivers, int) else drivers
-    said = {"inputs": (f"to_{name}",), "outputs": (f"from_{name}",), **facts}
-    return Stage(name=name, drivers=Drivers(least, most), kind="call", work="m:f", **said)
+    said = {"inputs": (f"to_{name}",), "outputs": (f"from_{name}",), "work": "m:f", **facts}
+    return Stage(name=name, drivers=Drivers(least, most), kind="call", **said)
 
 
 # How many
@@ -224,10 +237,10 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
         house.live(name, 100.0)
     house.stages.leaving = True
     seen = []
-    while house.stages.pids:
+    while house.living:
         house.turn()
         seen += [house.here] if house.here not in seen else []
-        house.stages.reap(102.0)
+        house.reap()
     house.turn()
     assert seen == [["two-1", "two-2", "three-1"], ["three-1"], []]
     assert house.stages.settled
@@ -247,7 +260,7 @@ def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
     house.stages.hurried = True
     house.turn()
     assert house.here == []
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -285,7 +298,8 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     tmp_path: Path,
 ) -> None:
     house = House(tmp_path, stage("one"))
-    house.begin(one=600.0)
+    house.stages.keepers["one"].pace.hard_limit = 600.0
+    house.begin()
 
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
@@ -295,7 +309,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)
         state = slot.rest.state
-        slot.process.kill() if slot.process else None
+        slot.process.send(signal.SIGKILL) if slot.process else None
         house.reap_all()
         return state
 
@@ -329,7 +343,7 @@ def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "one-4"]
     house.scale(one=1)
     assert house.here == ["one-1", "one-2"]
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -344,7 +358,7 @@ def test_unkillable_driver_keeps_the_memory_that_it_has(tmp_path: Path) -> None:
     assert house.here == ["one-1", "one-2", "one-3", "two-1"]
     house.scale(two=8)
     assert house.wanted == {"one": 2, "two": 1}
-    while house.stages.pids:
+    while house.living:
         house.reap_all()
 
 
@@ -451,8 +465,93 @@ def test_what_becomes_of_a_stage_is_told_once(tmp_path: Path) -> None:
 def test_restart_of_nobody_is_not_known(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2))
     house.begin()
-    assert [house.stages.restart(one) for one in ("", "one", "one-2")] == [True] * 3
-    assert [house.stages.restart(one) for one in ("two", "one-3", "on")] == [False] * 3
+    assert [house.stages.restart(one, "r1") for one in ("", "one", "one-2")] == [True] * 3
+    assert [house.stages.restart(one, "r1") for one in ("two", "one-3", "on")] == [False] * 3
+
+
+# Those that were told other things
+
+
+def leaving(house: House) -> list[str]:
+    """The drivers that are to be replaced now: what is seen in a turn counts from the next on."""
+    house.turn()
+    house.turn()
+    return [slot.name for slot in house.stages.slots if slot.unwanted == "restart"]
+
+
+def full(tmp_path: Path, drivers: int) -> House:
+    """A stage whose drivers all live."""
+    house = House(tmp_path, stage("one", drivers))
+    house.see(to_one=QueueSeen(ready=9))
+    house.begin()
+    for slot in house.stages.slots:
+        house.live(slot.name, 50.0)
+    assert leaving(house) == leaving(house) == []
+    return house
+
+
+def end(house: House, name: str) -> None:
+    slot = next(slot for slot in house.stages.slots if slot.name == name)
+    # One that was asked to leave may have gone by now.
+    if slot.process is not None:
+        slot.process.send(signal.SIGKILL)
+    while slot.process is not None:
+        house.reap_all()
+
+
+def replace_one(house: House, name: str) -> None:
+    end(house, name)
+    slot, _ = house.live(name, 110.0)
+    slot.order = slot.next_order
+
+
+def test_stale_drivers_are_replaced_one_after_the_other(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    house.man(stage("one", 3, work="m:g"))
+    for name in ("one-1", "one-2", "one-3"):
+        assert leaving(house) == [name]
+        end(house, name)
+        # Not before its successor works.
+        assert leaving(house) == []
+        slot, _ = house.live(name, 110.0)
+        slot.order = slot.next_order
+    assert leaving(house) == leaving(house) == []
+    for name in ("one-1", "one-2", "one-3"):
+        end(house, name)
+
+
+def test_only_the_driver_that_was_replaced_holds_up_the_others(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    assert house.stages.restart("one", "r1")
+    assert leaving(house) == ["one-1"]
+    # Another one crashes meanwhile: it comes back as it would be told now.
+    end(house, "one-3")
+    replace_one(house, "one-1")
+    assert leaving(house) == ["one-2"]
+    replace_one(house, "one-2")
+    assert leaving(house) == []
+    for name in ("one-1", "one-2"):
+        end(house, name)
+
+
+def test_drivers_whose_settings_must_not_differ_are_replaced_together(tmp_path: Path) -> None:
+    house = full(tmp_path, 3)
+    house.man(stage("one", 3, retries=7))
+    assert leaving(house) == ["one-1", "one-2", "one-3"]
+    for name in ("one-1", "one-2", "one-3"):
+        end(house, name)
+
+
+def test_restart_of_one_driver_replaces_no_other(tmp_path: Path) -> None:
+    house = full(tmp_path, 2)
+    assert house.stages.restart("one-2", "r1")
+    assert leaving(house) == ["one-2"]
+    replace_one(house, "one-2")
+    # A reload of the same file, later.
+    house.man(stage("one", 2))
+    assert leaving(house) == []
+    for name in ("one-1", "one-2"):
+        end(house, name)
 
 
 # Those that were there before

@@ -116,6 +116,20 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
     assert site.has("done") == {"in", "a", "b"}
 
 
+def test_reopening_goes_as_far_as_closing_had_gone_by_itself(site: Site) -> None:
+    (site.root / "in/done").touch()
+    while moves.cascade(site.pipeline, site.look()):
+        pass
+    assert site.has("done") == {"in", "a", "b", "out"}
+    # Somebody has closed this one, be it by hand.
+    (site.root / "b/done").unlink()
+    (site.root / "b/done").touch()
+    (site.root / "in/done").unlink()
+    while moves.cascade(site.pipeline, site.look()):
+        pass
+    assert site.has("done") == {"b"}
+
+
 # Pause
 
 

@@ -1,0 +1,381 @@
+"""Every process of the watchdog's: started, told, reaped and ended here, and nowhere else.
+
+    Child       one process: what it was asked, and how it ended
+    Children    all of them, and what they leave running
+
+Nothing here waits, and nobody is called back: SIGCHLD wakes the watchdog, `reap` writes down how a
+child has ended, and its owner reads that. Only who reaps a child frees its number, so that a pid is
+as good as a pidfd; one that is somebody else's child (adopted) is known by its pidfd.
+
+Each child is on a rung of one ladder, for as long as that may take:
+
+    run         nothing            for ever, or as long as its owner says, then terminate
+    leave       TERM               as long as its owner says, then stacks
+    hurry       TERM               5 s, then kill
+    stacks      USR2               2 s, then terminate
+    terminate   TERM to its group  5 s, then kill
+    kill        KILL to its group  10 s, then stuck
+    stuck       nothing            it waits in the kernel, as for a dead mount
+
+What a child leaves of its process group ends with it. What went to another group or session is
+known by the mark that each child has in its environment and all its forks inherit: its life.
+Whoever belongs to a life that has ended is ended too: nothing outlives what started it.
+"""
+
+import fcntl
+import itertools
+import math
+import os
+import select
+import signal
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import signal_name
+from watchdogd.launch import launch
+from watchdogd.lives import LIFE
+
+if TYPE_CHECKING:
+    import psutil
+
+# Orphans are looked for at once after a child has ended, so many seconds later, and then twice as
+# late each time, up to here: those that were ended may have been about to fork.
+_LOOK_AGAIN = 0.1
+_LONGEST_PAUSE = 1.0
+# For how many seconds the end waits until all that was killed has gone.
+_END_TAKES = 2.0
+_END_LOOK = 0.02
+_ENDED = os.WEXITED | os.WNOHANG
+_numbers = itertools.count(1)
+
+Rung = Literal["run", "leave", "hurry", "stacks", "terminate", "kill", "stuck"]
+
+
+class _Rung(NamedTuple):
+    number: signal.Signals | None
+    to_group: bool
+    # Seconds; where the owner says no other.
+    takes: float
+    then: Rung
+
+
+_LADDER: dict[Rung, _Rung] = {
+    "run": _Rung(None, to_group=False, takes=math.inf, then="terminate"),
+    "leave": _Rung(signal.SIGTERM, to_group=False, takes=math.inf, then="stacks"),
+    "hurry": _Rung(signal.SIGTERM, to_group=False, takes=5.0, then="kill"),
+    "stacks": _Rung(signal.SIGUSR2, to_group=False, takes=2.0, then="terminate"),
+    "terminate": _Rung(signal.SIGTERM, to_group=True, takes=5.0, then="kill"),
+    "kill": _Rung(signal.SIGKILL, to_group=True, takes=10.0, then="stuck"),
+    "stuck": _Rung(None, to_group=False, takes=math.inf, then="stuck"),
+}
+
+
+class Exit(NamedTuple):
+    """How a process ended; both are None of one that was not our child."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"ended by {signal_name(self.signal)}"
+        return "ended" if self.code is None else f"exit code {self.code}"
+
+
+class Child:
+    """A process. Instants are monotonic."""
+
+    def __init__(self, pid: int = 0, life: str = "", pidfd: int = -1) -> None:
+        # 0: a fork that was asked for and is still to come.
+        self.pid = pid
+        # The mark of it and all its forks; empty of an adopted one.
+        self.life = life
+        # None while it runs, or is still to come.
+        self.exit: Exit | None = None
+        # What it was asked last, why, when, and when the next rung follows.
+        self.rung: Rung = "run"
+        self.why = ""
+        self.asked_at = -math.inf
+        self.due_at = math.inf
+        # Of an adopted one.
+        self.pidfd = pidfd
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to it alone; return whether that could be done. A program of another user
+        (sudo) is not ours to signal."""
+        if not self.pid or self.exit is not None:
+            return False
+        try:
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, number)
+            else:
+                os.kill(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to it, and to its group once it leads one: until then that is our own."""
+        if self.send(number):
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(self.pid) == self.pid:
+                    os.killpg(self.pid, number)
+
+    def ask(self, rung: Rung, why: str, now: float, takes: float | None = None) -> None:
+        """Put it on a rung of the ladder, and send what belongs to that. Back on `run`, nothing is
+        asked of it any more. One that is still to come is asked once it is there."""
+        number, to_group, usual, _ = _LADDER[rung]
+        self.rung, self.why, self.asked_at = rung, why, now
+        self.due_at = now + (usual if takes is None else takes)
+        if number is not None:
+            (self.signal_group if to_group else self.send)(number)
+
+    def climb(self, now: float) -> None:
+        """Put it on the next rung."""
+        self.ask(_LADDER[self.rung].then, self.why, now)
+
+
+class Children:
+    """All processes of this watchdog, and what they leave running."""
+
+    def __init__(self) -> None:
+        self._own: dict[int, Child] = {}
+        self._adopted: list[Child] = []
+        # Forks that were asked for; and, while there are any, who was reaped and is not known yet.
+        self._coming: list[Child] = []
+        self._strangers: dict[int, Exit] = {}
+        # When orphans are looked for next, and how long after the look before.
+        self._look_at = math.inf
+        self._pause = 0.0
+
+    # Begin
+
+    def start(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        order: bytes = b"",
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        keep: Collection[int] = (),
+    ) -> Child:
+        """Start a program in a process group of its own. It reads `order` from its stdin; what is
+        not given of the rest is /dev/null; `keep` are descriptors that it is to have as well. One
+        that cannot be executed is a process that says so and ends."""
+        life = f"{begin_of_lives()}{next(_numbers)}"
+        opened: list[int] = []
+        try:
+            if stdin is None:
+                stdin = _readable(order)
+                opened.append(stdin)
+            null = os.open(os.devnull, os.O_RDWR)
+            opened.append(null)
+            moved = []
+            for fd in (
+                stdin,
+                null if stdout is None else stdout,
+                null if stderr is None else stderr,
+            ):
+                # Among 0 to 2 one would be overwritten before it is copied.
+                moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
+                opened.append(moved[-1])
+            child = Child(launch(argv, {**environ, LIFE: life}, moved, keep), life)
+        finally:
+            for fd in opened:
+                os.close(fd)
+        self._own[child.pid] = child
+        return child
+
+    def adopt(self, pid: int, ticks: int) -> Child | None:
+        """Take over a process that began at this moment; return None when it does not run."""
+        try:
+            child = Child(pid, pidfd=os.pidfd_open(pid))
+        except OSError:
+            return None
+        # Only now: before, its pid might have become another's.
+        if process_ticks(pid) != ticks:
+            os.close(child.pidfd)
+            return None
+        self._adopted.append(child)
+        return child
+
+    def expect(self, parent: Child) -> Child:
+        """Return the child that a fork of this one will be. Its owner says that it `came`, or sets
+        its `exit`."""
+        child = Child(life=parent.life)
+        self._coming.append(child)
+        return child
+
+    def came(self, child: Child, pid: int) -> None:
+        """Say which process, a child of ours, an expected fork is. It may have ended by now, and
+        been reaped among strangers."""
+        self._coming.remove(child)
+        child.pid = pid
+        if _is_ours(pid):
+            self._own[pid] = child
+        else:
+            child.exit = self._strangers.pop(pid, Exit())
+        child.ask(child.rung, child.why, child.asked_at, child.due_at - child.asked_at)
+
+    # End
+
+    @property
+    def running(self) -> list[Child]:
+        """Those that were started here, or came as forks, and have not been reaped."""
+        return [*self._own.values()]
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when an adopted child has ended. Of others SIGCHLD tells."""
+        return [child.pidfd for child in self._adopted]
+
+    def reap(self, now: float) -> bool:
+        """Write down how children have ended; return whether any has."""
+        ended = self._reap_own() + self._reap_adopted()
+        self._coming = [child for child in self._coming if child.exit is None]
+        if not self._coming:
+            self._strangers.clear()
+        if ended:
+            self._look_at, self._pause = now, _LOOK_AGAIN
+        return bool(ended)
+
+    def _reap_own(self) -> int:
+        count = 0
+        with suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, _ENDED | os.WNOWAIT)) is not None:
+                pid, how = found.si_pid, _exit_of(found)
+                if (child := self._own.pop(pid, None)) is not None:
+                    # What it leaves of its group ends with it. Until it is reaped, the group's
+                    # number is nobody else's.
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(pid, signal.SIGKILL)
+                    child.exit = how
+                    count += 1
+                elif self._coming:
+                    self._strangers[pid] = how
+                os.waitid(os.P_PID, pid, _ENDED)
+            return count
+        # There is no child at all any more: whoever started us ignores SIGCHLD.
+        for child in self._own.values():
+            child.exit = Exit()
+        count += len(self._own)
+        self._own.clear()
+        return count
+
+    def _reap_adopted(self) -> int:
+        ended = [child for child in self._adopted if _is_readable(child.pidfd)]
+        for child in ended:
+            self._adopted.remove(child)
+            os.close(child.pidfd)
+            child.exit = Exit()
+        return len(ended)
+
+    def tend(self, now: float) -> float:
+        """Ask those for the next rung whose time on theirs is over, and end orphans; return when to
+        come back."""
+        if now >= self._look_at:
+            self._kill_orphans()
+            self._look_at = now + self._pause if self._pause < _LONGEST_PAUSE else math.inf
+            self._pause *= 2
+        due = self._look_at
+        for child in (*self._own.values(), *self._adopted, *self._coming):
+            if now >= child.due_at:
+                child.climb(now)
+            due = min(due, child.due_at)
+        return due
+
+    def end_orphans(self) -> None:
+        """End all that children left running, and what that leaves; wait for that a little."""
+        ends_at = time.monotonic() + _END_TAKES
+        while self._kill_orphans() and time.monotonic() < ends_at:
+            time.sleep(_END_LOOK)
+            self._reap_own()
+
+    def close(self) -> None:
+        """End whatever still runs, and wait for that a little."""
+        for child in self.running:
+            child.signal_group(signal.SIGKILL)
+        ends_at = time.monotonic() + _END_TAKES
+        while self._own and time.monotonic() < ends_at:
+            time.sleep(_END_LOOK)
+            self._reap_own()
+        self.end_orphans()
+        for fd in self.fds:
+            os.close(fd)
+
+    def _kill_orphans(self) -> int:
+        """Kill those whose life has ended; return how many there were."""
+        import psutil
+
+        living = {child.life for child in (*self._own.values(), *self._coming)}
+        count = 0
+        for one, environ in marked(begin_of_lives(), self._own):
+            if environ[LIFE] not in living:
+                # psutil signals no other process that has its number by now.
+                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    one.kill()
+                    count += 1
+        return count
+
+
+def begin_of_lives() -> str:
+    """Return what the lives of all that this watchdog starts have in common."""
+    # With the start of this process: an earlier watchdog may have had its pid.
+    pid = os.getpid()
+    return f"{pid}.{process_ticks(pid)}/"
+
+
+def marked(
+    begins: str, but: Collection[int] = ()
+) -> Iterator[tuple["psutil.Process", dict[str, str]]]:
+    """Find the processes of this host whose life begins like this, other than those with these
+    pids; with what they were started with."""
+    # Late: nobody is to be looked for in most minutes, and it takes a while.
+    import psutil
+
+    for one in psutil.process_iter():
+        if one.pid in but:
+            continue
+        # It is gone, or another user's and so none of ours.
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            environ = one.environ()
+            if environ.get(LIFE, "").startswith(begins):
+                yield one, environ
+
+
+def _exit_of(found: os.waitid_result) -> Exit:
+    if found.si_code == os.CLD_EXITED:
+        return Exit(code=found.si_status)
+    return Exit(signal=found.si_status)
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether this is a child of ours that is not reaped."""
+    try:
+        os.waitid(os.P_PID, pid, _ENDED | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _readable(data: bytes) -> int:
+    """Return a descriptor from which this can be read."""
+    fd = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

@@ -1,0 +1,118 @@
+"""What a driver is told: a struct, and a copy of it in a file of this host.
+
+A driver whose order is not the one that it would get now is *stale*, and another one takes its
+place: after a reload, a restart, or under the watchdog that adopts it. So nothing that is measured
+or learned is in an order, nor is an infinity, which JSON has no word for.
+
+The order itself comes by a descriptor that the driver inherits: a full disk keeps no driver from
+starting. The copy, `orders/<id>.json`, is for the next watchdog; one that is missing says nothing.
+"""
+
+import os
+from contextlib import suppress
+
+import msgspec
+
+from queuedriver.format.settings import Settings
+from queuedriver.options import Options
+from watchdogd.lives import GRACE
+from watchdogd.pipeline.model import Pipeline, Stage
+
+DIRECTORY = "orders"
+# Its watchdog lets it go before, if it is there: when nobody is, nothing is to wait for ever.
+_LINGER = 3600.0
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one driver process is told; paths are absolute."""
+
+    id: str
+    # What people call it: `parse-2`.
+    name: str
+    # Where the pipeline's file is: modules and relative commands are found there.
+    directory: str
+    kind: str
+    work: str | tuple[str, ...]
+    preload: bool | str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: Options
+    # Seconds that a server may load; of others 0.
+    startup_timeout: float
+    # What its environment has besides the watchdog's own.
+    env: dict[str, str]
+    board: str
+    log: str
+    log_size: int
+    log_keep: int
+    # The watchdog's pid; 0: outlive it.
+    parent: int
+    # The request by which the driver before it was replaced; empty: none.
+    restart: str = ""
+
+    @property
+    def settled(self) -> tuple[object, ...]:
+        """What all drivers of a queue must agree on."""
+        said = {**msgspec.structs.asdict(self.options), "outputs": self.outputs}
+        return tuple(said[name] for name in Settings.__struct_fields__)
+
+
+def order_of(
+    stage: Stage, pipeline: Pipeline, local: str, driver: str, name: str, restart: str = ""
+) -> Order:
+    """Return what a driver of this stage is told now."""
+    return Order(
+        id=driver,
+        name=name,
+        directory=pipeline.directory,
+        kind=stage.kind,
+        work=stage.work,
+        preload=stage.preload,
+        inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
+        outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
+        options=msgspec.structs.replace(stage.options(), linger=_LINGER),
+        startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
+        env={**stage.env, GRACE: f"{stage.grace:g}"},
+        board=os.path.join(local, "boards", f"{driver}.board"),
+        log=os.path.join(local, "logs", f"{name}.log"),
+        log_size=stage.log_size,
+        log_keep=stage.log_keep,
+        parent=0 if pipeline.adopt else os.getpid(),
+        restart=restart,
+    )
+
+
+def encode(order: Order) -> bytes:
+    return msgspec.json.encode(order)
+
+
+def decode(data: bytes) -> Order:
+    return msgspec.json.decode(data, type=Order)
+
+
+def keep(local: str, order: Order) -> None:
+    """Write the copy; a crash or a full disk leaves none, rather than that of an earlier driver."""
+    path = _path(local, order.id)
+    aside = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(encode(order))
+        os.rename(aside, path)
+
+
+def read(local: str, driver: str) -> Order | None:
+    """Return what a driver of an earlier watchdog was told; None where nobody knows."""
+    try:
+        with open(_path(local, driver), "rb") as file:
+            return decode(file.read())
+    except (OSError, msgspec.MsgspecError):
+        # Another version's, too.
+        return None
+
+
+def _path(local: str, driver: str) -> str:
+    return os.path.join(local, DIRECTORY, f"{driver}.json")
