@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.disks import Silent
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
@@ -78,3 +79,19 @@ def test_pipeline_whose_root_was_changed_in_the_file_is_told_of_where_it_runs(ya
     assert yard.command("stop", "--wait").returncode == 0
     assert watchdog.wait(PATIENCE) == 0
     assert not (yard.root / "elsewhere").exists()
+
+
+def test_terminal_is_told_how_fast_it_is_and_when_it_will_be_done(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WATCHDOGD_STATE", "XDG_RUNTIME_DIR"):
+        monkeypatch.setitem(ENVIRON, name, yard.environ[name])
+    monkeypatch.setitem(ENVIRON, "COLUMNS", "200")
+    yard.write('name = "work"\ncall = "stages:obey"')
+    for number in range(300):
+        yard.put(f"d{number}", "slow 0.02")
+    with on_terminal("run", "--drain", yard.file, program="watchdogd") as (process, terminal):
+        read_until(terminal, r"yard runs on \S+, process \d+; watchdogd status \S+ says how")
+        read_until(terminal, r"%  [0-9.]+/s  ETA [^ ]+ m?s  work \d+ × 1")
+        read_until(terminal, r"300 documents went through")
+        assert process.wait(PATIENCE) == 0
