@@ -91,7 +91,7 @@ def test_terminal_is_told_how_fast_it_is_and_when_it_will_be_done(
     for number in range(300):
         yard.put(f"d{number}", "slow 0.02")
     with on_terminal("run", "--drain", yard.file, program="watchdogd") as (process, terminal):
-        read_until(terminal, r"yard runs on \S+, process \d+; watchdogd status \S+ says how")
+        read_until(terminal, r"yard runs on \S+; watchdogd status \S+ says how it goes")
         read_until(terminal, r"%  [0-9.]+/s  ETA [^ ]+ m?s  work \d+ × 1")
         read_until(terminal, r"300 documents went through")
         assert process.wait(PATIENCE) == 0

@@ -72,11 +72,14 @@ def run(
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     progress = Progress(quiet=quiet, drain=drain)
     # All that could be said later is said now, before anything is started.
-    found = check_host(pipeline_file(either(pipeline, option)), host)
+    given = either(pipeline, option)
+    found = check_host(pipeline_file(given), host)
     for note in found.notes:
         progress.tell(note)
     local = _make_local(found.pipeline, host)
     with only_one(found.pipeline.root, host, found.pipeline.file, time.time()):
+        look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
+        progress.tell(f"{found.pipeline.name} runs on {host}; {look} says how it goes")
         return _watch(found, host, local, progress, drain=drain)
 
 
@@ -121,8 +124,6 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
     )
     watchdog.remarks = found.notes
     watchdog.watch = progress
-    look = f"watchdogd status {shlex.quote(pipeline.file)}"
-    progress.tell(f"{pipeline.name} runs on {host}, process {os.getpid()}; {look} says how it goes")
     fallen = None
     try:
         watchdog.run()
