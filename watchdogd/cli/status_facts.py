@@ -27,6 +27,8 @@ from watchdogd.report import SHARES, DriverReport, StageReport, stage_facts
 _OF_WATCHDOG = (
     *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "notes"),
 )
+# What of the counts of its queues is told of a stage.
+_COUNTED = ("waiting", "failed", "later", "discarded", "next_due")
 
 
 class SeenDriver(DriverReport, frozen=True, kw_only=True):
@@ -36,32 +38,21 @@ class SeenDriver(DriverReport, frozen=True, kw_only=True):
     kept: bool
 
 
-class SeenStage(msgspec.Struct, frozen=True, kw_only=True):
+class SeenStage(StageReport, frozen=True, kw_only=True):
     """One stage on all hosts; times in seconds, sizes in bytes, shares of time in milliseconds."""
 
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    state: str
-    why: str
     # None where its queues do not answer.
-    waiting: int | None
-    working: int | None
-    failed: int | None
-    later: int | None
-    discarded: int | None
+    waiting: int | None = None
+    working: int | None = None
+    failed: int | None = None
+    later: int | None = None
+    discarded: int | None = None
     # When the first that was postponed is due; 0 when none is.
-    next_due: int
+    next_due: int = 0
     done: bool
     drivers: int
-    wanted: int
-    min: int
-    max: int
     # The number that an operator asked for on this host; None: as the file says.
     scaled: int | None
-    rate: float
-    service: float | None
-    memory: int
     work: int
     wait: int
     block: int
@@ -275,19 +266,15 @@ def _stage(
     )
     state, why = next(iter(told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
-    spent = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    numbers = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    if not chosen.hung:
+        numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
     return SeenStage(
         name=stage.name,
         inputs=stage.inputs,
         outputs=stage.outputs,
         state=state,
         why=why,
-        waiting=None if chosen.hung else counts.waiting,
-        working=None if chosen.hung else counts.claimed,
-        failed=None if chosen.hung else counts.failed,
-        later=None if chosen.hung else counts.later,
-        discarded=None if chosen.hung else counts.discarded,
-        next_due=counts.next_due,
         done=done,
         drivers=living,
         wanted=sum(one.wanted for one in reports),
@@ -296,10 +283,11 @@ def _stage(
         scaled=controls.scale.get(stage.name),
         rate=rate,
         service=_service(reports, own),
+        startup=max((one.startup for one in reports if one.startup is not None), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
         # The rate is that of the last minute, and who is gone does no more.
         eta=counts.waiting / rate if rate and living else None,
-        **spent,
+        **numbers,
     )
 
 
