@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable
 
 from benchmarks import (
+    alternatives,
     backlog,
     balance,
+    balance_virtual,
     checkout,
     command,
+    crowd,
     doors,
     doors_idle,
     doors_tasks,
     idle,
+    kills,
+    loading,
     many,
     measuring,
     nfs,
@@ -48,8 +53,13 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
     "sharing": preload.measure_memory,
     "restart": restart.measure,
     "overhead": overhead.measure,
+    "crowd": crowd.measure,
+    "kills": kills.measure,
+    "loading": loading.measure,
     "pipeline": pipeline.measure,
     "balance": balance.measure,
+    "balance-virtual": balance_virtual.measure,
+    "alternatives": alternatives.measure,
     "doors": doors.measure,
     "tasks": doors_tasks.measure,
     "idle-workers": doors_idle.measure,
@@ -57,7 +67,10 @@ WORKLOADS: dict[str, Callable[[Scale, list[Place]], Table]] = {
 
 
 # Which can measure another commit beside this one.
-BESIDE = ("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start", "pipeline")
+BESIDE = (
+    *("submit", "claim", "cycle", "durable", "many", "backlog", "command", "start"),
+    *("crowd", "kills", "loading", "pipeline"),
+)
 
 
 def words() -> argparse.Namespace:

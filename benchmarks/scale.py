@@ -36,6 +36,14 @@ class Scale:
     balance_trials: int = 200  # documents for each split
     balance_documents: int = 1_200
     balance_rounds: int = 3
+    virtual_documents: int = 6_000
+    alternatives_documents: int = 2_000
+    alternatives_commands: int = 300
+    alternatives_wakes: int = 10
+    crowd_stages: int = 20
+    crowd_each: int = 25
+    crowd_terms: int = 5
+    crowd_rounds: int = 1
 
 
 QUICK = Scale(
@@ -66,4 +74,10 @@ QUICK = Scale(
     balance_trials=40,
     balance_documents=400,
     balance_rounds=1,
+    alternatives_documents=500,
+    alternatives_commands=100,
+    alternatives_wakes=5,
+    crowd_stages=4,
+    crowd_each=5,
+    crowd_terms=2,
 )

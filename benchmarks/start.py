@@ -1,13 +1,14 @@
-"""The cold start of a put, a status, and a driver up to its first claim, beside that of Python."""
+"""The cold start of each command that is waited for, beside that of Python."""
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks import measuring
-from benchmarks.measuring import Contender, Results, Sample
+from benchmarks import measuring, pipelines
+from benchmarks.measuring import Contender, Failed, Results, Sample
 from benchmarks.places import Place
 from benchmarks.scale import Scale
 from benchmarks.table import Group, Table
@@ -16,6 +17,9 @@ PYTHON = "python -c pass"
 PUT = "queuedriver put QUEUE FILE"
 STATUS = "queuedriver status QUEUE"
 RUN = "queuedriver run, to its first claim"
+WATCHED = "watchdogd run, a document through three stages"
+WATCHED_STATUS = "watchdogd status, of a pipeline that runs"
+QUEUES = ("input", "s1", "s2", "s3")
 # What the driver calls: the first document says when it was there.
 FIRST_CLAIM = """
 import time
@@ -29,8 +33,9 @@ def process(document):
 TITLE = "Cold start"
 LEAD = (
     "From exec to exit, a new process each, median of {starts}; of the driver, from exec to its "
-    "function getting the first document. The put is durable, as it is by default. Compiled "
-    "modules are on disk and in the page cache. × Python is taken in each round."
+    "function getting the first document; of watchdogd, from exec to the result of a document that "
+    "waits, of three stages with a function and a driver each. The put is durable, as it is by "
+    "default. Compiled modules are on disk and in the page cache. × Python is taken in each round."
 )
 
 
@@ -90,6 +95,17 @@ def contenders() -> list[Contender]:
             spent = int((directory / "claimed_at").read_text()) - began
         return Sample(spent)
 
+    warmed: set[str] = set()
+
+    def watched(directory: Path, *, status: bool) -> Sample:
+        name = "status" if status else "run"
+        tree = measuring.environ()["PYTHONPATH"]
+        # Once unmeasured for each tree: so that no compiling of modules is.
+        for turn in range(1 if f"{name} {tree}" in warmed else 2):
+            spent = _status(directory / str(turn)) if status else _through(directory / str(turn))
+        warmed.add(f"{name} {tree}")
+        return Sample(spent)
+
     tree = measuring.ROOT
     put = timed(command, "put", "{directory}/queue", "{directory}/document")
     status = timed(command, "status", "{directory}/queue")
@@ -98,4 +114,41 @@ def contenders() -> list[Contender]:
         Contender(PUT, put, prepare, tree=tree),
         Contender(STATUS, status, prepare, tree=tree),
         Contender(RUN, to_first_claim, prepare, tree=tree),
+        Contender(WATCHED, lambda directory: watched(directory, status=False), tree=tree),
+        Contender(WATCHED_STATUS, lambda directory: watched(directory, status=True), tree=tree),
     ]
+
+
+def _lay_out(directory: Path) -> None:
+    function = 'call = "first_claim:process"\ndurable = false'
+    pipelines.write(directory, [f'name = "{name}"\n{function}' for name in QUEUES[1:]])
+    (directory / "first_claim.py").write_text(FIRST_CLAIM)
+    (directory / "queues" / QUEUES[0] / "one.ready").write_bytes(b"x")
+
+
+def _through(directory: Path) -> int:
+    _lay_out(directory)
+    began = time.monotonic_ns()
+    with pipelines.watched(directory) as watchdog:
+        _wait_result(directory, watchdog)
+        return time.monotonic_ns() - began
+
+
+def _wait_result(directory: Path, watchdog: pipelines.Watchdog) -> None:
+    result = directory / "queues" / QUEUES[-1] / "one.ready"
+    pipelines.until(lambda: result.exists() or watchdog.process.poll() is not None, "the result")
+    watchdog.check()
+
+
+def _status(directory: Path) -> int:
+    _lay_out(directory)
+    words = [sys.executable, "-m", "watchdogd", "status", "pipeline.toml"]
+    with pipelines.watched(directory) as watchdog:
+        _wait_result(directory, watchdog)
+        options = {"cwd": directory, "env": pipelines.environ(directory), "capture_output": True}
+        began = time.monotonic_ns()
+        done = subprocess.run(words, check=False, **options)
+        spent = time.monotonic_ns() - began
+    if b"s3" not in done.stdout:
+        raise Failed(f"exit {done.returncode}: {done.stderr.decode().strip()[-200:]}")
+    return spent

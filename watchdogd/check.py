@@ -14,34 +14,36 @@ from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_
 from watchdogd import places
 from watchdogd.host import physical_memory
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.pipeline.problems import BadPipeline, Path, Problem, Problems
+from watchdogd.pipeline.problems import NOTHING, BadPipeline, Path, Problem, Problems
 from watchdogd.pipeline.read import study
 from watchdogd.pipeline.rules import remarks_on
 from watchdogd.sizes import admit
 
-# Seconds for one module. Long for an import that fails, short for somebody who waits.
-LIMIT = 5.0
 # What the kernel reads of a program's first line.
 _FIRST_LINE = 256
 
-# Which stages are meant.
-Choice = Callable[[Stage], bool]
+# Imports what stages call; adds what is wrong, and returns notes.
+Imports = Callable[[Pipeline, Problems], list[str]]
 
 
 class Fault(NamedTuple):
-    """What is wrong with something that the file names, and what to do."""
+    """Something that the file names and that is not as it should be, with what to do."""
 
     problem: str
     right: str
     exit_code: int = ConfigError.exit_code
+    found: object = NOTHING
+
+
+# With the path in the file that each is told of.
+Faults = Iterator[tuple[Path, Fault]]
 
 
 class Here(NamedTuple):
-    """What a pipeline is held against."""
+    """The host that a pipeline is held against."""
 
     memory: int
     cpus: float
-    environ: Mapping[str, str] = os.environ
     kind_of: Callable[[str], str] = filesystem_type
 
 
@@ -57,26 +59,9 @@ class Findings(NamedTuple):
     caps: Mapping[str, int]
 
 
-def this_host() -> Here:
-    """Return what there is here."""
-    return Here(physical_memory(), len(os.sched_getaffinity(0)))
-
-
-def stages_that_load_anew(running: Pipeline) -> Choice:
-    """Choose the stages that load something else than any stage of a running pipeline."""
-    loaded = [(stage.work, stage.preload, stage.env) for stage in running.stages]
-    return lambda stage: (stage.work, stage.preload, stage.env) not in loaded
-
-
-def check_host(
-    file: str,
-    host: str | None = None,
-    *,
-    imported: Choice | None = None,
-    limit: float = LIMIT,
-) -> Findings:
+def check_host(file: str, host: str | None = None, imports: Imports | None = None) -> Findings:
     """Read a pipeline and return what was found; BadPipeline when it cannot run here."""
-    found = examine(file, host, this_host(), imported=imported, limit=limit)
+    found = examine(file, host, imports)
     if found.problems:
         raise BadPipeline(found.problems, found.pipeline.root)
     return found
@@ -84,25 +69,22 @@ def check_host(
 
 def examine(
     file: str,
-    host: str | None,
-    here: Here,
-    *,
-    imported: Choice | None = None,
-    limit: float = LIMIT,
+    host: str | None = None,
+    imports: Imports | None = None,
+    here: Here | None = None,
 ) -> Findings:
-    """Read a pipeline and hold it against a host, which has to be this one; BadPipeline when it
-    cannot be read. What the stages call that are to be `imported` is, for `limit` seconds each."""
+    """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
+    `imports`, nothing that its stages call is imported."""
+    here = here or Here(physical_memory(), len(os.sched_getaffinity(0)))
     pipeline, problems = study(file, host)
-    _check_programs(pipeline, here.environ, problems)
-    slow: list[str] = []
-    if imported is not None:
-        # What it brings along is not for every watchdog to load.
-        from watchdogd.imports import check_imports
-
-        slow = check_imports(pipeline, imported, limit, problems)
-    _check_directories(pipeline, here, problems)
-    _check_archives(pipeline, here, problems)
-    _check_state(pipeline, problems)
+    slow = [] if imports is None else imports(pipeline, problems)
+    for path, fault in (
+        *_programs(pipeline),
+        *_directories(pipeline, here),
+        *_archives(pipeline, here),
+        *_state(pipeline),
+    ):
+        problems.add(path, *fault)
     admission = admit(pipeline, here.memory, here.cpus)
     for refusal in admission.refusals:
         problem, _, right = refusal.rpartition("; ")
@@ -132,19 +114,19 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
 # Programs
 
 
-def _check_programs(pipeline: Pipeline, environ: Mapping[str, str], problems: Problems) -> None:
-    programs: list[tuple[Path, str, Mapping[str, str]]] = [
-        (("stage", index, stage.kind), stage.work[0], {**environ, **stage.env})
+def _programs(pipeline: Pipeline) -> Faults:
+    usual = os.environ.get("PATH", os.defpath)
+    programs: list[tuple[Path, str, str]] = [
+        (("stage", index, stage.kind), stage.work[0], stage.env.get("PATH", usual))
         for index, stage in enumerate(pipeline.stages)
         # A stage without drivers here need not have its program here.
         if stage.kind != "call" and stage.drivers.max
     ]
     if pipeline.on_event:
-        programs.append((("pipeline", "on_event"), pipeline.on_event[0], environ))
-    for path, word, variables in programs:
-        fault = _program(word, pipeline.directory, variables.get("PATH", os.defpath))
-        if fault is not None:
-            problems.add(path, fault.problem, fault.right)
+        programs.append((("pipeline", "on_event"), pipeline.on_event[0], usual))
+    for path, word, search in programs:
+        if fault := _program(word, pipeline.directory, search):
+            yield path, fault
 
 
 def _program(word: str, directory: str, search: str) -> Fault | None:
@@ -183,25 +165,23 @@ def _interpreter(path: str) -> Fault | None:
 # Directories
 
 
-def _check_directories(pipeline: Pipeline, here: Here, problems: Problems) -> None:
-    """Check the root and, where it is as it should be, every queue in it that is there already."""
+def _directories(pipeline: Pipeline, here: Here) -> Faults:
+    """Yield what is wrong with the root or, where it is as it should be, with every queue in it
+    that is there already."""
     root = pipeline.root
     parent = os.path.dirname(root)
-    if os.path.lexists(root):
-        fault = _directory(root, here)
-    elif os.path.lexists(parent):
-        fault = _directory(parent, here)
+    if os.path.lexists(root) or os.path.lexists(parent):
+        fault = _directory(root if os.path.lexists(root) else parent, here)
     else:
         problem = f"is {root}, and {parent} does not exist either"
         fault = Fault(problem, "mkdir it, or mount what is to be there")
     if fault is not None:
-        problems.add(("pipeline", "root"), *fault[:2], exit_code=fault.exit_code)
+        yield ("pipeline", "root"), fault
         return
     for queue in pipeline.queues:
         path = pipeline.path(queue)
         if os.path.lexists(path) and (fault := _directory(path, here)):
-            place = _mention(pipeline.stages, queue)
-            problems.add(place, *fault[:2], exit_code=fault.exit_code)
+            yield _mention(pipeline.stages, queue), fault
 
 
 def _directory(path: str, here: Here) -> Fault | None:
@@ -245,34 +225,36 @@ def _mention(stages: tuple[Stage, ...], queue: str) -> Path:
     return ()
 
 
-def _check_archives(pipeline: Pipeline, here: Here, problems: Problems) -> None:
-    """Check archives: a finished document is renamed into one, and so stays on its file system."""
+def _archives(pipeline: Pipeline, here: Here) -> Faults:
+    """Yield what is wrong with archives: a finished document is renamed into one, and so stays on
+    its file system."""
     for index, stage in enumerate(pipeline.stages):
         if stage.archive is None:
             continue
-        path = ("stage", index, "archive")
         archive = _existing(stage.archive)
-        if fault := _directory(archive, here):
-            problems.add(path, *fault[:2], exit_code=fault.exit_code)
-            continue
+        fault = _directory(archive, here)
         for queue in map(pipeline.path, stage.inputs):
             there = _existing(queue)
             # What is no directory has had its problem.
-            if os.path.isdir(there) and os.stat(archive).st_dev != os.stat(there).st_dev:
+            apart = os.path.isdir(there) and os.stat(archive).st_dev != os.stat(there).st_dev
+            if fault is None and apart:
+                problem = f"is on another file system than {queue}"
                 right = "right would be a directory on the same"
-                problems.add(path, f"is on another file system than {queue}", right, stage.archive)
-                break
+                fault = Fault(problem, right, found=stage.archive)
+        if fault is not None:
+            yield ("stage", index, "archive"), fault
 
 
-def _check_state(pipeline: Pipeline, problems: Problems) -> None:
-    """Check where the watchdog keeps what is its own."""
+def _state(pipeline: Pipeline) -> Faults:
+    """Yield what is wrong with where the watchdog keeps what is its own."""
     state = places.state_directory()
     right = f"set {places.STATE_VARIABLE} to a directory of yours on a local disk"
     if os.path.commonpath((state, pipeline.root)) == pipeline.root:
-        problems.add((), f"the watchdog would keep its logs in {state}, below the root", right)
+        problem = f"the watchdog would keep its logs in {state}, below the root"
+        yield (), Fault(problem, right)
     elif not _may(_existing(state), os.W_OK | os.X_OK):
         problem = f"the watchdog cannot keep its logs in {state}: permission denied"
-        problems.add((), problem, right, exit_code=NotPermitted.exit_code)
+        yield (), Fault(problem, right, NotPermitted.exit_code)
 
 
 def _may(path: str, mode: int) -> bool:

@@ -19,11 +19,23 @@ from queuedriver.disk.processes import KILL_WAIT, MARKER, kill_marked, signal_na
 from queuedriver.format.records import decode
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import Problems
-from watchdogd.programs.import_check import Order, Outcome, last_lines
+from watchdogd.programs.import_check import Outcome, last_lines
+
+# Seconds for one module. Long for an import that fails, short for somebody who waits.
+LIMIT = 5.0
+
+
+def other_than_in(running: Pipeline) -> Callable[[Stage], bool]:
+    """Choose the stages that load something else than any stage of a running pipeline."""
+    loaded = [(stage.work, stage.preload, stage.env) for stage in running.stages]
+    return lambda stage: (stage.work, stage.preload, stage.env) not in loaded
 
 
 def check_imports(
-    pipeline: Pipeline, chosen: Callable[[Stage], bool], limit: float, problems: Problems
+    pipeline: Pipeline,
+    problems: Problems,
+    chosen: Callable[[Stage], bool] = lambda _: True,
+    limit: float = LIMIT,
 ) -> list[str]:
     """Import what stages call that get drivers here, a few at a time; return a note for each of
     which that does not tell in time. What is wrong shows at once, and models load for minutes."""
@@ -60,24 +72,18 @@ def _import(stage: Stage, directory: str, marker: str, limit: float) -> Outcome 
     """Import what a stage calls, as a driver would; return what came of it, or None when that is
     not known: it takes long, or somebody killed it, as when memory is short."""
     with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as printed:
-        order = Order(
-            directory=directory,
-            call=str(stage.work),
-            preload=stage.preload if isinstance(stage.preload, str) else "",
-            report=report.fileno(),
-            parent=os.getpid(),
-        )
+        preload = stage.preload if isinstance(stage.preload, str) else ""
+        order = (directory, str(stage.work), preload, str(report.fileno()), str(os.getpid()))
         process = subprocess.Popen(
-            # The last word is for people who list processes.
-            (sys.executable, "-P", "-m", "watchdogd.programs.import_check", stage.name),
-            stdin=subprocess.PIPE,
+            (sys.executable, "-P", "-m", "watchdogd.programs.import_check", *order),
+            stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
             env={**os.environ, **stage.env, MARKER: marker},
             pass_fds=(report.fileno(),),
         )
         try:
-            process.communicate(msgspec.json.encode(order), limit)
+            process.wait(limit)
         except subprocess.TimeoutExpired:
             process.kill()
             # One that hangs in a file system is left to it.

@@ -54,6 +54,15 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver takes with all that it has started."""
+
+    # Of what it has started; its own its watchdog sees by itself. In bytes.
+    memory: int = 0
+    # Processor time of all together since they began, in seconds.
+    cpu: float = 0.0
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one look has seen; amid trouble that may be a part."""
 
@@ -62,6 +71,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     controls: Controls | None = None
     # What the file system said; empty while all is well.
     trouble: str = ""
+    # Of the drivers' processes, measured now and then.
+    usage: dict[int, Usage] = {}
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -120,6 +131,8 @@ class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     forget_controls: tuple[str, ...] = ()
     # Copy this host's report now, rather than with the next look.
     report: bool = False
+    # The processes of the drivers that there are now; None: those that there were.
+    drivers: tuple[int, ...] | None = None
     # Read the pipeline's file again; answered with this number.
     read: int = 0
     # After a reload.

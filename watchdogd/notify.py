@@ -26,6 +26,7 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
         self._status = ""
+        self._is_started = False
         if address.startswith(("/", "@")):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
@@ -37,6 +38,12 @@ class Notifier:
         meant = environ.pop(_FOR, "") or str(pid)
         wanted = interval.isdecimal() and int(interval) > 0 and meant == str(pid)
         return cls(address, int(interval) / 1e6 if wanted else None)
+
+    def started(self) -> None:
+        """Say that it is ready, the first time that this is known."""
+        if not self._is_started:
+            self._is_started = True
+            self.ready()
 
     def ready(self) -> None:
         self._send("READY=1")

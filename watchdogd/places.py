@@ -16,14 +16,13 @@ import re
 
 from queuedriver.claims.liveness import host_id
 from queuedriver.format.names import MAX_DRIVER_ID
+from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
 STATE_VARIABLE = "WATCHDOGD_STATE"
 _OF_ROOT = "/var/lib/watchdogd"
 _IN_HOME = ".local/state"
 # A driver id is `<host>-<stage>-<slot>`: 10 for the host, 16 for the stage, 4 for the slot.
-MAX_STAGE = 16
-MAX_SLOT = 9999
-_MAX_HOST = MAX_DRIVER_ID - MAX_STAGE - len(str(MAX_SLOT)) - 2
+_MAX_HOST = MAX_DRIVER_ID - MAX_STAGE_NAME - len(str(MAX_DRIVERS)) - 2
 _TELLING = 4
 
 

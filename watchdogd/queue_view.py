@@ -6,7 +6,7 @@ it has. Nothing counts as known before a look that met no trouble.
 
 from collections.abc import Mapping
 
-from watchdogd.messages import Controls, Look, QueueSeen
+from watchdogd.messages import Controls, Look, QueueSeen, Usage
 
 
 class QueueView:
@@ -17,6 +17,8 @@ class QueueView:
         self.controls = Controls()
         # What the file system says; empty while all is well.
         self.trouble = ""
+        # What drivers take, by their pids.
+        self.usage: Mapping[int, Usage] = {}
         # Whether anything was heard of the queues at all, and whether they were ever seen well.
         self.heard = self.known = False
         # The queues as they were at first.
@@ -26,7 +28,7 @@ class QueueView:
     def take(self, look: Look) -> dict[str, int]:
         """Take the latest look; return how many documents each queue has more in `discarded/`."""
         self.heard = True
-        before, self.trouble = self.queues, look.trouble
+        before, self.trouble, self.usage = self.queues, look.trouble, look.usage
         # Without trouble all was seen: what is missing then is not of the pipeline any more.
         self.queues = {**before, **look.queues} if look.trouble else look.queues
         self.controls = self.controls if look.controls is None else look.controls

@@ -68,7 +68,9 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     failed: int = 0
     discarded: int = 0
+    # With all that it has started: bytes, and seconds of processor time.
     memory: int = 0
+    cpu: float = 0.0
     # Milliseconds.
     work: int = 0
     wait: int = 0
@@ -253,6 +255,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         failed=totals.failed,
         discarded=totals.discarded,
         memory=slot.memory,
+        cpu=slot.usage.cpu,
         **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
     )
     if process is None:
@@ -316,9 +319,9 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         last_word(watchdog),
         state=watchdog.state,
         trouble=helper.trouble(now),
-        reload_error=watchdog.reload_error,
-        served=watchdog.served,
-        notes=(*watchdog.remarks, *watchdog.stages.notes, *helper.view.controls.notes),
+        reload_error=watchdog.reload.error,
+        served=watchdog.reload.served,
+        notes=(*watchdog.reload.notes, *watchdog.stages.notes, *helper.view.controls.notes),
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,

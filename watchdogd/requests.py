@@ -2,7 +2,10 @@
 
 from typing import Literal
 
-from watchdogd.messages import Controls, Request
+from watchdogd.messages import Controls, Read, Request
+
+# How many served requests are told of, each to whoever waits for it.
+_MOST_SERVED = 10
 
 
 class Requests:
@@ -24,3 +27,28 @@ class Requests:
         # Those that have been removed are forgotten.
         self._known = asked
         return [one for one in controls.requests if before is not None and one not in before]
+
+
+class Reload:
+    """The pipeline's file, read again: what came of it, and who waits for that."""
+
+    def __init__(self) -> None:
+        # Why it was not taken when it was last read; empty when it was.
+        self.error = ""
+        # What people should know of it on this host.
+        self.notes: tuple[str, ...] = ()
+        # The serials of the latest requests that were answered, and of those that are not yet.
+        self.served: tuple[str, ...] = ()
+        self._waiting: list[str] = []
+
+    def ask(self, serial: str = "") -> None:
+        """Take note of a request; one that a signal made has no serial."""
+        self._waiting += [serial] if serial else []
+
+    def answer(self, read: Read) -> None:
+        """Take note of what came of the last reading."""
+        self.error = read.error
+        if read.pipeline is not None:
+            self.notes = read.notes
+        self.served = (*self.served, *self._waiting)[-_MOST_SERVED:]
+        self._waiting.clear()

@@ -20,6 +20,7 @@ from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
 from watchdogd.events import Kind
+from watchdogd.messages import Usage
 from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
@@ -99,6 +100,8 @@ class Slot:
         self.process: Child | None = None
         self.glimpse = BLANK
         self.memory = 0
+        # What the helper has measured of the process, and of what it has started.
+        self.usage = Usage()
         self.past = Past()
         self.rest = Rest("stopped", "", None)
         # Since when it has been in this state, on the monotonic clock.
@@ -157,7 +160,7 @@ class Slot:
         try:
             # Before it has signed it may be a fork that has nothing of its own yet.
             taken = resident_memory(self.process.pid) if glimpse.pid else 0
-            self.memory = max(0, taken - glimpse.shared)
+            self.memory = max(0, taken - glimpse.shared) + self.usage.memory
         except OSError:
             # It has ended, and will be reaped; or it is a set-uid program, or we have too
             # many files open.
@@ -281,7 +284,7 @@ class Slot:
         self._asked = self._told_to_leave = None
         self._left_at = self._stall = 0.0
         self._stalled = (0.0, 0.0)
-        self.memory = 0
+        self.memory, self.usage = 0, Usage()
         self._show(Rest("starting", "", None), now)
         kind: Kind = "started" if self.starts == 1 else "restarted"
         self._tell(kind, self, f"process {process.pid}", pid=process.pid)

@@ -12,7 +12,7 @@ from watchdogd.children import Children
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.keeper import Keeper, Starts
-from watchdogd.messages import QueueSeen
+from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
@@ -143,6 +143,9 @@ class Stages:
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
         for keeper in self._keepers.values():
             keeper.learn(view.queues, now)
+        for slot in self.slots:
+            pid = slot.process.pid if slot.process is not None else 0
+            slot.usage = view.usage.get(pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
@@ -179,27 +182,32 @@ class Stages:
 
     def man(self, pipeline: Pipeline, now: float) -> None:
         """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
-        self.pipeline, before = pipeline, self._keepers
+        before = self._keepers
         grace = max((one.stage.grace for one in before.values()), default=0.0)
-        self._keepers = {stage.name: self._keeper(stage, before, now) for stage in pipeline.stages}
-        for name in self._keepers.keys() - before.keys() if before else ():
+        # First of all what may fail: then nothing has changed.
+        new = {
+            stage.name: self._keeper(stage, pipeline, now)
+            for stage in pipeline.stages
+            if stage.name not in before
+        }
+        for keeper in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            self._keepers[name].unsettle(now + grace)
-        for name, keeper in before.items():
-            if name not in self._keepers:
-                keeper.parting = True
-                self._keepers[name] = keeper
+            keeper.unsettle(now + grace)
+        for stage in pipeline.stages:
+            if (old := before.get(stage.name)) is not None:
+                old.parting = False
+                old.change(stage, pipeline, now)
+        every = {**before, **new}
+        self._keepers = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
+        for keeper in every.values():
+            keeper.parting = True
+        self._keepers |= every
+        self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, before: Mapping[str, Keeper], now: float) -> Keeper:
-        if (keeper := before.get(stage.name)) is None:
-            keeper = Keeper(
-                stage, self.pipeline, self._host, self._local, self._tell, self._children
-            )
-            keeper.pace = Pace(self.hard_limits.get(stage.name))
-            keeper.adopt_living(now)
-        else:
-            keeper.parting = False
-            keeper.change(stage, self.pipeline, now)
+    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> Keeper:
+        keeper = Keeper(stage, pipeline, self._host, self._local, self._tell, self._children)
+        keeper.pace = Pace(self.hard_limits.get(stage.name))
+        keeper.adopt_living(now)
         return keeper
 
     def dismiss_strangers(self, now: float) -> None:
@@ -209,7 +217,7 @@ class Stages:
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = self._keeper(stage, {}, now)
+            keeper = self._keeper(stage, self.pipeline, now)
             keeper.parting = True
             if keeper.living:
                 for other in self.keepers.values():

@@ -1,17 +1,18 @@
 """The watchdog: one loop that keeps the drivers of a pipeline alive on this host. Read this first.
 
-    stages.py    all stages: how many drivers each gets
+    stages.py    all stages: which there are, how many drivers each has
+    sizes.py     how many, by what is known now; balance.py: where the work is; both pure
     keeper.py    the drivers of one stage: started with what, replaced when
     slot.py      one driver's place: what there is to see of it, what is done to it
     policy.py    when a driver is started, asked to leave, ended; pure
-    balance.py   which stage gets the next driver; pure
     helper.py    the process that does all input and output where the queues are
-    requests.py  what files ask of a watchdog
+    requests.py  what files ask of a watchdog; drain.py: when a drain is over
     children.py  every process that is started, and how each has ended
 
 The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
 tells that a child has ended. It touches no file below the root of the pipeline and waits for
-nothing else, so that it goes on, and says so, while that file system hangs.
+nothing else, so that it goes on, and says so, while that file system hangs. What fails for one of
+its sources is noted, and the others go on.
 """
 
 import math
@@ -21,9 +22,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from watchdogd.bulletin import Bulletin
+from msgspec.structs import replace
+
 from watchdogd.children import Children
 from watchdogd.control import QUIT
+from watchdogd.drain import Drain
 from watchdogd.helper import Helper
 from watchdogd.herald import Herald
 from watchdogd.kernel import become_subreaper
@@ -32,23 +35,22 @@ from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, save
-from watchdogd.requests import Requests
+from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
 from watchdogd.will import Will
 
-# A look at everything at least so often, whatever is said to be due.
+# A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0
+# What failed is tried again.
+_TRY_AGAIN = 1.0
 # How often the helper is asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
+# How often the report is saved while nothing changes, and while something does.
+_REPORT_EVERY = 2.0
+_REPORT_CHANGES_EVERY = 0.2
 # How long the end waits for the helper to see it.
 _LAST_LOOK = 5.0
-# How many looks in a row must see all stages drained before a drain is over.
-_DRAINED_LOOKS = 2
-# How soon one that saw nothing left is followed by the next, in seconds.
-_LOOK_AGAIN = 0.1
-# How many served requests are told of, each to whoever waits for it.
-_MOST_SERVED = 10
 # What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
 # time, and then there is the last look.
 _MARGIN = 30.0
@@ -72,150 +74,143 @@ class Supervisor:
     ) -> None:
         self.host = host
         self.local = local
-        self.drain = drain
-        self._herald = herald
-        self._children = children
+        self.started_at = time.time()
+        # How many reports it has saved.
+        self.beat = 0
+        self.helper = helper
         self.stages = Stages(pipeline, host, local, herald.say, children)
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
-        self.helper = helper
-        self._requests = Requests()
-        # The serials of the latest requests for a reload that were answered: somebody may wait.
-        self.served: tuple[str, ...] = ()
-        self.reload_error = ""
-        self.started_at = time.time()
-        self._signals = signals
-        self._notifier = notifier
+        self.drain = Drain() if drain else None
+        self.reload = Reload()
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
+        self._children = children
+        self._herald = herald
+        self._signals = signals
+        self._notifier = notifier
+        self._requests = Requests()
         self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
-        # The serials of requests to read the pipeline's file that are not answered yet.
-        self._reloads: list[str] = []
-        self._bulletin = Bulletin(notifier)
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
-        self._is_ready = self._leaving = self._ended = False
-        # What the check of this host found that people should know, of the file as it is now.
-        self.remarks: tuple[str, ...] = ()
-        # How often this watchdog has told how it is.
-        self.beat = 0
-        # How many looks in a row have seen all stages drained.
-        self._drained_looks = 0
-        # When the next look at drained stages is due.
-        self._look_at = math.inf
-        # Why a drain was given up.
-        self.hopeless: str | None = None
+        # What the last report said of the drivers, and when it was saved.
+        self._reported: tuple[list[tuple[str, str]], float] = ([], -math.inf)
+        # What failed in the last turn.
+        self._troubles: dict[str, str] = {}
 
     # The loop
 
     def run(self) -> None:
-        """Until it is told to leave, or (drain) everything is through."""
+        """Go on until it is told to leave, or (drain) everything is through."""
         become_subreaper()
         self._herald.say("watchdog-started", f"process {os.getpid()}")
         self.stages.man(self.pipeline, time.monotonic())
         self.stages.dismiss_strangers(time.monotonic())
-        while not self._over():
+        while not self._over:
             now = time.monotonic()
             due = self._turn(now)
             self.watch(self, now)
             self._sleep(due)
         self._end()
 
+    @property
+    def _over(self) -> bool:
+        through = bool(self.drain) and self.stages.done
+        return (self.stages.leaving or through) and self.stages.settled
+
     def _turn(self, now: float) -> float:
-        """Look at everything and act; when to come back at the latest."""
-        elapsed, self._turned_at = now - self._turned_at, now
-        helper_due = self.helper.tend(now)
-        self._listen(now)
-        self._reap(now)
-        self._obey(now)
-        fs_ok = self.helper.well(now)
-        self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
-        due = self.stages.turn(now, elapsed, fs_ok)
-        if self.drain and not self._leaving and (hopeless := self.stages.hopeless):
-            # There is no use in waiting for a stage that can never go on by itself.
-            self.hopeless = hopeless
-            self._leave("a stage that cannot go on")
-        if now >= self._look_at:
-            self._look_at = math.inf
-            self.helper.ask(Errands(look=True))
-        self._recover(now)
-        self._publish(now)
-        return min(
-            due,
-            now + _LONGEST_SLEEP,
-            self._look_at,
-            helper_due,
-            self._herald.tend(now),
-            self._bulletin.due_at,
-            self._will.tend(now),
+        """Look at everything and act; return when to come back at the latest."""
+        due = [now + _LONGEST_SLEEP]
+        for name, source in (
+            ("helper", self.helper.tend),
+            ("queues", self._listen),
+            ("requests", self._obey),
+            ("children", self._reap),
+            ("drivers", self._drive),
+            ("leftovers", self._recover),
+            ("events", self._herald.tend),
+            ("warden", self._will.tend),
+            ("report", self._publish),
             # Last: a look for orphans is not to keep a driver from being started.
-            self._children.tend(now),
-        )
+            ("orphans", self._children.tend),
+        ):
+            try:
+                due.append(source(now))
+                self._troubles.pop(name, None)
+            except OSError as error:
+                due.append(now + _TRY_AGAIN)
+                if self._troubles.get(name) != str(error):
+                    self._troubles[name] = str(error)
+                    self._herald.say("note", f"{name}: {error}; it is tried again")
+        return min(due)
 
     def _sleep(self, due: float) -> None:
         poll = select.poll()
-        fds = [self._signals.wake_fd, self.helper.fd, *self._children.fds, *self.stages.fds]
-        for fd in fds:
+        for fd in (self._signals.wake_fd, self.helper.fd, *self._children.fds, *self.stages.fds):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         poll.poll(max(0.0, due - time.monotonic()) * 1000)
         self._signals.clear()
 
-    def _reap(self, now: float) -> None:
+    # Facts
+
+    def _listen(self, now: float) -> float:
+        """Take what the helper has seen of the queues and of the control files."""
+        if self.helper.listen(now) and (view := self.helper.view).known:
+            for request in self._requests.news(view.controls):
+                self._serve(request, now)
+            if self._requests.outdated:
+                self.helper.ask(Errands(forget_controls=(QUIT,)))
+            self.stages.learn(view, now)
+            if self.drain and self.drain.see(self.stages, view.trouble, now):
+                self.stages.finish()
+                self._leave()
+        if self.helper.answered(now):
+            # A service that waits for its file system has been started all the same.
+            self._notifier.started()
+        if self.drain and now >= self.drain.look_at:
+            self.drain.look_at = math.inf
+            self.helper.ask(Errands(look=True))
+        return self.drain.look_at if self.drain else math.inf
+
+    def _reap(self, now: float) -> float:
         self._children.reap(now)
         if self.stages.reap(now):
             # What they left, or that there is nothing left, is worth knowing now.
             self.helper.ask(Errands(look=True))
+        return math.inf
 
-    # What the helper sees
+    # Wishes
 
-    def _listen(self, now: float) -> None:
-        if self.helper.listen(now) and self.helper.view.known:
-            self._learn(now)
-        if self.helper.answered(now) and not self._is_ready:
-            # A service that waits for its file system has been started all the same.
-            self._is_ready = True
-            self._notifier.ready()
-
-    def _learn(self, now: float) -> None:
-        view = self.helper.view
-        for request in self._requests.news(view.controls):
-            self._serve(request, now)
-        if self._requests.outdated:
-            self.helper.ask(Errands(forget_controls=(QUIT,)))
-        self.stages.learn(view, now)
-        if self.drain and not self._leaving:
-            self._see_empty(now)
-
-    def _see_empty(self, now: float) -> None:
-        """Leave when all stages were seen drained by two looks in a row: what one look does not see
-        in one queue may have come there from another that was looked at before. No queue is closed:
-        more may come tomorrow."""
-        nothing_left = self.stages.empty and not self.helper.view.trouble
-        self._drained_looks = self._drained_looks + 1 if self.stages.drained else 0
-        if nothing_left and self._drained_looks >= _DRAINED_LOOKS:
-            self.stages.finish()
-            self._leave()
-        elif nothing_left:
-            self._look_at = now + _LOOK_AGAIN
-
-    def _recover(self, now: float) -> None:
-        """What dead drivers left where no driver lives: the living see to it by themselves."""
-        if now >= self._recover_at and self.helper.well(now):
-            self._recover_at = now + _RECOVER_EVERY
-            if left := self.stages.abandoned:
-                self.helper.ask(Errands(recover=tuple(left)))
-
-    # What is asked of it
-
-    def _obey(self, now: float) -> None:
+    def _obey(self, now: float) -> float:
+        """Do what signals and control files ask for."""
         if self._signals.leaving_at or self._requests.quit:
             self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
+        self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
         if self._signals.reload:
             self._signals.reload = False
             self._read_again(now)
         if (read := self.helper.take_read()) is not None:
-            self._renew(read, now)
+            self._take(read, now)
+        return math.inf
+
+    def _take(self, read: Read, now: float) -> None:
+        """Go on with what the pipeline's file says now; a bad one changes nothing."""
+        if read.pipeline is not None:
+            try:
+                self.stages.man(read.pipeline, now)
+            except OSError as error:
+                read = Read(error=str(error))
+        if read.pipeline is None:
+            self._herald.say("reload-refused", read.error)
+        else:
+            self.helper.change(read.pipeline)
+            self._herald.configure(read.pipeline.on_event)
+            self._herald.say("reloaded", read.pipeline.file)
+        self.reload.answer(read)
+        self._notifier.ready()
+        # Whoever waits for it hears of it at once.
+        self._reported = [], -math.inf
 
     def _serve(self, request: Request, now: float) -> None:
         if request.kind == "reload":
@@ -223,42 +218,43 @@ class Supervisor:
         elif not self.stages.restart(request.target, request.serial):
             self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
 
+    def _read_again(self, now: float, serial: str = "") -> None:
+        # Else nothing is started any more, by this file or by another.
+        if not self.stages.leaving:
+            self._notifier.reloading(now)
+            self.reload.ask(serial)
+            self.helper.read_again()
+
     def _leave(self, why: str = "") -> None:
-        """Stages from the first to the last: each driver finishes what it has at hand."""
-        if self._leaving:
+        """Let each driver finish what it has at hand, stages from the first to the last."""
+        if self.stages.leaving:
             return
-        self._leaving = True
+        self.stages.leaving = True
         self._notifier.stopping()
         self._notifier.extend(self.stages.grace + _MARGIN)
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
             self._herald.say("note", words)
-        self.stages.leaving = True
 
-    # Reload
+    # Acts
 
-    def _read_again(self, now: float, serial: str = "") -> None:
-        # Else nothing is started any more, by this file or by another.
-        if not self._leaving:
-            self._notifier.reloading(now)
-            self._reloads += [serial] if serial else []
-            self.helper.read_again()
+    def _drive(self, now: float) -> float:
+        """Start, ask and end drivers."""
+        elapsed, self._turned_at = now - self._turned_at, now
+        due = self.stages.turn(now, elapsed, self.helper.well(now))
+        if self.drain and not self.stages.leaving and (hopeless := self.stages.hopeless):
+            # There is no use in waiting for a stage that can never go on by itself.
+            self.drain.hopeless = hopeless
+            self._leave("a stage that cannot go on")
+        return due
 
-    def _renew(self, read: Read, now: float) -> None:
-        """Only what has changed is touched; a bad file touches nothing."""
-        self.reload_error = read.error
-        if read.pipeline is None:
-            self._herald.say("reload-refused", read.error)
-        else:
-            self.stages.man(read.pipeline, now)
-            self.remarks = read.notes
-            self.helper.change(self.pipeline)
-            self._herald.configure(self.pipeline.on_event)
-            self._herald.say("reloaded", self.pipeline.file)
-        self._notifier.ready()
-        self.served = (*self.served, *self._reloads)[-_MOST_SERVED:]
-        self._reloads.clear()
-        self._bulletin.hasten(now)
+    def _recover(self, now: float) -> float:
+        """Have recovered what dead drivers left where no driver lives: the living see to it."""
+        if now >= self._recover_at and self.helper.well(now):
+            self._recover_at = now + _RECOVER_EVERY
+            if left := self.stages.abandoned:
+                self.helper.ask(Errands(recover=tuple(left)))
+        return math.inf
 
     # What it tells
 
@@ -270,21 +266,29 @@ class Supervisor:
     @property
     def state(self) -> State:
         """In one word."""
-        if self._ended:
-            return "stopped"
-        if self._leaving:
+        if self.stages.leaving:
             return "stopping"
         if self.helper.was_well is False:
             return "waiting-fs"
         return "draining" if self.drain else "running"
 
-    def _publish(self, now: float) -> None:
+    def _publish(self, now: float) -> float:
+        """Save a report now and then, and soon after something has changed; tell the service
+        manager that the loop is well."""
         states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
-        if self._bulletin.is_due(states, now):
-            self.beat += 1
-            self._save(host_report(self, now))
-            self.helper.ask(Errands(report=True))
-        self._bulletin.beat(in_a_line(self), now)
+        before, at = self._reported
+        every = min(_REPORT_EVERY, (self._notifier.interval or math.inf) / 3)
+        due = at + (every if states == before else _REPORT_CHANGES_EVERY)
+        if now < due:
+            return due
+        self._reported = states, now
+        self._notifier.beat()
+        self._notifier.status(in_a_line(self))
+        self.beat += 1
+        self._save(host_report(self, now))
+        pids = [slot.process.pid for slot in self.stages.slots if slot.process is not None]
+        self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
+        return now + every
 
     def _save(self, report: HostReport) -> None:
         # On a full disk, or one that fails, people know less; the drivers do not mind.
@@ -293,27 +297,23 @@ class Supervisor:
 
     # The end
 
-    def _over(self) -> bool:
-        done = self._leaving or (self.drain and self.stages.done)
-        return done and self.stages.settled
-
     def _end(self) -> None:
-        """The last look, for whoever counts, and the last word."""
-        self._ended = True
+        """Take the last look, for whoever counts, and say the last word."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}")
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
-        self.beat += 1
-        self._save(host_report(self, time.monotonic()))
-        left = queues if killed else ()
-        self.helper.ask(Errands(report=True, recover=left, look=True, farewell=True))
-        self.helper.listen_to_the_end(_LAST_LOOK)
+        report = replace(host_report(self, time.monotonic()), state="stopped")
+        self._farewell(report, queues if killed else ())
 
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
         self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
-        self.beat += 1
-        self._save(last_word(self, words))
-        self.helper.ask(Errands(report=True, farewell=True))
+        self._farewell(last_word(self, words))
+
+    def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
+        # On a full disk, or one that fails, people know less.
+        with suppress(OSError):
+            save(replace(report, beat=self.beat + 1))
+        self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from tests.cli.queues import Called
 from tests.waiting import is_alive, until, until_ended
 from watchdogd.check import Findings, Here, check_host, examine
 from watchdogd.imports import check_imports
-from watchdogd.pipeline.model import Stage
 from watchdogd.pipeline.problems import BadPipeline, Problem
 from watchdogd.pipeline.read import study
 
@@ -39,12 +39,8 @@ def write(directory: Path, *stages: str, head: str = "") -> Path:
     return file
 
 
-def every(_: Stage) -> bool:
-    return True
-
-
 def found(file: Path, here: Here = HERE, limit: float = PATIENCE) -> Findings:
-    return examine(str(file), None, here, imported=every, limit=limit)
+    return examine(str(file), None, partial(check_imports, limit=limit), here)
 
 
 def told(file: Path, here: Here = HERE) -> list[str]:
@@ -128,7 +124,7 @@ class Imported(NamedTuple):
 
 def imported(file: Path, limit: float = PATIENCE) -> Imported:
     pipeline, problems = study(file)
-    notes = check_imports(pipeline, every, limit, problems)
+    notes = check_imports(pipeline, problems, limit=limit)
     return Imported(problems.found, notes)
 
 
@@ -496,7 +492,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_nothing_is_made(tmp_path: 
     )
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(BadPipeline) as caught:
-        check_host(str(file), imported=every)
+        check_host(str(file), imports=check_imports)
     assert [one.key or "memory" for one in caught.value.problems] == [
         *("memory", "on_event", "input", "call", "command", "server"),
     ]

@@ -162,6 +162,31 @@ def test_bursts_into_a_pipeline_that_is_closed_again_and_again_load_no_model_ane
     assert yard.count("exited") == 0
 
 
+# Takes some time, then waits to be told to take much memory.
+_BLOAT = """
+import os, time
+sum(range(10**7))
+while not os.path.exists("go"):
+    time.sleep(0.01)
+big = bytearray(300_000_000)
+time.sleep(3600)
+"""
+
+
+def test_programs_of_a_driver_count_as_its_memory_and_its_processor_time(yard: Yard) -> None:
+    (yard.root / "bloat.py").write_text(_BLOAT)
+    command = f"[{sys.executable!r}, 'bloat.py']"
+    yard.write(f'name = "one"\ncommand = {command}\noutput = []\nmax_memory = "100 MB"')
+    yard.put("a")
+    yard.run()
+    until(lambda: yard.drivers() and yard.drivers()["one-1"].cpu > 0.05)
+    (yard.root / "go").touch()
+    until(lambda: yard.count("killed"))
+    told = next(one for one in yard.events() if one["event"] == "killed")
+    assert "memory" in told["message"]
+    until(lambda: yard.count("restarted"))
+
+
 def test_what_was_learned_of_how_long_documents_take_outlives_the_watchdog(yard: Yard) -> None:
     def limits() -> list[float | None]:
         status = yard.status()

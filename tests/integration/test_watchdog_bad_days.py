@@ -360,6 +360,28 @@ def test_a_drain_waits_for_the_source_that_a_reload_brings(yard: Yard) -> None:
     assert yard.ls("one") == ["a.ready"]
 
 
+def test_watchdog_whose_directory_is_taken_away_says_so_and_goes_on_once_it_is_back(
+    yard: Yard,
+) -> None:
+    yard.write(ONE)
+    watchdog = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    status = yard.status()
+    assert status is not None
+    # Its lines go to the log that is open; nothing else of what it keeps is there any more.
+    boards = Path(status.local) / "boards"
+    shutil.rmtree(boards)
+    yard.write(ONE, f'{TWO}\ninput = "second"')
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: "boards" in " ".join(one.get("message", "") for one in yard.events()))
+    yard.put("a")
+    until(lambda: "a.ready" in yard.ls("one"))
+    boards.mkdir()
+    watchdog.send_signal(signal.SIGHUP)
+    until(lambda: yard.states() == {"one-1": "ready", "two-1": "ready"})
+    assert watchdog.poll() is None
+
+
 def test_host_with_few_descriptors_runs_the_drivers_it_can(yard: Yard) -> None:
     yard.write(f"{ONE}\ndrivers = 30")
     for number in range(30):

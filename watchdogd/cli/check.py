@@ -10,12 +10,11 @@ from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, escape, escape_name, table, write_json
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
-from watchdogd.check import Findings, examine, this_host
+from watchdogd.check import Findings, examine
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
-from watchdogd.pipeline.drawing import draw, ends
+from watchdogd.imports import check_imports
+from watchdogd.pipeline.drawing import COLUMNS, draw, ends
 from watchdogd.pipeline.problems import BadPipeline, Problem
-
-_COLUMNS = ("STAGE", "INPUT", "OUTPUT", "DRIVERS", "MEMORY", "~")
 
 
 def check(
@@ -39,7 +38,7 @@ def check(
     named = pipeline_file(either(pipeline, option))
     found = None
     try:
-        found = examine(named, host or socket.gethostname(), this_host(), imported=lambda _: True)
+        found = examine(named, host or socket.gethostname(), check_imports)
         error = BadPipeline(found.problems)
     except BadPipeline as bad:
         error = bad
@@ -62,7 +61,7 @@ def _complain(named: str, problems: tuple[Problem, ...]) -> None:
 
 def _draw(found: Findings) -> None:
     cells = [[escape_name(cell) for cell in row] for row in draw(found.pipeline)]
-    for line in table(_COLUMNS, cells, columns_of(sys.stdout)):
+    for line in table(COLUMNS, cells, columns_of(sys.stdout)):
         print(line)
     print(escape_name(ends(found.pipeline)))
     for note in found.notes:

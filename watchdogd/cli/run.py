@@ -122,7 +122,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
     watchdog = Supervisor(
         pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
     )
-    watchdog.remarks = found.notes
+    watchdog.reload.notes = found.notes
     watchdog.watch = progress
     fallen = None
     try:
@@ -183,8 +183,8 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
     for name, count in discarded.items():
         place = os.path.join(pipeline.path(name), "discarded")
         progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")
-    if (error := watchdog.hopeless) is not None:
-        say(error)
+    if watchdog.drain and watchdog.drain.hopeless:
+        say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
         progress.tell("asked to leave before everything was through; run it again for the rest")

@@ -1,33 +1,24 @@
 """Draw a pipeline as text: a row for each stage, and where its documents come from and go. Pure."""
 
 import shlex
-from typing import NamedTuple
 
 from queuedriver.format.units import format_count, format_size
 from watchdogd.pipeline.model import Pipeline, Stage
 
-
-class Row(NamedTuple):
-    """What there is to say of one stage: its queues, what it takes, and what it does."""
-
-    stage: str
-    input: str
-    output: str
-    drivers: str
-    memory: str
-    work: str
+# The work, which gives way on a narrow terminal, needs no title.
+COLUMNS = ("STAGE", "INPUT", "OUTPUT", "DRIVERS", "MEMORY", "~")
 
 
-def draw(pipeline: Pipeline) -> list[Row]:
-    """Return a row for each stage, in the order of the file."""
+def draw(pipeline: Pipeline) -> list[tuple[str, ...]]:
+    """Return the cells of each stage, in the order of the file."""
     return [
-        Row(
-            stage=stage.name,
-            input=", ".join(stage.inputs),
-            output=", ".join(stage.outputs),
-            drivers=_drivers(stage),
-            memory=_memory(stage),
-            work=f"{stage.kind} {_work(stage)}",
+        (
+            stage.name,
+            ", ".join(stage.inputs),
+            ", ".join(stage.outputs),
+            _drivers(stage),
+            _memory(stage),
+            f"{stage.kind} {_work(stage)}",
         )
         for stage in pipeline.stages
     ]
@@ -35,13 +26,12 @@ def draw(pipeline: Pipeline) -> list[Row]:
 
 def ends(pipeline: Pipeline) -> str:
     """Return what people do with the queues at both ends."""
-    names = {
-        queue: sorted({stage.publish for stage in pipeline.stages if queue in stage.outputs})
-        for queue in pipeline.results
-    }
-    results = ", ".join(f"{queue} ({', '.join(names[queue])})" for queue in names)
+    results = []
+    for queue in pipeline.results:
+        names = {stage.publish for stage in pipeline.stages if queue in stage.outputs}
+        results.append(f"{queue} ({', '.join(sorted(names))})")
     said = f"documents are submitted into {', '.join(pipeline.sources)}"
-    return f"{said}; results are in {results}" if results else said
+    return f"{said}; results are in {', '.join(results)}" if results else said
 
 
 def _drivers(stage: Stage) -> str:

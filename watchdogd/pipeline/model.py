@@ -12,8 +12,6 @@ import msgspec
 
 from queuedriver.options import Options, StageOptions
 
-# Below the root, what steers the pipeline; the watchdog's alone.
-CONTROL = ".watchdogd"
 Kind = Literal["call", "command", "server"]
 
 # Between stages a queue need not hold more than keeps its drivers busy; what the first stage gets
@@ -27,7 +25,7 @@ MAX_DRIVERS = 9999
 
 
 class Drivers(msgspec.Struct, frozen=True):
-    """How many drivers a stage gets on each host; the watchdog chooses between the two."""
+    """A number of drivers on each host; the watchdog chooses one from `min` to `max`."""
 
     min: int
     max: int
@@ -75,7 +73,7 @@ class Stage(StageOptions, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watchdog may use on this host. None: all there is."""
+    """Room that the watchdog may use on this host. None: all there is."""
 
     memory: int | None = None
     cpus: float | None = None
@@ -99,12 +97,12 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directory(self) -> str:
-        """Where the file is: modules are found there, and relative commands start there."""
+        """Return the directory of the file, where modules are found and relative commands start."""
         return os.path.dirname(self.file)
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """All queues, each once: inputs before the outputs they lead to."""
+        """Return all queues, each once: inputs before the outputs they lead to."""
         names: dict[str, None] = {}
         for stage in self.stages:
             names.update(dict.fromkeys(stage.inputs))
@@ -113,13 +111,13 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The queues that no stage publishes into: documents are submitted there."""
+        """Return the queues that no stage publishes into: documents are submitted there."""
         fed = {queue for stage in self.stages for queue in stage.outputs}
         return tuple(queue for queue in self.queues if queue not in fed)
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The queues or directories that no stage takes from: documents are collected there."""
+        """Return the queues or directories that no stage takes from, where results are."""
         taken = {queue for stage in self.stages for queue in stage.inputs}
         return tuple(queue for queue in self.queues if queue not in taken)
 
@@ -127,5 +125,5 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         return next((stage for stage in self.stages if stage.name == name), None)
 
     def path(self, queue: str) -> str:
-        """The directory of a queue."""
+        """Return the directory of a queue."""
         return os.path.join(self.root, queue)

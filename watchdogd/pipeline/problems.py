@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file: every mistake, with its line and what would be right. Pure.
+"""Mistakes in a pipeline file, each with its line and what would be right. Pure.
 
 A mistake is found at a path in the tables of the file, as `("stage", 2, "timeout")`. Its line is
 looked for when there is one to tell.
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from queuedriver.errors import ConfigError
+from queuedriver.format.units import visible
 
 # Keys of tables, and numbers of what stands in lists.
 Path = tuple[str | int, ...]
@@ -48,7 +49,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         what = " = ".join(part for part in (self.key, self.found) if part)
         sentence = f"{what} {self.problem}".lstrip()
         head = ": ".join(part for part in (place, self.where, sentence) if part)
-        return "\n    ".join((_one_line(f"{head}; {self.right}"), *map(_one_line, self.detail)))
+        # Keys, and the file's name, may have line ends in them, which would look like another one.
+        return "\n    ".join(map(visible, (f"{head}; {self.right}", *self.detail)))
 
 
 class BadPipeline(ConfigError):
@@ -98,9 +100,8 @@ class Problems:
         path: Path,
         problem: str,
         right: str,
-        found: Any = NOTHING,
-        *,
         exit_code: int = ConfigError.exit_code,
+        found: Any = NOTHING,
         detail: tuple[str, ...] = (),
     ) -> None:
         """Add the mistake at a path of the file."""
@@ -119,14 +120,9 @@ class Problems:
             )
         )
 
-    def reject(self, path: Path, wrong: Wrong) -> None:
-        """Add all that is wrong with the value at a path."""
-        for one in (wrong, *wrong.others):
-            self.add((*path, *one.path), one.problem, one.right, one.found)
-
     @cached_property
     def lines(self) -> Mapping[Path, int]:
-        """The line, from 1, of every key and of every part of a list."""
+        """Return the line, from 1, of every key and of every part of a list."""
         return {path: line for path, line, _ in [*places(self._text)][::-1]}
 
     def _line(self, path: Path) -> int:
@@ -151,6 +147,21 @@ class Problems:
             case ("pipeline" | "host" as table, *key):
                 return f"[{table}]", tuple(key)
         return "", path
+
+
+class Table:
+    """One table of the file: its values, and where the mistakes in it go."""
+
+    def __init__(self, path: Path, problems: Problems) -> None:
+        self.path = path
+        self.values: dict[str, Any] = {}
+        # The keys that are there, or should be, and cannot be relied upon.
+        self.bad: set[str] = set()
+        self._problems = problems
+
+    def add(self, key: str, problem: str, right: str, found: Any = NOTHING) -> None:
+        """Add a mistake at a key of the table; "": in all of it."""
+        self._problems.add((*self.path, key) if key else self.path, problem, right, found=found)
 
 
 def places(text: str) -> Iterator[tuple[Path, int, Any]]:
@@ -222,16 +233,6 @@ def _dotted(key: Path) -> str:
     for part in key:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if text else part
     return text
-
-
-def _one_line(text: str) -> str:
-    """Escape line ends, which would look like another problem, and what steers a terminal: keys and
-    the file's name may have them."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def _show(value: Any) -> str:

@@ -19,11 +19,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from queuedriver.errors import NotFound, NotPermitted, is_trouble, trouble
+from queuedriver.errors import NotFound, NotPermitted, is_trouble, leads_nowhere, trouble
 from watchdogd.pipeline import rules
 from watchdogd.pipeline.model import BETWEEN_STAGES, Host, Kind, Pipeline, Stage
-from watchdogd.pipeline.problems import BadPipeline, Path, Problem, Problems, Wrong, nearest, places
-from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, Table, kind_of
+from watchdogd.pipeline.problems import (
+    BadPipeline,
+    Path,
+    Problem,
+    Problems,
+    Table,
+    Wrong,
+    nearest,
+    places,
+)
+from watchdogd.pipeline.schema import KINDS, MEANT, SHARED_KEYS, TABLES, kind_of
 
 # Where the documents of the first stage are, and all queues, unless the file says otherwise.
 FIRST_INPUT = "input"
@@ -68,16 +77,12 @@ def study(path: str | os.PathLike[str], host: str | None = None) -> tuple[Pipeli
         # Some editors begin a file with a mark that is no part of it.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadPipeline(
-            [
-                Problem(
-                    file=shown,
-                    line=data.count(b"\n", 0, error.start) + 1,
-                    problem=f"it is not UTF-8 (byte {data[error.start]:#x})",
-                    right="save it as UTF-8",
-                )
-            ],
-            _root_of_text(data.decode(errors="replace"), file),
+        raise _unreadable(
+            shown,
+            f"it is not UTF-8 (byte {data[error.start]:#x})",
+            "save it as UTF-8",
+            line=data.count(b"\n", 0, error.start) + 1,
+            root=_root_of_text(data.decode(errors="replace"), file),
         ) from None
     return parse(text, shown, file, host)
 
@@ -97,17 +102,19 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
         finally:
             os.close(fd)
     except (FileNotFoundError, NotADirectoryError):
-        problem, code = "there is no such file", NotFound.exit_code
-        raise _unreadable(shown, problem, "name a pipeline file", code) from None
+        raise _unreadable(shown, "there is no such file", exit_code=NotFound.exit_code) from None
     except PermissionError:
-        problem, code = "it may not be read: permission denied", NotPermitted.exit_code
-        raise _unreadable(shown, problem, "chmod or chown it, or its directories", code) from None
+        problem, right = (
+            "it may not be read: permission denied",
+            "chmod or chown it, or its directories",
+        )
+        raise _unreadable(shown, problem, right, exit_code=NotPermitted.exit_code) from None
     except OSError as error:
-        if error.errno == errno.ENXIO and not os.path.isfile(path):
-            # So it is with a socket; otherwise a disk that is broken says so.
-            raise _unreadable(shown, "it is not a regular file") from None
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+        if leads_nowhere(error):
             raise _unreadable(shown, f"it leads nowhere: {error.strerror}", "correct it") from None
+        # So it is with a socket; otherwise a disk that is broken says so.
+        if error.errno == errno.ENXIO and not os.path.isfile(path):
+            raise _unreadable(shown, "it is not a regular file") from None
         if is_trouble(error):
             raise trouble(error, f"cannot read {shown}") from None
         raise
@@ -120,9 +127,14 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def _unreadable(
-    shown: str, problem: str, right: str = "name a pipeline file", exit_code: int = 78
+    shown: str,
+    problem: str,
+    right: str = "name a pipeline file",
+    *,
+    root: str | None = None,
+    **more: Any,
 ) -> BadPipeline:
-    return BadPipeline([Problem(file=shown, problem=problem, right=right, exit_code=exit_code)])
+    return BadPipeline([Problem(file=shown, problem=problem, right=right, **more)], root)
 
 
 # Its text
@@ -139,7 +151,7 @@ def parse(text: str, shown: str, file: str, host: str | None = None) -> tuple[Pi
         raise _unreadable(shown, "it is nested too deeply", right) from None
     except ValueError as error:
         # Of TOML, or of a number with thousands of digits.
-        raise BadPipeline([_syntax(str(error), text, shown)], _root_of_text(text, file)) from None
+        raise _syntax(str(error), text, shown, file) from None
     problems = Problems(shown, text, document)
     pipeline = _pipeline(document, file, host, problems)
     if problems.found:
@@ -147,18 +159,19 @@ def parse(text: str, shown: str, file: str, host: str | None = None) -> tuple[Pi
     return pipeline, problems
 
 
-def _syntax(message: str, text: str, shown: str) -> Problem:
+def _syntax(message: str, text: str, shown: str, file: str) -> BadPipeline:
     place = _PLACE.search(message)
     lines = text.splitlines() or [""]
     line = int(place[1]) if place and place[1] else len(lines) if place else 0
     said = message[: place.start()] if place else message
     where = f"column {place[2]}" if place and place[2] else "the end"
     source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return Problem(
-        file=shown,
+    return _unreadable(
+        shown,
+        f"not TOML at {where}: {said}",
+        next(right for word, right in _SYNTAX.items() if said.startswith(word)),
+        root=_root_of_text(text, file),
         line=line,
-        problem=f"not TOML at {where}: {said}",
-        right=next(right for word, right in _SYNTAX.items() if said.startswith(word)),
         detail=(source,) if source else (),
     )
 
@@ -172,7 +185,11 @@ def _root_of_text(text: str, file: str) -> str:
 
 def _root(said: str, file: str) -> str:
     # A symbolic link to the file is where the pipeline is, not what it leads to.
-    return os.path.normpath(os.path.join(os.path.dirname(file), os.path.expanduser(said)))
+    return _path(os.path.dirname(file), said)
+
+
+def _path(directory: str, said: str) -> str:
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(said)))
 
 
 # Its tables
@@ -185,39 +202,39 @@ def _pipeline(
     for key in document:
         if key not in TABLES:
             _add_stranger((key,), document[key], TABLES, problems)
-    said = _table(document.get("pipeline", {}), ("pipeline",), problems)
-    tables = [_merged(table, said) for table in _stage_tables(document.get("stage", []), problems)]
+    shared = _table(document.get("pipeline", {}), ("pipeline",), problems)
+    tables = _stage_tables(document.get("stage", []), problems)
     room = _table(document.get("host", {}), ("host",), problems).values
     hosts = _host_tables(document.get("hosts", {}), problems)
     stages: list[Stage] = []
-    for index, table in enumerate(tables):
-        before = (stages[-1], tables[index - 1]) if stages else None
-        stages.append(_stage(("stage", index), table, before, problems))
+    for table in tables:
+        _complete(table, shared)
+        stages.append(_stage(table, (stages[-1], tables[len(stages) - 1]) if stages else None))
     # A host is called by its name, with or without its domain.
     names = (host, host.partition(".")[0]) if host else ()
     there = next((dict(hosts[name]) for name in names if hosts.get(name)), {})
     drivers = there.pop("drivers", {})
     taken = {queue for stage in stages for queue in stage.inputs}
-    values = said.values
-    root = _root(values.get("root", ROOT), file)
+    said = shared.values
+    root = _root(said.get("root", ROOT), file)
     pipeline = Pipeline(
-        name=values.get("name", os.path.splitext(os.path.basename(file))[0]),
+        name=said.get("name", os.path.splitext(os.path.basename(file))[0]),
         file=file,
         root=root,
         stages=tuple(
             replace(
                 stage,
                 drivers=drivers.get(stage.name, stage.drivers),
-                archive=_archive(stage, root),
-                **_bounds(stage, table, values, taken),
+                archive=None if stage.archive is None else _path(root, stage.archive),
+                **_bounds(stage, table, said, taken),
             )
             for stage, table in zip(stages, tables, strict=True)
         ),
         host=Host(**{**room, **there}),
-        on_event=_hook(values.get("on_event", ()), file),
-        adopt=values.get("adopt", False),
+        on_event=_hook(said.get("on_event", ()), file),
+        adopt=said.get("adopt", False),
     )
-    rules.check(pipeline, tables, problems)
+    rules.check(pipeline, tables)
     _check_drivers(hosts, len(stages), problems)
     return pipeline
 
@@ -225,13 +242,11 @@ def _pipeline(
 def _table(found: Any, path: Path, problems: Problems) -> Table:
     """Read each value of a table by its key."""
     keys = TABLES[str(path[0])]
-    if not isinstance(found, dict):
-        header = "[[stage]] above the keys of each stage"
-        right = header if path[0] == "stage" else f"[{path[0]}] above its keys"
-        problems.add(path, f"is {kind_of(found)}", f"right would be {right}", found)
+    table = Table(path, problems)
+    if not _is(dict, found, path, problems):
         # Of all its keys nothing is known, and of none of them more is to be said.
-        return Table({}, set(keys))
-    table = Table({}, set())
+        table.bad.update(keys)
+        return table
     for key, value in found.items():
         if key not in keys:
             _add_stranger((*path, key), value, keys, problems)
@@ -240,29 +255,37 @@ def _table(found: Any, path: Path, problems: Problems) -> Table:
             table.values[key] = keys[key](value)
         except Wrong as wrong:
             table.bad.add(key)
-            problems.reject((*path, key), wrong)
+            for one in (wrong, *wrong.others):
+                problems.add((*path, key, *one.path), one.problem, one.right, found=one.found)
     return table
 
 
-def _stage_tables(found: Any, problems: Problems) -> list[Table]:
-    if isinstance(found, list):
-        if not found:
-            problems.add((), "there is no stage", _EXAMPLE)
-        return [_table(one, ("stage", index), problems) for index, one in enumerate(found)]
-    right = "right would be [[stage]] above the keys of each stage"
-    if isinstance(found, dict):
-        problems.add(("stage",), "[stage] is one table, and not one of many", right)
+def _is(kind: type, found: Any, path: Path, problems: Problems) -> bool:
+    """Tell whether a table, or a list of them, is what it is to be; add it when it is not."""
+    if isinstance(found, kind):
+        return True
+    name = str(path[0])
+    keys = f"the keys of each {name.rstrip('s')}" if name in ("stage", "hosts") else "its keys"
+    right = f"right would be {_HEADERS[name]} above {keys}"
+    if path == ("stage",) and isinstance(found, dict):
+        problems.add(path, "[stage] is one table, and not one of many", right)
     else:
-        problems.add(("stage",), f"is {kind_of(found)}", right, found)
-    return []
+        problems.add(path, f"is {kind_of(found)}", right, found=found)
+    return False
+
+
+def _stage_tables(found: Any, problems: Problems) -> list[Table]:
+    if not _is(list, found, ("stage",), problems):
+        return []
+    if not found:
+        problems.add((), "there is no stage", _EXAMPLE)
+    return [_table(one, ("stage", index), problems) for index, one in enumerate(found)]
 
 
 def _host_tables(found: Any, problems: Problems) -> dict[str, dict[str, Any]]:
-    if isinstance(found, dict):
-        return {name: _table(found[name], ("hosts", name), problems).values for name in found}
-    right = "right would be [hosts.NAME] above the keys of each host"
-    problems.add(("hosts",), f"is {kind_of(found)}", right, found)
-    return {}
+    if not _is(dict, found, ("hosts",), problems):
+        return {}
+    return {name: _table(found[name], ("hosts", name), problems).values for name in found}
 
 
 def _add_stranger(path: Path, value: Any, known: Iterable[str], problems: Problems) -> None:
@@ -304,33 +327,28 @@ def _check_drivers(hosts: Mapping[str, Mapping[str, Any]], stages: int, problems
 # Its stages
 
 
-def _merged(table: Table, shared: Table) -> Table:
-    """Return the table of a stage with what [pipeline] says for all; but for the bounds between
-    stages, which a last stage does not get from there."""
-    values = {
-        key: value
-        for key, value in shared.values.items()
-        if key in SHARED_KEYS and key not in _BETWEEN
-    }
-    values |= table.values
-    if "env" in values:
-        values["env"] = {**shared.values.get("env", {}), **table.values.get("env", {})}
-    return Table(values, table.bad | (shared.bad & SHARED_KEYS.keys()) - table.values.keys())
+def _complete(table: Table, shared: Table) -> None:
+    """Give a stage what [pipeline] says for all; but for the bounds between stages, which a last
+    stage does not get from there."""
+    ours, own = SHARED_KEYS.keys() - _BETWEEN.keys(), table.values
+    env = {**shared.values.get("env", {}), **own.get("env", {})}
+    table.bad |= (shared.bad & SHARED_KEYS.keys()) - own.keys()
+    table.values = {key: said for key, said in shared.values.items() if key in ours} | own
+    if "env" in table.values:
+        table.values["env"] = env
 
 
-def _stage(
-    path: Path, table: Table, before: tuple[Stage, Table] | None, problems: Problems
-) -> Stage:
+def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
     """Return a stage, with everything but what depends on the host and on where the queues are."""
-    values, bad = table
-    if "name" not in values and "name" not in bad:
-        bad.add("name")
-        problems.add((*path, "name"), "is missing", 'right would be as in name = "parse"')
-    kind = _kind(path, table, problems)
+    values = table.values
+    if "name" not in values and "name" not in table.bad:
+        table.bad.add("name")
+        table.add("name", "is missing", 'right would be as in name = "parse"')
+    kind = _kind(table)
     # What a stage has under the very name of its key.
     fields = {key: value for key, value in values.items() if key in Stage.__struct_fields__}
     return Stage(
-        inputs=_inputs(path, table, before, problems),
+        inputs=_inputs(table, before),
         outputs=_outputs(table),
         kind=kind,
         work=values.get(kind, ""),
@@ -338,25 +356,22 @@ def _stage(
     )
 
 
-def _kind(path: Path, table: Table, problems: Problems) -> Kind:
+def _kind(table: Table) -> Kind:
     """Return which of the three says what is done."""
-    values, bad = table
-    kinds = [kind for kind in KINDS if kind in values or kind in bad]
-    if len(kinds) == 1 or bad.issuperset(KINDS):
+    kinds = [kind for kind in KINDS if kind in table.values or kind in table.bad]
+    if len(kinds) == 1 or table.bad.issuperset(KINDS):
         return kinds[0]
-    bad.update(KINDS)
+    table.bad.update(KINDS)
     if not kinds:
         right = 'right would be a call = "module:function", a command = […] or a server = […]'
-        problems.add(path, "does not say what is done to a document", right)
+        table.add("", "does not say what is done to a document", right)
         return "call"
     problem = f"is one too many: {' and '.join(kinds)} each say what is done to a document"
-    problems.add((*path, kinds[-1]), problem, "right would be one of them")
+    table.add(kinds[-1], problem, "right would be one of them")
     return kinds[0]
 
 
-def _inputs(
-    path: Path, table: Table, before: tuple[Stage, Table] | None, problems: Problems
-) -> tuple[str, ...]:
+def _inputs(table: Table, before: tuple[Stage, Table] | None) -> tuple[str, ...]:
     """Return the queues it takes from: unless it says so, what the stage before publishes into."""
     if "input" in table.values or "input" in table.bad:
         return tuple(table.values.get("input", ()))
@@ -369,7 +384,7 @@ def _inputs(
     if "output" not in before[1].bad:
         has = f"{len(outputs)} outputs: {', '.join(outputs)}" if outputs else "no output"
         right = f'right would be as in input = "{outputs[0] if outputs else FIRST_INPUT}"'
-        problems.add((*path, "input"), f"is missing, and the stage before has {has}", right)
+        table.add("input", f"is missing, and the stage before has {has}", right)
     return ()
 
 
@@ -390,12 +405,6 @@ def _bounds(
     between = bool(stage.outputs) and taken.issuperset(stage.outputs)
     usual = {key: shared.get(key, bound) if between else None for key, bound in _BETWEEN.items()}
     return {key: table.values.get(key, bound) for key, bound in usual.items()}
-
-
-def _archive(stage: Stage, root: str) -> str | None:
-    if stage.archive is None:
-        return None
-    return os.path.normpath(os.path.join(root, os.path.expanduser(stage.archive)))
 
 
 def _hook(words: tuple[str, ...], file: str) -> tuple[str, ...]:

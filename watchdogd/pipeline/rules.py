@@ -1,4 +1,4 @@
-"""What does not go together: keys within a stage, and stages with one another.
+"""Rules that a pipeline is held against: of keys within a stage, and of stages among themselves.
 
 A stage that could not be read whole has no inputs or no outputs here, so it stands in nobody's way.
 """
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from queuedriver.errors import BadDocid
 from queuedriver.format.settings import Publication
-from watchdogd.pipeline.model import CONTROL, Pipeline, Stage
-from watchdogd.pipeline.problems import Path, Problems, nearest
-from watchdogd.pipeline.schema import Table
+from watchdogd.control import CONTROL
+from watchdogd.pipeline.model import Pipeline, Stage
+from watchdogd.pipeline.problems import Table, nearest
 
 # What a command has for each document.
 _PLACE = re.compile(r"\{(?:input|output)\b[^{}]*\}")
@@ -25,6 +25,8 @@ _SAMPLES = ("d", "d.e", "d.e.f")
 # `texts_2`.
 _PROBABLY = 0.75
 
+# The stages of a pipeline, each with what the file says of it.
+Stages = Sequence[tuple[Stage, Table]]
 # Which stages take what a stage publishes; stages are numbers.
 Edges = dict[int, set[int]]
 # Samples, each with the name it has got.
@@ -77,22 +79,23 @@ RULES = (
 )
 
 
-def check(pipeline: Pipeline, tables: Sequence[Table], problems: Problems) -> None:
-    """Add everything that does not go together; a table says what of its stage can be relied on."""
-    stages = pipeline.stages
-    for index, (stage, table) in enumerate(zip(stages, tables, strict=True)):
-        _check_keys(("stage", index), stage, table, problems)
-    _check_names(stages, problems)
-    _check_inputs(stages, problems)
-    edges = _edges(stages)
+def check(pipeline: Pipeline, tables: Sequence[Table]) -> None:
+    """Add everything that does not go together to the tables of the stages, which say what of each
+    stage can be relied upon."""
+    stages = list(zip(pipeline.stages, tables, strict=True))
+    for stage, table in stages:
+        _check_keys(stage, table)
+    _check_names(stages)
+    _check_inputs(stages)
+    _check_plain_files(stages)
+    _check_archives(pipeline, stages)
+    edges = _edges(pipeline.stages)
     circles = list(_circles(edges))
     for circle in circles:
-        _add_circle(stages, circle, problems)
-    _check_plain_files(stages, problems)
+        _add_circle(stages, circle)
     # In a circle every stage comes before every other, and names have no end.
-    if not circles and not any(set(stage.inputs) & set(stage.outputs) for stage in stages):
-        _check_clashes(stages, edges, tables, problems)
-    _check_archives(pipeline, problems)
+    if not circles and not any(set(stage.inputs) & set(stage.outputs) for stage, _ in stages):
+        _check_clashes(stages, edges)
 
 
 def remarks_on(pipeline: Pipeline) -> Iterator[str]:
@@ -108,95 +111,92 @@ def remarks_on(pipeline: Pipeline) -> Iterator[str]:
 # Within a stage
 
 
-def _check_keys(path: Path, stage: Stage, table: Table, problems: Problems) -> None:
+def _check_keys(stage: Stage, table: Table) -> None:
     for rule in RULES:
         relied_on = rule.keys[0] in table.values and not table.bad & set(rule.keys)
         if relied_on and rule.broken(stage):
-            problems.add((*path, rule.keys[0]), rule.problem, rule.right)
+            table.add(rule.keys[0], rule.problem, rule.right)
     if stage.kind == "command" and not table.bad & {"command", "output"}:
-        _check_command(path, stage, problems)
+        _check_command(stage, table)
     if stage.kind == "server" and (place := _PLACE.search(" ".join(stage.work))):
-        problems.add(
-            (*path, "server"),
-            f"has {place[0]}, and a server is not started for a document",
-            "leave it out: it is told of each document in a line of JSON on its stdin",
-        )
+        problem = f"has {place[0]}, and a server is not started for a document"
+        right = "leave it out: it is told of each document in a line of JSON on its stdin"
+        table.add("server", problem, right)
 
 
-def _check_command(path: Path, stage: Stage, problems: Problems) -> None:
+def _check_command(stage: Stage, table: Table) -> None:
     """Hold the outputs that the words of a command name against those of its stage."""
     from queuedriver.processors.command import Template
 
     # None among them: it has a plain `{output}`, which is the first queue's.
     used = {slot["queue"] for slot in Template(stage.work).outputs.values()}
-    known = ", ".join(stage.outputs)
-    command = (*path, "command")
     unknown = sorted(queue for queue in used if queue and queue not in stage.outputs)
+    known = ", ".join(stage.outputs)
     for queue in unknown:
         right = f"its outputs are {known}" if known else "it has no output at all"
-        problems.add(command, f"has {{output:{queue}}}, which is no output of the stage", right)
+        table.add("command", f"has {{output:{queue}}}, which is no output of the stage", right)
     if unknown:
         # One of them may be what is missing below.
         return
     if not stage.outputs and None in used:
         right = "leave it out, or give the stage an output"
-        problems.add(command, "has {output}, and the stage has no output", right)
+        table.add("command", "has {output}, and the stage has no output", right)
     # Without any {output} its stdout is the output.
     first = stage.outputs[:1] if not used or None in used else ()
     for queue in stage.outputs:
         if queue not in used and queue not in first:
             problem = f"has {queue!r}, into which the command puts nothing"
             right = f"write {{output:{queue}}} where the command is to write it"
-            problems.add((*path, "output"), problem, right)
+            table.add("output", problem, right)
 
 
 # Names and queues
 
 
-def _check_names(stages: Sequence[Stage], problems: Problems) -> None:
+def _check_names(stages: Stages) -> None:
     first: dict[str, int] = {}
-    for index, stage in enumerate(stages):
-        if stage.name and first.setdefault(stage.name, index) != index:
-            problem = f"is what stage {first[stage.name] + 1} is called, too"
-            problems.add(("stage", index, "name"), problem, "right would be another", stage.name)
-    for index, stage in enumerate(stages):
+    for number, (stage, table) in enumerate(stages, 1):
+        if stage.name and first.setdefault(stage.name, number) != number:
+            problem = f"is what stage {first[stage.name]} is called, too"
+            table.add("name", problem, "right would be another", stage.name)
+    for stage, table in stages:
         other = _NUMBERED.fullmatch(stage.name)
         if other and other[1] in first:
             problem = f"is what a driver of {other[1]!r} is called"
             right = "right would be a name that does not end in a number"
-            problems.add(("stage", index, "name"), problem, right, stage.name)
+            table.add("name", problem, right, stage.name)
 
 
-def _check_inputs(stages: Sequence[Stage], problems: Problems) -> None:
+def _check_inputs(stages: Stages) -> None:
     takers: dict[str, Stage] = {}
-    for index, stage in enumerate(stages):
+    for stage, table in stages:
         for queue in stage.inputs:
             if (taker := takers.setdefault(queue, stage)) is not stage:
                 problem = f"has {queue!r}, from which stage {taker.name!r} takes already"
                 right = "give it a queue of its own; whoever publishes there may have two outputs"
-                problems.add(("stage", index, "input"), problem, right)
+                table.add("input", problem, right)
         for queue in stage.outputs:
             if queue in stage.inputs:
                 problem = f"has {queue!r}, which is an input of the same stage"
-                problems.add(("stage", index, "output"), problem, "right would be another queue")
+                table.add("output", problem, "right would be another queue")
 
 
-def _check_plain_files(stages: Sequence[Stage], problems: Problems) -> None:
-    takers = {queue: stage.name for stage in stages for queue in stage.inputs}
-    for index, stage in enumerate(stages):
+def _check_plain_files(stages: Stages) -> None:
+    takers = {queue: stage.name for stage, _ in stages for queue in stage.inputs}
+    for stage, table in stages:
         queue = next((queue for queue in stage.outputs if queue in takers), None)
         if queue is not None and not Publication(stage.publish).is_queue:
             taker = takers[queue]
             problem = f"names plain files, and stage {taker!r} takes documents from {queue!r}"
             right = f'right would be "{stage.publish}.ready"'
-            problems.add(("stage", index, "publish"), problem, right, stage.publish)
+            table.add("publish", problem, right, stage.publish)
 
 
-def _check_archives(pipeline: Pipeline, problems: Problems) -> None:
-    """An archive among the queues would be taken for documents, or for a queue."""
+def _check_archives(pipeline: Pipeline, stages: Stages) -> None:
+    """Add archives among the queues, which would be taken for documents, or for a queue."""
     taken = {pipeline.path(queue): f"the queue {queue!r}" for queue in pipeline.queues}
     taken[pipeline.path(CONTROL)] = "the watchdog's own directory"
-    for index, stage in enumerate(pipeline.stages):
+    for stage, table in stages:
         archive = stage.archive
         if archive is None:
             continue
@@ -205,7 +205,7 @@ def _check_archives(pipeline: Pipeline, problems: Problems) -> None:
             inside = "the root itself, which holds the queues"
         if inside:
             right = f'right would be a directory of its own, as in "archive/{stage.name}"'
-            problems.add(("stage", index, "archive"), f"is in {inside}", right, archive)
+            table.add("archive", f"is in {inside}", right, archive)
 
 
 def _is_in(path: str, directory: str) -> bool:
@@ -242,19 +242,17 @@ def _circles(edges: Edges) -> Iterator[list[int]]:
         left = {index: left[index] - set(circle) for index in left if index not in circle}
 
 
-def _add_circle(stages: Sequence[Stage], circle: list[int], problems: Problems) -> None:
-    way = " → ".join(stages[index].name or f"stage {index + 1}" for index in (*circle, circle[0]))
-    problem = f"leads back to the stage itself: {way}"
+def _add_circle(stages: Stages, circle: list[int]) -> None:
+    names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
+    problem = f"leads back to the stage itself: {' → '.join(names)}"
     right = "right would be an output or an input that breaks the circle"
-    problems.add(("stage", circle[0], "output"), problem, right)
+    stages[circle[0]][1].add("output", problem, right)
 
 
 # Names that clash
 
 
-def _check_clashes(
-    stages: Sequence[Stage], edges: Edges, tables: Sequence[Table], problems: Problems
-) -> None:
+def _check_clashes(stages: Stages, edges: Edges) -> None:
     """Add two stages that get one and the same document, and publish it under one name in one
     queue.
 
@@ -263,28 +261,36 @@ def _check_clashes(
     in both, and nobody guesses.
     """
     order = list(graphlib.TopologicalSorter(edges).static_order())[::-1]
-    names = {index: _published(stages, edges, order, index) for index in range(len(stages))}
-    agreed = [table.values.get("existing") == "keep" for table in tables]
-    for index, stage in enumerate(stages):
-        for other in range(index):
-            shared = [queue for queue in stage.outputs if queue in stages[other].outputs]
-            if not shared or (agreed[index] and agreed[other]):
+    names = [_published(stages, edges, order, origin) for origin in range(len(stages))]
+    for index, (stage, table) in enumerate(stages):
+        for other, (first, its_table) in enumerate(stages[:index]):
+            shared = [queue for queue in stage.outputs if queue in first.outputs]
+            agreed = all(one.values.get("existing") == "keep" for one in (table, its_table))
+            if not shared or agreed:
                 continue
             origin = _common_origin(names, index, other)
             if origin is not None:
-                _add_clash(stages, index, other, origin, shared[0], problems)
+                of = f"that stage {stages[origin][0].name!r} gets"
+                if origin not in (index, other):
+                    of = f"of stage {stages[origin][0].name!r}"
+                table.add(
+                    "output",
+                    f"has {shared[0]!r}, into which stage {first.name!r} publishes the same "
+                    f"documents (those {of}) under the same names",
+                    f'give one of them names of its own, as in publish = "{{docid}}.{stage.name}'
+                    '.ready"; where a document goes only one of the two ways, say '
+                    'existing = "keep" in both',
+                )
                 break
 
 
-def _published(
-    stages: Sequence[Stage], edges: Edges, order: Iterable[int], origin: int
-) -> dict[int, Names]:
+def _published(stages: Stages, edges: Edges, order: Iterable[int], origin: int) -> dict[int, Names]:
     """Return the names under which the samples leave each stage after they came to `origin`."""
     coming: dict[int, Names] = {origin: {(one, one) for one in _SAMPLES}}
     leaving: dict[int, Names] = {}
     for index in order:
         if index in coming:
-            publication = Publication(stages[index].publish)
+            publication = Publication(stages[index][0].publish)
             leaving[index] = set(_renamed(coming[index], publication))
             docids = {(sample, name.removesuffix(".ready")) for sample, name in leaving[index]}
             for after in edges[index]:
@@ -299,25 +305,9 @@ def _renamed(coming: Names, publication: Publication) -> Iterator[tuple[str, str
             yield sample, publication.name(docid)
 
 
-def _common_origin(names: Mapping[int, Mapping[int, Names]], one: int, other: int) -> int | None:
+def _common_origin(names: Sequence[Mapping[int, Names]], one: int, other: int) -> int | None:
     """Return a stage after which the same document leaves both under the same name."""
-    for origin, leaving in names.items():
+    for origin, leaving in enumerate(names):
         if not leaving.get(one, set()).isdisjoint(leaving.get(other, set())):
             return origin
     return None
-
-
-def _add_clash(
-    stages: Sequence[Stage], index: int, other: int, origin: int, queue: str, problems: Problems
-) -> None:
-    stage, first = stages[index], stages[other]
-    source = f"those of stage {stages[origin].name!r}"
-    if origin in (index, other):
-        source = f"those that stage {stages[origin].name!r} gets"
-    problems.add(
-        ("stage", index, "output"),
-        f"has {queue!r}, into which stage {first.name!r} publishes the same documents ({source}) "
-        "under the same names",
-        f'give one of them names of its own, as in publish = "{{docid}}.{stage.name}.ready"; '
-        'where a document goes only one of the two ways, say existing = "keep" in both',
-    )

@@ -4,12 +4,12 @@ A reader takes what tomllib found and returns what is meant by it, or raises Wro
 is wrong with it and what would be right.
 """
 
-import datetime
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import NoneType
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
@@ -28,6 +28,16 @@ _EVENT_FIELDS = ("event", "stage", "driver", "message", "host")
 _FIELD = re.compile(r"\{(\w+)\}")
 _BOUNDS = ("min", "max")
 
+# What tomllib finds, as people call it.
+_KINDS = {
+    bool: "a truth value",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+
 _DURATION = 'right would be 90 (seconds), "500 ms", "1.5 h" or "10 min"'
 _SIZE = 'right would be 1000 (bytes), "600 MB" or "1.5 GiB"'
 _DRIVERS = "right would be 3, or { min = 1, max = 8 }"
@@ -44,34 +54,14 @@ _NAME = (
 
 def kind_of(value: Any) -> str:
     """Return what somebody wrote, in a word."""
-    match value:
-        case bool():
-            return "a truth value"
-        case str():
-            return "a text"
-        case float() if not math.isfinite(value):
-            return "no finite number"
-        case int() | float():
-            return "a number"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case datetime.date() | datetime.time():
-            return "a date or a time"
-    return "something else"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "no finite number"
+    return _KINDS.get(type(value), "a date or a time")
 
 
-def _of_kind(kind: type, value: Any, right: str) -> Any:
+def _expect(kind: str, value: Any, right: str) -> Any:
     """Return a value that is of a kind."""
-    if not isinstance(value, kind):
-        raise Wrong(value, f"is {kind_of(value)}", right)
-    return value
-
-
-def _number(value: Any, right: str) -> Any:
-    """Return a value that is a number."""
-    if kind_of(value) != "a number":
+    if kind_of(value) != kind:
         raise Wrong(value, f"is {kind_of(value)}", right)
     return value
 
@@ -121,14 +111,14 @@ def _optional(reader: Reader, *words: str) -> Reader:
 
 def _text(example: str) -> Reader:
     def read(value: Any) -> str:
-        text = _of_kind(str, value, f'right would be a text, as in "{example}"')
+        text = _expect("a text", value, f'right would be a text, as in "{example}"')
         return _printable(text, f'right would be as in "{example}"')
 
     return read
 
 
 def _switch(value: Any) -> bool:
-    return bool(_of_kind(bool, value, "right would be true or false, without quotes"))
+    return bool(_expect("a truth value", value, "right would be true or false, without quotes"))
 
 
 def _choice(*words: str) -> Reader:
@@ -149,7 +139,7 @@ def _whole(least: int, most: int = MAX_SIZE) -> Reader:
     right = f"right would be a whole number, {bound}"
 
     def read(value: Any) -> int:
-        number = _number(value, right)
+        number = _expect("a number", value, right)
         if number != number // 1:
             raise Wrong(value, "is not whole", right)
         if not least <= number <= most:
@@ -161,17 +151,19 @@ def _whole(least: int, most: int = MAX_SIZE) -> Reader:
 
 def _above_zero(value: Any) -> float:
     right = "right would be a number above 0, as in 1 or 0.5"
-    if not 0 < _number(value, right) <= MAX_SIZE:
+    if not 0 < _expect("a number", value, right) <= MAX_SIZE:
         raise Wrong(value, "is out of bounds", right)
     return float(value)
 
 
-def _amount(parse: Callable[[str], float], most: float, right: str, *, zero: bool) -> Reader:
+def _amount(
+    parse: Callable[[str], float], most: float, right: str, *, zero: bool = False
+) -> Reader:
     """Return a reader of numbers, or of texts with units."""
 
     def read(value: Any) -> float:
         try:
-            amount = parse(value) if isinstance(value, str) else _number(value, right)
+            amount = parse(value) if isinstance(value, str) else _expect("a number", value, right)
         except ValueError as error:
             # The units show the value and what would be right in the same sentence.
             problem, _, better = str(error).removeprefix(f"{shown(value)} ").rpartition("; ")
@@ -185,12 +177,8 @@ def _amount(parse: Callable[[str], float], most: float, right: str, *, zero: boo
     return read
 
 
-def _duration(*, zero: bool = False) -> Reader:
-    return _amount(parse_duration, float(MAX_DURATION), _DURATION, zero=zero)
-
-
-def _size(*, zero: bool = False) -> Reader:
-    return _amount(parse_size, MAX_SIZE, _SIZE, zero=zero)
+_duration = partial(_amount, parse_duration, float(MAX_DURATION), _DURATION)
+_size = partial(_amount, parse_size, MAX_SIZE, _SIZE)
 
 
 # Tables
@@ -199,7 +187,7 @@ def _size(*, zero: bool = False) -> Reader:
 def _drivers(value: Any) -> Drivers:
     count = _whole(0, MAX_DRIVERS)
     if not isinstance(value, dict):
-        least = count(_number(value, _DRIVERS))
+        least = count(_expect("a number", value, _DRIVERS))
         return Drivers(least, least)
     stranger = "is no key of drivers, which has min and max"
     mistakes = [Wrong(NOTHING, stranger, _DRIVERS, (key,)) for key in value if key not in _BOUNDS]
@@ -213,13 +201,13 @@ def _drivers(value: Any) -> Drivers:
 
 def _drivers_by_stage(value: Any) -> dict[str, Drivers]:
     right = "right would be { parse = 3, ocr = { min = 0, max = 2 } }"
-    stages = _of_kind(dict, value, right).items()
+    stages = _expect("a table", value, right).items()
     return dict(zip(value, _each(stages, _drivers), strict=True))
 
 
 def _environment(value: Any) -> dict[str, str]:
     right = 'right would be { OMP_NUM_THREADS = 1, LANG = "C.UTF-8" }'
-    variables = _of_kind(dict, value, right).items()
+    variables = _expect("a table", value, right).items()
     texts = _each(((item[0], item) for item in variables), _variable)
     return dict(zip(value, texts, strict=True))
 
@@ -230,10 +218,10 @@ def _variable(item: tuple[str, Any]) -> str:
         right = "right would be a name as in LANG"
         raise Wrong(NOTHING, "cannot be the name of a variable", right)
     right = 'right would be a text, as in "1"'
-    # Whole numbers may go without quotes.
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise Wrong(value, f"is {kind_of(value)}", right)
-    if "\0" in str(value):
+    if type(value) is int:
+        # It may go without quotes.
+        return str(value)
+    if "\0" in _expect("a text", value, right):
         raise Wrong(value, "has a NUL in it, which no variable can", right)
     return str(value)
 
@@ -243,7 +231,7 @@ def _variable(item: tuple[str, Any]) -> str:
 
 def stage_name(value: Any) -> str:
     """Read what a stage is called: a part of the ids of its drivers."""
-    name: str = _of_kind(str, value, _NAME)
+    name: str = _expect("a text", value, _NAME)
     if len(name) > MAX_STAGE_NAME:
         raise Wrong(value, f"is {len(name)} characters long", _NAME)
     try:
@@ -254,7 +242,7 @@ def stage_name(value: Any) -> str:
 
 def queue(value: Any) -> str:
     """Read the name of a queue: of a directory below the root."""
-    name = _printable(_of_kind(str, value, _QUEUE), _QUEUE)
+    name = _printable(_expect("a text", value, _QUEUE), _QUEUE)
     if "/" in name:
         raise Wrong(value, "is a path; all queues are next to one another in the root", _QUEUE)
     if name.startswith("."):
@@ -270,7 +258,7 @@ def _queues(least: int) -> Reader:
     def read(value: Any) -> tuple[str, ...]:
         if isinstance(value, str):
             return (queue(value),)
-        _of_kind(list, value, 'right would be "parsed", or ["urgent", "normal"]')
+        _expect("a list", value, 'right would be "parsed", or ["urgent", "normal"]')
         names = _each(enumerate(value), queue)
         if len(names) < least:
             raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
@@ -288,7 +276,7 @@ def _queues(least: int) -> Reader:
 def _call(value: Any) -> str:
     if ":" in str(value):
         return _reference(value, _CALL)
-    name: str = _of_kind(str, value, _CALL)
+    name: str = _expect("a text", value, _CALL)
     if not name.strip() or not name.isprintable():
         raise Wrong(value, "names nothing", _CALL)
     return name
@@ -299,7 +287,7 @@ def _preload(value: Any) -> bool | str:
 
 
 def _reference(value: Any, right: str) -> str:
-    module, _, attributes = _of_kind(str, value, right).partition(":")
+    module, _, attributes = _expect("a text", value, right).partition(":")
     if module.endswith(".py"):
         meant = module.removesuffix(".py").strip("./").replace("/", ".")
         right = f'right would be the module, "{meant}:{attributes}"'
@@ -314,7 +302,7 @@ def _program(value: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         _each(enumerate(value), _word)
     else:
-        _of_kind(str, value, _WORDS)
+        _expect("a text", value, _WORDS)
     from queuedriver.processors.program import split_command
 
     try:
@@ -324,7 +312,7 @@ def _program(value: Any) -> tuple[str, ...]:
 
 
 def _word(value: Any) -> None:
-    _of_kind(str, value, f'right would be a text, as in "{value}"')
+    _expect("a text", value, f'right would be a text, as in "{value}"')
 
 
 def _command(value: Any) -> tuple[str, ...]:
@@ -351,7 +339,7 @@ def _hook(value: Any) -> tuple[str, ...]:
 
 def _publish(value: Any) -> str:
     try:
-        return check_publish(_of_kind(str, value, _PUBLISH))
+        return check_publish(_expect("a text", value, _PUBLISH))
     except ConfigError as error:
         _object(value, error, _PUBLISH)
 
@@ -435,33 +423,18 @@ TABLES: dict[str, Mapping[str, Reader]] = {
 }
 
 
-class Table(NamedTuple):
-    """What a table of the file says."""
-
-    values: dict[str, Any]
-    # The keys that are there, or should be, and cannot be relied upon.
-    bad: set[str]
-
-
 # What people call it elsewhere.
 MEANT = {
-    "workers": "drivers",
-    "processes": "drivers",
-    "instances": "drivers",
-    "replicas": "drivers",
-    "concurrency": "drivers",
-    "function": "call",
-    "python": "call",
-    "cmd": "command",
-    "exec": "command",
-    "run": "command",
-    "inputs": "input",
-    "source": "input",
-    "from": "input",
-    "outputs": "output",
-    "to": "output",
-    "environment": "env",
-    "mem": "memory",
-    "ram": "memory",
-    "attempts": "retries",
+    other: name
+    for name, others in {
+        "drivers": ("workers", "processes", "instances", "replicas", "concurrency"),
+        "call": ("function", "python"),
+        "command": ("cmd", "exec", "run"),
+        "input": ("inputs", "source", "from"),
+        "output": ("outputs", "to"),
+        "env": ("environment",),
+        "memory": ("mem", "ram"),
+        "retries": ("attempts",),
+    }.items()
+    for other in others
 }

@@ -1,6 +1,9 @@
-"""Import what a stage calls, like a driver: `python -m watchdogd.programs.import_check`.
+"""Import what a stage calls, like a driver, and report in one line of JSON what is wrong.
 
-It reports in one line of JSON what is wrong, and ends, whatever the modules have left running.
+    python -m watchdogd.programs.import_check DIRECTORY CALL PRELOAD REPORT PARENT
+
+Modules are found in DIRECTORY; PRELOAD, a further function that is to be there, may be empty.
+REPORT is the descriptor that takes the outcome, PARENT the process without which there is none.
 """
 
 import faulthandler
@@ -26,22 +29,8 @@ _WIDTH = 200
 _IMPORTERS = ("<frozen ", importlib.__file__, load.__code__.co_filename, __file__)
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be imported."""
-
-    # Where the pipeline's file is.
-    directory: str
-    call: str
-    # A further function that is to be there; may be empty.
-    preload: str
-    # The descriptor that takes the outcome.
-    report: int
-    # Whose death ends the process.
-    parent: int
-
-
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong; nothing when `problem` is empty."""
+    """An import that failed, and why; one that did not when `problem` is empty."""
 
     key: str = ""
     problem: str = ""
@@ -51,21 +40,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> NoReturn:
     """Import, report, and end, whatever the modules have left running."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    die_with_parent(order.parent, signal.SIGKILL)
+    directory, call, preload, report, parent = sys.argv[1:]
+    die_with_parent(int(parent), signal.SIGKILL)
     set_name("import check")
-    os.set_inheritable(order.report, False)  # noqa: FBT003 - the name says what it sets
+    os.set_inheritable(int(report), False)  # noqa: FBT003 - the name says what it sets
     # A crash shows where.
     faulthandler.enable()
-    # All that a driver has before the user's modules, which may be called like some of it.
+    # All that a driver has before the user's modules, which may be called like some of it; and no
+    # words for them to read.
     import watchdogd.hand  # noqa: F401
 
-    os.chdir(order.directory)
-    sys.path.insert(0, order.directory)
-    outcome = _try("call", order.call, arguments=1)
-    if not outcome.problem and order.preload:
-        outcome = _try("preload", order.preload, arguments=0)
-    os.write(order.report, msgspec.json.encode(outcome))
+    del sys.argv[1:]
+    os.chdir(directory)
+    sys.path.insert(0, directory)
+    outcome = _try("call", call, arguments=1)
+    if not outcome.problem and preload:
+        outcome = _try("preload", preload, arguments=0)
+    os.write(int(report), msgspec.json.encode(outcome))
     # No thread is waited for, and nothing of the user's runs at exit.
     os._exit(0)
 

@@ -21,6 +21,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -38,17 +40,20 @@ from watchdogd.messages import (
     Message,
     QueueSeen,
     Read,
+    Usage,
     brief_of,
     errands_of,
     to_line,
 )
-from watchdogd.pipeline.model import Stage
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Beats, Rescuer
 from watchdogd.queues.root import Root, prepare
 from watchdogd.report_file import read_saved
+
+if TYPE_CHECKING:
+    from watchdogd.check import Imports
 
 _SOCKET = 0
 # Seconds of silence after which it is time to say that we live: amid work, and while idle.
@@ -68,6 +73,10 @@ _EXPIRE_EVERY = 60.0
 # it is seen that it was, in seconds.
 _IMPORTS_TAKE = 30.0
 _SOON = 0.1
+# From one look through all processes of the host to the next, in seconds; and in times of what it
+# takes of a processor.
+_MEASURE_EVERY = 5.0
+_MEASURE_WORTH = 500
 # What was noted once is not noted again, unless it is forgotten among so many.
 _MOST_NOTED = 100
 _CHUNK = 1 << 16
@@ -151,7 +160,10 @@ class IoHelper:
         # How many readings wait for imports, and what came of those that need not wait any more.
         self._importing = 0
         self._reads: deque[Read] = deque()
-        self._look_at = 0.0
+        self._look_at = self._measure_at = 0.0
+        # The drivers' processes, and what they took when they were last measured.
+        self._drivers: tuple[int, ...] = ()
+        self._usage: dict[int, Usage] = {}
         self._chores: dict[str, tuple[Callable[[], None], float]] = {
             "expire": (self._expire, _EXPIRE_EVERY),
             "copy": (self._copy, _COPY_EVERY),
@@ -208,8 +220,21 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
+            usage=self._measure(),
         )
         self._watchdog.say(Message(look=look))
+
+    def _measure(self) -> dict[int, Usage]:
+        """Return what the drivers take, measured now and then."""
+        if self._drivers and time.monotonic() >= self._measure_at:
+            # Nothing to wait for before there is a driver.
+            from watchdogd.usage import usage_of
+
+            began_at = time.process_time()
+            self._usage = usage_of(self._drivers, os.getppid())
+            took = time.process_time() - began_at
+            self._measure_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
+        return self._usage
 
     def _see(self, *, probe: bool, anew: bool) -> None:
         self._root.check()
@@ -258,6 +283,8 @@ class IoHelper:
             self._asked,
             forget_controls=self._asked.forget_controls + errands.forget_controls,
         )
+        if errands.drivers is not None:
+            self._drivers = errands.drivers
         if errands.report and not self._trouble:
             self._try(self._publish)
         for queue in errands.recover:
@@ -288,24 +315,25 @@ class IoHelper:
         while: drivers that work are not to leave for others that cannot.
         """
         # Of no use to a watchdog that never reads its file again.
-        from watchdogd.check import stages_that_load_anew
+        from watchdogd.imports import check_imports, other_than_in
 
         read = self._read(number)
-        loads_anew = stages_that_load_anew(self.pipeline)
-        if read.pipeline is None or not any(map(loads_anew, read.pipeline.stages)):
+        anew = other_than_in(self.pipeline)
+        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
             self._watchdog.say(Message(read=read))
             return
         self._importing += 1
+        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
         threading.Thread(
-            target=lambda: self._reads.append(self._read(number, loads_anew)), daemon=True
+            target=lambda: self._reads.append(self._read(number, imports)), daemon=True
         ).start()
 
-    def _read(self, number: int, imported: Callable[[Stage], bool] | None = None) -> Read:
+    def _read(self, number: int, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
 
         file = self.pipeline.file
         try:
-            found = check_host(file, self.host, imported=imported, limit=_IMPORTS_TAKE)
+            found = check_host(file, self.host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             return Read(number=number, error=str(error))

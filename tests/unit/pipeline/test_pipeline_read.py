@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.errors import ConfigError
-from watchdogd import places
 from watchdogd.pipeline.model import (
     BETWEEN_STAGES,
-    MAX_DRIVERS,
-    MAX_STAGE_NAME,
     Drivers,
     Host,
     Pipeline,
@@ -122,10 +119,6 @@ def test_every_key_of_the_model_can_be_said() -> None:
         "stages",
         "host",
     }
-
-
-def test_names_leave_room_in_the_ids_of_drivers() -> None:
-    assert (MAX_STAGE_NAME, MAX_DRIVERS) == (places.MAX_STAGE, places.MAX_SLOT)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.format.names import MAX_DRIVER_ID, check_driver_id
+from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 from watchdogd.places import (
-    MAX_SLOT,
-    MAX_STAGE,
     driver_id,
     local_directory,
     lock_path,
@@ -20,11 +19,11 @@ from watchdogd.places import (
 
 _HOSTS = st.text(string.ascii_letters + string.digits + ".-_", min_size=1, max_size=40)
 _STAGES = st.from_regex(r"[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*", fullmatch=True).filter(
-    lambda name: len(name) <= MAX_STAGE
+    lambda name: len(name) <= MAX_STAGE_NAME
 )
 
 
-@given(_HOSTS, _STAGES, st.integers(1, MAX_SLOT))
+@given(_HOSTS, _STAGES, st.integers(1, MAX_DRIVERS))
 def test_driver_id_is_one(host: str, stage: str, slot: int) -> None:
     check_driver_id(driver_id(host, stage, slot))
     assert len(driver_id(host, stage, slot)) <= MAX_DRIVER_ID

@@ -1,7 +1,8 @@
 """What is asked of a watchdog is done once; what was asked before it began is not done at all."""
 
-from watchdogd.messages import Controls, Request
-from watchdogd.requests import Requests
+from watchdogd.messages import Controls, Read, Request
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.requests import Reload, Requests
 
 ONE, OTHER = Request("restart", "parse", "1111111111"), Request("reload", "", "2222222222")
 
@@ -26,3 +27,31 @@ def test_quit_that_was_there_before_is_outdated_until_it_is_gone() -> None:
     for how in ("drain", "now"):
         requests.news(Controls(quit=how))
         assert (requests.quit, requests.outdated) == (how, False)
+
+
+PIPELINE = Pipeline(name="p", file="/p/p.toml", root="/p/q", stages=())
+
+
+def test_whoever_asked_for_a_reload_is_answered_once_it_was_read() -> None:
+    reload = Reload()
+    reload.ask("1")
+    # A signal has no serial, and nobody waits for it.
+    reload.ask()
+    assert not reload.served
+    reload.ask("2")
+    reload.answer(Read(error="line 3: no such key"))
+    assert (reload.served, reload.error) == (("1", "2"), "line 3: no such key")
+    for number in range(3, 15):
+        reload.ask(str(number))
+    reload.answer(Read(pipeline=PIPELINE))
+    # Only the latest are told of.
+    assert reload.served == tuple(map(str, range(5, 15)))
+
+
+def test_notes_are_those_of_the_file_that_was_taken() -> None:
+    reload = Reload()
+    reload.answer(Read(pipeline=PIPELINE, notes=("a gets at most 2 of 8 drivers",)))
+    reload.answer(Read(error="line 3"))
+    assert (reload.error, reload.notes) == ("line 3", ("a gets at most 2 of 8 drivers",))
+    reload.answer(Read(pipeline=PIPELINE))
+    assert (reload.error, reload.notes) == ("", ())

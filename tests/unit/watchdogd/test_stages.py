@@ -1,5 +1,6 @@
 """How many drivers the stages get, and what is told of them. No driver runs here."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ from queuedriver.driving.live_status import Board
 from tests.waiting import until
 from watchdogd import places
 from watchdogd.children import Children
+from watchdogd.drain import Drain
 from watchdogd.messages import Controls, Look, QueueSeen
 from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG, Ask
@@ -396,6 +398,28 @@ def test_queues_with_claims_and_nobody_to_see_to_them_are_abandoned(tmp_path: Pa
     house = House(tmp_path, stage("one"), stage("two"))
     house.see(to_one=QueueSeen(working=1), to_two=QueueSeen(ready=5), from_two=QueueSeen(written=1))
     assert house.stages.abandoned == ["to_one"]
+
+
+# The end of a drain
+
+
+def test_drain_is_over_once_two_looks_in_a_row_saw_nothing_left(tmp_path: Path) -> None:
+    house, drain = House(tmp_path, stage("one")), Drain()
+    empty, left = QueueSeen(drained=True), QueueSeen(later=1)
+
+    def look(seen: QueueSeen, trouble: str = "") -> bool:
+        house.see(to_one=seen)
+        return drain.see(house.stages, trouble, 100.0)
+
+    assert not look(left)
+    assert drain.look_at == math.inf
+    assert not look(empty)
+    # The next look is soon.
+    assert 100.0 < drain.look_at < 101.0
+    assert not look(left)
+    assert not look(empty)
+    assert not look(empty, "Stale file handle")
+    assert look(empty)
 
 
 # What is told
