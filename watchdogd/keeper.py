@@ -18,9 +18,9 @@ from watchdogd.orders import Order, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, degraded, hard_limit
-from watchdogd.report import StageFacts, stage_facts
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
+from watchdogd.stage_words import StageFacts, stage_facts
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
@@ -77,6 +77,7 @@ class Keeper:
         self._looked_at = self._not_done_at = 0.0
         # The latest look at its inputs; None: not seen yet.
         self._seen: list[QueueSeen | None] = []
+        self._paused = False
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self.pace = Pace()
@@ -92,8 +93,8 @@ class Keeper:
         stale leave, too, for another."""
         self.size = size
         self._make_slots(size.slots)
+        needed = "done" if self._is_let_go else ""
         for slot in self.slots:
-            needed = "done" if self._is_let_go else ""
             slot.unwanted = needed if slot.number <= size.slots else size.why
         for slot in self._outdated():
             slot.unwanted = "restart"
@@ -153,8 +154,9 @@ class Keeper:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], now: float) -> None:
-        """The latest look at the inputs."""
+    def learn(self, queues: Mapping[str, QueueSeen], paused: bool, now: float) -> None:
+        """Take the latest look at the inputs; `paused`: the whole pipeline is."""
+        self._paused = paused
         self._seen = [queues.get(name) for name in self.stage.inputs]
         seen = [one for one in self._seen if one is not None]
         self._looked_at = now
@@ -167,7 +169,7 @@ class Keeper:
             self._not_done_at = now
         late = (name for name in self.stage.inputs if name in queues and queues[name].late)
         self.late = next(late, "")
-        self._work = not (self.done or any(one.quit for one in seen))
+        self._work = self.facts.has_drivers
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
@@ -320,7 +322,13 @@ class Keeper:
     @property
     def facts(self) -> StageFacts:
         """Return what holds of this stage."""
-        return stage_facts(self._seen, degraded=self.degraded, paused=False, done=self.done)
+        return stage_facts(
+            self._seen,
+            parting=self.parting,
+            degraded=self.degraded,
+            paused=self._paused,
+            done=self.done,
+        )
 
     @property
     def degraded(self) -> str:
@@ -362,14 +370,13 @@ class Keeper:
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
         seen = [queues[name] for name in stage.inputs if name in queues]
-        facts = self.facts
-        idle = facts.tripped or facts.done or facts.quit or facts.paused
+        has_work = self.facts.has_work
         backlog = sum(one.working + (0 if one.paused else one.waiting) for one in seen)
         there = [slot for slot in self.slots if slot.process is not None or slot.coming]
         return Load(
             stage=stage.name,
-            backlog=0 if idle else backlog,
-            coming=0 if idle else coming,
+            backlog=backlog if has_work else 0,
+            coming=coming if has_work else 0,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,
             min=stage.drivers.min,

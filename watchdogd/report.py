@@ -8,8 +8,7 @@ durations in seconds, sizes in bytes.
 import os
 import re
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -88,7 +87,7 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     min: int = 0
     max: int = 0
-    # The word of `StageFacts`.
+    # Its word (stage_words.py), and why.
     state: str = ""
     why: str = ""
     # Documents per second over the last minute.
@@ -181,58 +180,6 @@ def standing(report: HostReport, me: Identity, ticks: int | None, now: float) ->
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
     return "silent" if age > SILENT_AFTER else "alive"
-
-
-# What a stage is said to be
-
-
-class Queue(Protocol):
-    """A look at one queue that a stage takes from: the watchdog's, or that of `status`."""
-
-    @property
-    def paused(self) -> bool: ...
-    @property
-    def quit(self) -> bool: ...
-    @property
-    def tripped(self) -> str: ...
-
-
-class StageFacts(NamedTuple):
-    """What holds of a stage: its word is the first of these that does. A text says why."""
-
-    # Half of the drivers that it is to have, and at least two, are crash-looped.
-    degraded: str = ""
-    # There is a PAUSE in all its inputs, or in `.watchdogd/`.
-    paused: bool = False
-    # There is a QUIT in an input.
-    quit: bool = False
-    # It has stopped itself.
-    tripped: str = ""
-    # All its inputs are closed and drained, or a drain is over.
-    done: bool = False
-
-    @property
-    def word(self) -> tuple[str, str]:
-        """Return the word and why; nothing while all is well."""
-        for name, holds in zip(self._fields, self, strict=True):
-            if holds:
-                return name, holds if isinstance(holds, str) else ""
-        return "", ""
-
-
-def stage_facts(
-    inputs: Sequence[Queue | None], *, degraded: str, paused: bool, done: bool
-) -> StageFacts:
-    """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
-    `paused`: the whole pipeline is."""
-    seen = [one for one in inputs if one is not None]
-    return StageFacts(
-        degraded=degraded,
-        paused=paused or (0 < len(seen) == len(inputs) and all(one.paused for one in seen)),
-        quit=any(one.quit for one in seen),
-        tripped=next((one.tripped for one in seen if one.tripped), ""),
-        done=done,
-    )
 
 
 # What a watchdog says

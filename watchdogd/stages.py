@@ -142,7 +142,7 @@ class Stages:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
         for keeper in self._keepers.values():
-            keeper.learn(view.queues, now)
+            keeper.learn(view.queues, view.controls.paused, now)
         for slot in self.slots:
             pid = slot.process.pid if slot.process is not None else 0
             slot.usage = view.usage.get(pid, Usage())

@@ -51,8 +51,8 @@ def test_the_unit_is_what_a_watchdog_needs(
         "RestartSec": "5",
         "RestartPreventExitStatus": "2 70 77 78",
         "KillMode": "mixed",
-        # The longest grace, and then some.
-        "TimeoutStopSec": "630",
+        # The grace of all stages, one after the other, and then some.
+        "TimeoutStopSec": "750",
         "Delegate": "yes",
         "WantedBy": "multi-user.target",
     }

@@ -111,10 +111,16 @@ def test_sessions_of_the_processors_page_print_what_the_page_shows(tmp_path: Pat
 def words_of_drivers() -> set[str]:
     """Every state that the policy gives a driver."""
     calls = (one for one in ast.walk(ast.parse(inspect.getsource(policy))) if _is_rest(one))
-    first = (call.args[0] for call in calls)
-    said = {str(one.value) for one in first if isinstance(one, ast.Constant)}
+    said = {word for call in calls for word in _words(call.args[0])}
     shown = {state for state, _ in policy._STATES.values()}
     return said | shown | {"backoff", "crash-looped"}
+
+
+def _words(node: ast.expr) -> list[str]:
+    """What an expression may be, as far as it says so."""
+    if isinstance(node, ast.IfExp):
+        return _words(node.body) + _words(node.orelse)
+    return [str(node.value)] if isinstance(node, ast.Constant) else []
 
 
 def _is_rest(node: ast.AST) -> TypeGuard[ast.Call]:

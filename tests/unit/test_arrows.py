@@ -37,6 +37,7 @@ PURE = {
     "watchdogd.queues",
     "watchdogd.policy",
     "watchdogd.sizes",
+    "watchdogd.stage_words",
 }
 # A package's `__init__` is its map, and imports nothing.
 MAPS = {

@@ -21,7 +21,8 @@ from watchdogd.cli.pipeline_argument import Chosen
 from watchdogd.messages import Controls
 from watchdogd.pipeline.model import Stage
 from watchdogd.places import driver_id, short_host
-from watchdogd.report import SHARES, DriverReport, StageReport, stage_facts
+from watchdogd.report import SHARES, DriverReport, StageReport
+from watchdogd.stage_words import stage_facts
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (

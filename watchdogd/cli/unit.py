@@ -89,7 +89,8 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     if extra := _further_path(pipeline):
         environment.append("PATH=" + ":".join((*extra, *_USUAL_PATH)))
     arguments = [*words, "run", pipeline.file, *(("--host", host) if host else ())]
-    grace = max((stage.grace for stage in pipeline.stages), default=0.0)
+    # They leave one after the other.
+    grace = sum(stage.grace for stage in pipeline.stages)
     return _UNIT.format(
         unit=name,
         description=_escaped(f"Pipeline {pipeline.name} ({pipeline.file})"),

@@ -1,8 +1,5 @@
 """What a watchdog says of itself, and what follows from it."""
 
-from pathlib import Path
-from typing import Any
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,19 +7,16 @@ from hypothesis import strategies as st
 
 from queuedriver.claims.liveness import HIDDEN
 from queuedriver.format.records import Identity
-from watchdogd.messages import QueueSeen
 from watchdogd.report import (
     HUNG_AFTER,
     SILENT_AFTER,
     Alien,
     DriverReport,
     HostReport,
-    StageFacts,
     StageReport,
     Standing,
     decode,
     encode,
-    stage_facts,
     standing,
 )
 
@@ -108,46 +102,3 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     fields: dict[str, object], ticks: int | None, age: float, expected: Standing
 ) -> None:
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
-
-
-# A stage's word
-
-WELL = QueueSeen()
-PAUSED = QueueSeen(paused=True)
-QUIT = QueueSeen(quit=True)
-TRIPPED = QueueSeen(tripped="stopped by itself: no such file")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "more", "word"),
-    [
-        ([WELL], {}, ("", "")),
-        ([WELL], {"degraded": "exit code 1"}, ("degraded", "exit code 1")),
-        ([PAUSED], {"degraded": "exit code 1"}, ("degraded", "exit code 1")),
-        ([PAUSED], {}, ("paused", "")),
-        ([WELL], {"paused": True}, ("paused", "")),
-        ([PAUSED], {"done": True}, ("paused", "")),
-        # One input of two: there is still something to claim.
-        ([PAUSED, WELL], {}, ("", "")),
-        # What is not seen yet may have no PAUSE.
-        ([PAUSED, None], {}, ("", "")),
-        ([QUIT, WELL], {}, ("quit", "")),
-        ([QUIT], {"done": True}, ("quit", "")),
-        ([TRIPPED, WELL], {}, ("tripped", TRIPPED.tripped)),
-        ([QUIT, TRIPPED], {}, ("quit", "")),
-        ([WELL], {"done": True}, ("done", "")),
-        ([], {}, ("", "")),
-    ],
-)
-def test_stage_has_the_word_of_the_first_that_holds(
-    inputs: list[QueueSeen | None], more: dict[str, Any], word: tuple[str, str]
-) -> None:
-    usual: dict[str, Any] = {"degraded": "", "paused": False, "done": False}
-    assert stage_facts(inputs, **(usual | more)).word == word
-
-
-def test_every_word_of_a_stage_is_on_the_page_of_states() -> None:
-    page = (Path(__file__).parents[3] / "docs/states.rst").read_text()
-    _, table = page.split(".. _states-of-stages:")
-    rows = [line.split()[0] for line in table.splitlines() if line.startswith("``")]
-    assert rows[: len(StageFacts._fields)] == [f"``{word}``" for word in StageFacts._fields]

@@ -1,0 +1,136 @@
+"""The words for a stage, decided in one place for the watchdog and for `status`. Pure.
+
+A stage has the word of the first row whose fact holds. Further rows may hold beside it, and count
+all the same: what is paused while it is degraded gets no more drivers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Row(NamedTuple):
+    """What one fact means for a stage."""
+
+    word: str
+    # What the fact comes with, and what it goes with.
+    comes: str
+    goes: str
+    then: str
+    # Its drivers stay, and are started; and what waits in its queues is work for more of them.
+    drivers: bool = True
+    work: bool = True
+
+
+ROWS = (
+    Row(
+        word="parting",
+        comes="a reload of a file that does not have it",
+        goes="a reload of a file that has it again",
+        then="its drivers leave; then it is forgotten",
+        drivers=False,
+        work=False,
+    ),
+    Row(
+        word="degraded",
+        comes="a run of a driver that finished nothing",
+        goes="a restart, a reload, or a trial that did well",
+        then="an event says so, once; its other drivers go on",
+    ),
+    Row(
+        word="paused",
+        comes="a look at its queues and at ``.watchdogd/``",
+        goes="another look",
+        then="its drivers finish what is at hand, and stay; it gets no more of them",
+        work=False,
+    ),
+    Row(
+        word="tripped",
+        comes="a look at its queues",
+        goes="another look",
+        then="its drivers stay, and try one document now and then; it gets no more of them",
+        work=False,
+    ),
+    Row(
+        word="quit",
+        comes="a look at its queues",
+        goes="another look",
+        then="its drivers finish what is at hand, and leave; none is started",
+        drivers=False,
+        work=False,
+    ),
+    Row(
+        word="done",
+        comes="two looks at its queues that saw no item",
+        goes="a look that sees one, or that its queues are open again",
+        then="its drivers leave; none is started",
+        drivers=False,
+        work=False,
+    ),
+)
+
+
+class Queue(Protocol):
+    """A look at one queue that a stage takes from: the watchdog's, or that of `status`."""
+
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def quit(self) -> bool: ...
+    @property
+    def tripped(self) -> str: ...
+
+
+class StageFacts(NamedTuple):
+    """What holds of a stage, in the order of the rows. A text says why."""
+
+    # The pipeline's file has it no more.
+    parting: bool = False
+    # Half of the drivers that it is to have, and at least two, are crash-looped.
+    degraded: str = ""
+    # There is a PAUSE in all its inputs, or in `.watchdogd/`.
+    paused: bool = False
+    # It has stopped itself.
+    tripped: str = ""
+    # There is a QUIT in an input.
+    quit: bool = False
+    # All its inputs are closed and drained, or a drain is over.
+    done: bool = False
+
+    @property
+    def word(self) -> tuple[str, str]:
+        """Return the word and why; nothing while all is well."""
+        for row, holds in zip(ROWS, self, strict=True):
+            if holds:
+                return row.word, holds if isinstance(holds, str) else ""
+        return "", ""
+
+    @property
+    def has_drivers(self) -> bool:
+        """Return whether its drivers stay, and are started."""
+        return all(row.drivers for row, holds in zip(ROWS, self, strict=True) if holds)
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether what waits in its queues is work for more drivers."""
+        return all(row.work for row, holds in zip(ROWS, self, strict=True) if holds)
+
+
+def stage_facts(
+    inputs: Sequence[Queue | None],
+    *,
+    paused: bool,
+    done: bool,
+    degraded: str = "",
+    parting: bool = False,
+) -> StageFacts:
+    """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
+    `paused`: the whole pipeline is."""
+    seen = [one for one in inputs if one is not None]
+    return StageFacts(
+        parting=parting,
+        degraded=degraded,
+        paused=paused or (0 < len(seen) == len(inputs) and all(one.paused for one in seen)),
+        tripped=next((one.tripped for one in seen if one.tripped), ""),
+        quit=any(one.quit for one in seen),
+        done=done,
+    )
