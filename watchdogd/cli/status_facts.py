@@ -265,7 +265,7 @@ def _stage(
         paused=controls.paused,
         done="done" in told or (done and not counts.unfinished),
     )
-    state, why = next(iter(told.items()), ("", "")) if chosen.hung else facts.word
+    state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
     numbers = {share: sum(getattr(one, share) for one in own) for share in SHARES}
     if not chosen.hung:

@@ -27,6 +27,8 @@ from watchdogd.cli.pipeline_argument import (
     stage_named,
     targets,
 )
+from watchdogd.messages import QueueSeen
+from watchdogd.queues.moves import spread_pause
 
 _NOT_THERE = 69
 _CONFIG = 78
@@ -113,7 +115,14 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
             say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
         return
     control.resume(root)
-    _nobody(chosen, None, "what was paused goes on once one does")
+    # So would a watchdog, if there is one.
+    inputs = {queue for one in chosen.pipeline.stages for queue in one.inputs}
+    seen = {queue: QueueSeen(paused=True) for queue in inputs if _is_paused(chosen, queue)}
+    spread_pause(chosen.pipeline, seen, paused=False)
+
+
+def _is_paused(chosen: Chosen, queue: str) -> bool:
+    return os.path.lexists(os.path.join(chosen.pipeline.path(queue), control.PAUSE))
 
 
 def restart(
