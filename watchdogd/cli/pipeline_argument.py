@@ -56,7 +56,7 @@ class Chosen(NamedTuple):
 def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
     """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is. Where
     its file system does not answer, only what a watchdog of this host says, if that is wanted."""
-    option = f" -p {shlex.quote(given)}" if given is not None else ""
+    option = "" if given is None else f" -p {shlex.quote(given)}"
     file, here = _known_here(given)
     if here.seen and not answers(lambda: _touch(given, here)):
         if not hung_too:
@@ -64,23 +64,23 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
         pipeline = _completed(None, here.seen[0].report.root, here)
         return Chosen(pipeline, here, file, option, hung=True)
     file = pipeline_file(given)
-    option = f" -p {shlex.quote(file)}" if given is not None else ""
-    bad, error, root = None, "", None
+    said, bad = None, None
     try:
         said = read(file)
-        root = said.root
-    except BadPipeline as caught:
-        said, bad, error, root = None, caught, str(caught), caught.root
+    except BadPipeline as error:
+        bad = error
+    root = said.root if said else bad and bad.root
+    wrong = str(bad) if bad else ""
     for one in here.alive:
         # Who runs goes on where it is, whatever the file says by now.
-        if root != one.report.root:
+        if one.report.root != root:
             runs = f"a watchdog runs on {one.report.root}; stop that one to start it there"
-            error = error or f"its root is {root} now, and {runs}"
+            wrong = wrong or f"its root is {root} now, and {runs}"
             root = one.report.root
     hosts = read_hosts(root, here) if root else Hosts()
-    if bad is not None and not hosts.alive:
+    if bad and not hosts.alive:
         raise bad
-    return Chosen(_completed(said, root or "", hosts), hosts, file, option, error)
+    return Chosen(_completed(said, root or "", hosts), hosts, file, option, wrong)
 
 
 def _known_here(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, Hosts]:
@@ -104,9 +104,9 @@ def _usual() -> Iterator[str]:
 
 def _touch(given: str | None, here: Hosts) -> None:
     """Look at all that a command looks at first, and that may never answer."""
-    load_bytes(pipeline_file(given))
-    for one in here.seen:
+    for one in here.alive:
         os.listdir(os.path.join(one.report.root, HOSTS))
+    os.listdir(os.path.join(read(pipeline_file(given)).root, HOSTS))
 
 
 def either(argument: str | None, option: str | None) -> str | None:

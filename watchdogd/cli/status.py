@@ -35,7 +35,7 @@ def status(
     option: str | None = PIPELINE_FILE,
     as_json: bool = AS_JSON,
 ) -> int:
-    """Say how a pipeline is going: its stages, its drivers, and what somebody must look after.
+    """Show how a pipeline is going: its stages, its drivers, what somebody must look after.
 
     FAILED are those of the waiting that failed before. DRIVERS are those alive, of those wanted.
     TIME is what one document takes. WORK, WAIT, BLOCK and OVERHEAD are the shares of the drivers'
