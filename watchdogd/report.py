@@ -155,7 +155,7 @@ def encode(report: HostReport) -> bytes:
 
 
 def decode(data: bytes) -> HostReport:
-    """What a watchdog said, or Alien."""
+    """Return what a watchdog said; Alien for anything else."""
     try:
         found = decode_json(data, HostReport)
     except msgspec.DecodeError as error:

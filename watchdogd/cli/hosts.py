@@ -35,7 +35,7 @@ class SeenHost(NamedTuple):
 
 
 class Hosts(NamedTuple):
-    """All watchdogs of one root, and which documents could not be read, and why."""
+    """Watchdogs of one root, and the documents that could not be read, with the reasons."""
 
     seen: tuple[SeenHost, ...] = ()
     unreadable: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """One look at a pipeline."""
 
     chosen: Chosen
     at: float
