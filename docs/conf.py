@@ -46,9 +46,35 @@ class TransitionTable(Directive):
         for row in table.rows:
             event = f"{row.event}, {row.when}" if row.when else row.event
             lines += _row(row.state, event, row.action, row.to, "ours" if row.ours else "")
-        holder = nodes.Element()
-        self.state.nested_parse(StringList(lines, self.arguments[0]), self.content_offset, holder)
-        return holder.children
+        return _parsed(self, lines)
+
+
+class EventTable(Directive):
+    """Prints rows of the contract: `.. event-table:: tests.contract.watchdog_events:HOST`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module, _, name = self.arguments[0].partition(":")
+        group = getattr(importlib.import_module(module), name)
+        lines = [
+            f".. list-table:: {group.title}",
+            "   :header-rows: 1",
+            "   :widths: 42 48 10",
+            "",
+            *_row(group.heading, "What happens", "Within"),
+        ]
+        for row in group.rows:
+            if not row.instead:
+                lines += _row(row.befalls, row.happens, f"{row.seconds:g} s")
+        return _parsed(self, lines)
+
+
+def _parsed(directive: Directive, lines: list[str]) -> list[nodes.Node]:
+    holder = nodes.Element()
+    text = StringList(lines, directive.arguments[0])
+    directive.state.nested_parse(text, directive.content_offset, holder)
+    return holder.children
 
 
 def _row(*cells: str) -> list[str]:
@@ -58,3 +84,4 @@ def _row(*cells: str) -> list[str]:
 
 def setup(app: Sphinx) -> None:
     app.add_directive("transition-table", TransitionTable)
+    app.add_directive("event-table", EventTable)

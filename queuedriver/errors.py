@@ -54,6 +54,11 @@ _TROUBLE = frozenset(
         errno.ENXIO,
     }
 )
+# What a host has too little of just now.
+_SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+# The exit codes of what may go well later, and of what nobody foresaw.
+LATER = 75
+BUG = 70
 
 
 class QueueError(Exception):
@@ -216,12 +221,8 @@ def leads_nowhere(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-# The exit code of a process that is ended by an error that nobody foresaw.
-BUG = 70
-
-
 def exit_code_of(error: BaseException) -> int | None:
-    """Return the exit code that tells of an error; None for one that nobody foresaw."""
+    """Return the exit code that says whether another try is of use; None when nobody knows."""
     if isinstance(error, QueueError | FileSystemTrouble):
         return error.exit_code
     if not isinstance(error, OSError):
@@ -230,7 +231,7 @@ def exit_code_of(error: BaseException) -> int | None:
         return FileSystemTrouble.exit_code
     if isinstance(error, PermissionError):
         return NotPermitted.exit_code
-    return NotFound.exit_code if leads_nowhere(error) else None
+    return LATER if error.errno in _SCARCE else None
 
 
 def trouble(error: OSError, doing: str) -> FileSystemTrouble:

@@ -28,6 +28,7 @@ import math
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,11 +37,18 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.disk.processes import signal_name
 from watchdogd.launch import launch
-from watchdogd.lives import LIFE
+from watchdogd.logs import open_log
 
 if TYPE_CHECKING:
     import psutil
 
+# In the environment of each child: the life that it and all its forks belong to; and of a driver,
+# how many seconds its document may take once it is to leave.
+LIFE = "WATCHDOGD_LIFE"
+GRACE = "WATCHDOGD_GRACE"
+# Seconds from one start of a warden to the next: one that ends by itself was ended by somebody.
+_WARDEN_EVERY = 10.0
+_LOG_SIZE = 1_000_000
 # Orphans are looked for at once after a child has ended, so many seconds later, and then twice as
 # late each time, up to here: those that were ended may have been about to fork.
 _LOOK_AGAIN = 0.1
@@ -150,6 +158,9 @@ class Children:
         # When orphans are looked for next, and how long after the look before.
         self._look_at = math.inf
         self._pause = 0.0
+        self._warden: Child | None = None
+        # Before, no other is started.
+        self._warden_at = -math.inf
 
     # Begin
 
@@ -288,6 +299,22 @@ class Children:
                 child.climb(now)
             due = min(due, child.due_at)
         return due
+
+    def guard(self, local: str, now: float) -> float:
+        """Have a warden, a process that ends what this one leaves if it is killed; return when to
+        see to that again. OSError if none can be started."""
+        if self._warden is not None and self._warden.exit is None:
+            return math.inf
+        if now >= self._warden_at:
+            self._warden_at = now + _WARDEN_EVERY
+            log = open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)
+            try:
+                said = (str(os.getpid()), begin_of_lives(), local)
+                argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
+                self._warden = self.start(argv, os.environ, stderr=log)
+            finally:
+                os.close(log)
+        return self._warden_at
 
     def end_orphans(self) -> None:
         """End all that children left running, and what that leaves; wait for that a little."""

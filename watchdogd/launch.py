@@ -6,7 +6,6 @@ let go of everything of its parent's by then, its locks above all, so that it is
 as long as it hangs; and what keeps it from executing is its exit code, and a line on its stderr.
 """
 
-import errno
 import os
 import signal
 import warnings
@@ -14,22 +13,19 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from queuedriver.errors import is_trouble
+from queuedriver.errors import BUG, NotPermitted, exit_code_of
 
-CANNOT_START, TROUBLE, LATER = 70, 74, 75
 # A child begins as if nobody had ever touched its signals.
 _SIGNALS = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
 _FIXED = (signal.SIGKILL, signal.SIGSTOP)
-# What the host has too little of just now: that is no fault of the program's.
-_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _STDERR = 2
 
 
 def code_of(error: OSError) -> int:
-    """Whether another try is of use, and how soon, as a driver's exit code would say it."""
-    if is_trouble(error):
-        return TROUBLE
-    return LATER if error.errno in _SCARCE else CANNOT_START
+    """Return the exit code of a start that failed. What is not permitted may be in a minute, as
+    while Python is installed anew: that counts like any start that failed."""
+    code = exit_code_of(error)
+    return BUG if code is None or code == NotPermitted.exit_code else code
 
 
 def launch(
@@ -61,7 +57,7 @@ def _execute(
     argv: Sequence[str], environ: Mapping[str, str], stdio: Sequence[int], keep: Collection[int]
 ) -> NoReturn:
     """In the child."""
-    code = CANNOT_START
+    code = BUG
     try:
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)

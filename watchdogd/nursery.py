@@ -6,9 +6,8 @@ import sys
 from typing import NamedTuple
 
 from queuedriver.driving.live_status import Board
-from watchdogd.children import Child, Children
+from watchdogd.children import GRACE, Child, Children
 from watchdogd.launch import code_of
-from watchdogd.lives import GRACE
 from watchdogd.logs import open_log
 from watchdogd.orders import Order, encode, keep
 from watchdogd.pipeline.model import Pipeline, Stage

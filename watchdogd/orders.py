@@ -15,7 +15,7 @@ import msgspec
 
 from queuedriver.format.settings import Settings
 from queuedriver.options import Options
-from watchdogd.lives import GRACE
+from watchdogd.children import GRACE
 from watchdogd.pipeline.model import Pipeline, Stage
 
 DIRECTORY = "orders"

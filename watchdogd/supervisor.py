@@ -38,7 +38,6 @@ from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stages import Stages
-from watchdogd.will import Will
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0
@@ -90,7 +89,6 @@ class Supervisor:
         self._signals = signals
         self._notifier = notifier
         self._requests = Requests()
-        self._will = Will(local, herald.say, children, needed=not pipeline.adopt)
         self._turned_at = time.monotonic()
         self._recover_at = 0.0
         # What the last report said of the drivers, and when it was saved.
@@ -129,7 +127,7 @@ class Supervisor:
             ("drivers", self._drive),
             ("leftovers", self._recover),
             ("events", self._herald.tend),
-            ("warden", self._will.tend),
+            ("warden", self._guard),
             ("report", self._publish),
             # Last: a look for orphans is not to keep a driver from being started.
             ("orphans", self._children.tend),
@@ -179,6 +177,10 @@ class Supervisor:
             # What they left, or that there is nothing left, is worth knowing now.
             self.helper.ask(Errands(look=True))
         return math.inf
+
+    def _guard(self, now: float) -> float:
+        # Drivers that may outlive their watchdog need nobody who ends them.
+        return math.inf if self.pipeline.adopt else self._children.guard(self.local, now)
 
     # Wishes
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
-from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
+from queuedriver.errors import BUG, ConfigError, NotFound, QueueError, exit_code_of, leads_nowhere
 from queuedriver.format.units import format_count, visible
 
 _INTERRUPTED = 130
@@ -125,6 +125,9 @@ def explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error that is being handled and ends a command, and its exit code;
     what nobody foresaw is a bug of ours, and its traceback is kept."""
     code = exit_code_of(error)
+    if code is None and isinstance(error, OSError) and leads_nowhere(error):
+        # Somebody wrote it in the line.
+        code = NotFound.exit_code
     if code is not None:
         return describe(error) if isinstance(error, OSError) else str(error), code
     return _save_bug(), BUG

@@ -190,7 +190,7 @@ def role_of(arguments: list[bytes], comm: bytes, is_program: bool) -> Role:
     roles: dict[bytes, Role] = {
         b"watchdogd.hand": "driver",
         b"watchdogd.programs.io_helper": "helper",
-        b"watchdogd.warden": "warden",
+        b"watchdogd.programs.warden": "warden",
         b"watchdogd": "watchdog",
         b"queuedriver": "operator",
         MODULE.encode(): "host",

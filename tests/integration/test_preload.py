@@ -417,6 +417,7 @@ def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
         ("def process(document", "", 78, "SyntaxError"),
         (MODEL, "model:missing", 78, "preload model:missing: 'model' has no 'missing'"),
         (MODEL + "def load():\n    raise ValueError('no weights')", "model:load", 70, "no weights"),
+        (MODEL + "def load():\n    open('/no/weights')", "model:load", 70, "/no/weights"),
         (MODEL + "def load():\n    raise OSError(5, 'I/O')", "model:load", 74, "I/O"),
         (MODEL + "def load():\n    raise PermissionError(13, 'no')", "model:load", 77, "no"),
     ],

@@ -274,7 +274,7 @@ def test_what_a_driver_has_started_ends_with_it(yard: Yard) -> None:
     yard.put("a")
     watchdog = yard.run()
     until(lambda: yard.ls("one") == ["a.ready"])
-    ours = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.warden")
+    ours = helpers(yard, "watchdogd.programs.io_helper", "watchdogd.programs.warden")
     until(lambda: sorted(yard.all_pids()) == sorted([watchdog.pid, *ours, yard.pid("one-1")]))
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0

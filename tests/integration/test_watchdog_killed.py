@@ -6,11 +6,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.disks import Silent
+from tests.waiting import until, until_ended
 from tests.watchdogs import PATIENCE, Yard
 
 # Documents that do not hear SIGTERM. Each says when it has begun.
@@ -52,12 +54,14 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         yield yard
 
 
+def running(yard: Yard, program: str) -> list[int]:
+    """The processes of one of the watchdog's own programs."""
+    words = f"watchdogd.programs.{program}".encode()
+    return [pid for pid in yard.all_pids() if words in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def wardens(yard: Yard) -> list[int]:
-    return [
-        pid
-        for pid in yard.all_pids()
-        if b"watchdogd.warden" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    return running(yard, "warden")
 
 
 def recover(yard: Yard, queue: str) -> None:
@@ -109,6 +113,40 @@ def test_each_driver_of_a_killed_watchdog_has_the_grace_of_its_own_stage(yard: Y
     assert yard.ls("one") == ["a.ready"]
 
 
+def test_deaf_driver_ends_though_the_root_hung_when_its_watchdog_was_killed(yard: Yard) -> None:
+    queues, state = yard.root / "queues", Path(yard.environ["WATCHDOGD_STATE"])
+    (yard.root / "there").mkdir()
+    queues.symlink_to("there")
+    with closing(Silent(yard.root / "silent")) as silent:
+        yard.write('name = "one"\ncall = "deaf:in_c"\ngrace = 0')
+        yard.put("a")
+        watchdog = yard.run()
+        until((yard.root / "begun").exists)
+        (deaf,) = yard.driver_pids()
+        (yard.root / "aside").symlink_to(silent.path)
+        (yard.root / "aside").rename(queues)
+        until(lambda: "waiting-fs" in next(state.glob("*/events.jsonl")).read_text())
+        watchdog.kill()
+        until_ended(deaf)
+    # Whoever hung there ends as soon as it answers.
+    until(lambda: yard.all_pids() == [])
+
+
+def test_deaf_driver_ends_though_there_was_no_helper_when_its_watchdog_was_killed(
+    yard: Yard,
+) -> None:
+    yard.write('name = "one"\ncall = "deaf:ignoring"\ngrace = 0')
+    yard.put("a")
+    watchdog = yard.run()
+    until((yard.root / "begun").exists)
+    (helper,) = running(yard, "io_helper")
+    os.kill(helper, signal.SIGKILL)
+    until_ended(helper)
+    watchdog.kill()
+    assert running(yard, "io_helper") == []
+    until(lambda: yard.all_pids() == [])
+
+
 def test_killed_warden_is_replaced_and_none_is_left_behind(yard: Yard) -> None:
     yard.write('name = "one"\ncall = "stages:obey"')
     watchdog = yard.run()
@@ -123,8 +161,16 @@ def test_killed_warden_is_replaced_and_none_is_left_behind(yard: Yard) -> None:
     assert yard.all_pids() == []
 
 
-def test_drivers_that_may_outlive_their_watchdog_have_no_warden(yard: Yard) -> None:
+def test_drivers_that_may_outlive_their_watchdog_have_no_warden_and_go_on(yard: Yard) -> None:
     yard.write('name = "one"\ncall = "stages:obey"\ngrace = 0', pipeline="adopt = true")
-    yard.run()
-    until(lambda: yard.states() == {"one-1": "ready"})
+    yard.put("a", "wait")
+    watchdog = yard.run()
+    until((yard.root / "begun").exists)
     assert wardens(yard) == []
+    watchdog.kill()
+    drivers = yard.driver_pids()
+    until(lambda: yard.all_pids() == drivers)
+    (yard.root / "go").touch()
+    yard.put("b")
+    until(lambda: yard.ls("one") == ["a.ready", "b.ready"])
+    assert yard.driver_pids() == drivers

@@ -2,4 +2,5 @@
 
 io_helper      looks at the queues and does all other input and output below the root
 import_check   imports what a stage calls, to see whether it can be
+warden         ends what a watchdog leaves that was killed
 """

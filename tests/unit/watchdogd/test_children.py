@@ -20,9 +20,8 @@ from tests.children import end_of
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
-from watchdogd.children import Child, Children, Exit, Rung
+from watchdogd.children import LIFE, Child, Children, Exit, Rung
 from watchdogd.kernel import become_subreaper
-from watchdogd.lives import LIFE
 
 PYTHON = sys.executable
 SLEEP = "import time; time.sleep(3600)"

@@ -1,0 +1,276 @@
+"""What people do: the rows of `watchdog_events.OPERATORS`."""
+
+import signal
+import subprocess
+from contextlib import closing
+
+import pytest
+
+from tests.contract.watchdog_scene import COPIES, Manager, Scene, queuedriver, row
+
+ONE = 'name = "one"\ncall = "stages:more"'
+TWO = 'name = "two"\ncall = "stages:more"'
+THREE = 'name = "three"\ncall = "stages:more"'
+
+
+# Leaving
+
+
+@row
+def test_term_is_heard_while_many_drivers_start(scene: Scene) -> None:
+    with closing(Manager(scene)) as manager:
+        scene.write(f"{ONE}\ndrivers = 100")
+        watchdog = scene.run()
+        scene.until(scene.drivers_here, "the first has been started")
+        scene.befalls()
+        watchdog.terminate()
+        scene.within(lambda: manager.said("STOPPING=1"), "TERM is heard")
+        scene.until(lambda: watchdog.poll() is not None, "it has left")
+        assert scene.count("started") < 100
+
+
+@row
+def test_stages_leave_from_the_first_to_the_last(scene: Scene) -> None:
+    watchdog = scene.begin(ONE, TWO, THREE)
+    scene.put("a", "wait")
+    scene.is_working("a")
+    watchdog.terminate()
+    scene.until(lambda: "draining" in scene.states().values(), "it is leaving")
+    scene.befalls()
+    scene.go()
+    scene.ends(watchdog)
+    left = [one["stage"] for one in scene.events() if one["event"] == "exited"]
+    assert left == ["one", "two", "three"]
+    # Those of the later stages had been there until then.
+    assert scene.published("a")
+
+
+@pytest.mark.parametrize("how", ["twice", "QUIT", "stop --now"])
+@row
+def test_documents_are_given_back_when_it_is_told_twice(scene: Scene, how: str) -> None:
+    watchdog = scene.begin(ONE)
+    scene.put("a", "wait")
+    scene.is_working("a")
+    scene.befalls()
+    match how:
+        case "twice":
+            watchdog.terminate()
+            scene.within(lambda: "draining" in scene.states().values(), "it leaves")
+            watchdog.terminate()
+        case "QUIT":
+            watchdog.send_signal(signal.SIGQUIT)
+        case _:
+            assert scene.command(*how.split()).returncode == 0
+    scene.ends(watchdog)
+    assert scene.ls("input") == ["a.ready"]
+    assert scene.count("killed") == 0
+
+
+@row
+def test_quit_file_is_for_the_watchdogs_that_run(scene: Scene) -> None:
+    watchdog = scene.begin(ONE)
+    scene.befalls()
+    assert scene.command("stop").returncode == 0
+    scene.ends(watchdog)
+    scene.put("a")
+    scene.run()
+    scene.befalls()
+    scene.within(lambda: scene.published("a"), "the next one works")
+
+
+# Control files
+
+# Every kind of stage, by its name; none of them says what memory it takes.
+KINDS = {
+    "called": 'call = "stages:more"',
+    "ordered": 'command = ["cat"]',
+    "served": 'server = ["python3", "server.py"]',
+    "loaded": 'call = "stages:more"\npreload = true',
+}
+# What may be in each file, for a stage where it is about one; and how many drivers there are then.
+SAID = {
+    "scale-{stage}": "2\n",
+    "scale-{stage}@rose": "2\n",
+    "scale-nobody": "4\n",
+    "scale-{stage}@fern": "0\n",
+    "restart-{stage}-1935410602": "",
+    "restart-{stage}-1@rose-1935410602": "",
+    "reload-1935410602": "",
+    "QUIT": "now\n",
+}
+TOGETHER = [
+    pytest.param(("scale-{stage}",), 2, id="scale"),
+    pytest.param(("scale-{stage}@rose", "scale-nobody"), 2, id="scale-here"),
+    pytest.param(tuple(SAID)[3:], 1, id="others"),
+]
+
+
+def of_each_kind(scene: Scene, more: str = "") -> None:
+    """Stages of every kind, one after the other."""
+    (scene.root / "server.py").write_text(COPIES)
+    scene.write(*(f'name = "{name}"\n{work}\n{more}' for name, work in KINDS.items()))
+
+
+def say(scene: Scene, name: str, text: str) -> None:
+    """Write a control file, for each stage if its name has one."""
+    directory = scene.root / "queues/.watchdogd"
+    directory.mkdir(parents=True, exist_ok=True)
+    for stage in KINDS:
+        (directory / name.format(stage=stage)).write_text(text)
+
+
+@pytest.mark.parametrize(("names", "drivers"), TOGETHER)
+@row
+def test_control_file_is_there_at_the_first_start(
+    scene: Scene, names: tuple[str, ...], drivers: int
+) -> None:
+    of_each_kind(scene)
+    scene.put("a")
+    for name in names:
+        say(scene, name, SAID[name])
+    scene.befalls()
+    scene.ends(scene.run("--drain"))
+    started = {one["driver"] for one in scene.events() if one["event"] == "started"}
+    assert started == {f"{stage}-{number + 1}" for stage in KINDS for number in range(drivers)}
+
+
+@row
+def test_every_control_file_is_there_at_the_first_start(scene: Scene) -> None:
+    of_each_kind(scene)
+    scene.put("a")
+    for name, text in {**SAID, "PAUSE": ""}.items():
+        say(scene, name, text)
+    watchdog = scene.run("--drain")
+    scene.befalls()
+    scene.within(lambda: [*scene.states().values()] == ["ready"] * 8, "all drivers are there")
+    assert "a.ready" in scene.ls("input")
+    assert scene.command("resume").returncode == 0
+    scene.ends(watchdog)
+
+
+@pytest.mark.parametrize("drivers", ["", "drivers = 0"])
+@row
+def test_number_outlives_the_watchdog_that_it_was_said_to(scene: Scene, drivers: str) -> None:
+    of_each_kind(scene, drivers)
+    say(scene, "scale-{stage}", "1")
+    for docid in "ab":
+        scene.put(docid)
+        watchdog = scene.run()
+        scene.befalls()
+        scene.within(lambda: scene.published(docid), "it is through")  # noqa: B023 - at once
+        watchdog.terminate()
+        scene.ends(watchdog)
+
+
+@row
+def test_stage_without_drivers_gets_them_while_it_runs(scene: Scene) -> None:
+    of_each_kind(scene, "drivers = 0")
+    scene.put("a")
+    scene.run()
+    scene.until(lambda: scene.status() is not None, "it runs")
+    scene.befalls()
+    assert scene.command("scale", *(f"{stage}=1" for stage in KINDS)).returncode == 0
+    scene.within(lambda: scene.published("a"), "it is through")
+
+
+@row
+def test_stage_that_a_reload_adds_gets_what_was_asked_for_before(scene: Scene) -> None:
+    say(scene, "scale-{stage}", "1")
+    watchdog = scene.begin(f'name = "called"\n{KINDS["called"]}')
+    of_each_kind(scene, "drivers = 0")
+    scene.put("a", queue="called")
+    scene.befalls()
+    watchdog.send_signal(signal.SIGHUP)
+    scene.within(lambda: scene.published("a"), "it is through")
+
+
+@row
+def test_huge_number_is_asked_back(scene: Scene) -> None:
+    scene.begin(ONE, more='[host]\nmemory = "100 MB"')
+    asked = scene.command("scale", "one=9999")
+    assert asked.returncode == 2
+    assert not (scene.root / "queues/.watchdogd/scale-one").exists()
+    assert scene.command("scale", "one=9999", "--yes").returncode == 0
+    scene.befalls()
+    scene.within(lambda: "there is no room for 9,999" in scene.shown(), "it is explained")
+    assert len(scene.drivers_here()) < 6
+
+
+# Another file
+
+
+def reread(scene: Scene, watchdog: "subprocess.Popen[str]", *stages: str) -> None:
+    """Change the pipeline's file, and wait until the watchdog has read it."""
+    before = scene.count("reloaded")
+    scene.write(*stages)
+    watchdog.send_signal(signal.SIGHUP)
+    scene.within(lambda: scene.count("reloaded") > before, "it is read")
+
+
+@row
+def test_stage_that_comes_back_before_its_driver_has_left_goes_on(scene: Scene) -> None:
+    other = f'{TWO}\ninput = "other"'
+    watchdog = scene.begin(f'{ONE}\noutput = "out"', other)
+    scene.put("a", "wait", queue="other")
+    scene.is_working("a")
+    scene.befalls()
+    reread(scene, watchdog, f'{ONE}\noutput = "out"')
+    scene.within(lambda: scene.states().get("two-1") == "draining", "its driver is to leave")
+    reread(scene, watchdog, f'{ONE}\noutput = "out"', other)
+    scene.put("b", queue="other")
+    scene.befalls()
+    scene.go()
+    scene.within(lambda: scene.published("a", "b"), "both are done")
+    assert scene.begun() == ["a"]
+    assert scene.count("killed") == 0
+
+
+@pytest.mark.parametrize("preload", ["false", "true"])
+@row
+def test_reload_with_a_typo_leaves_the_drivers_at_work(scene: Scene, preload: str) -> None:
+    watchdog = scene.begin(f"{ONE}\npreload = {preload}")
+    driver = scene.a_driver()
+    scene.write(f'name = "one"\ncall = "stages:moer"\npreload = {preload}')
+    scene.befalls()
+    watchdog.send_signal(signal.SIGHUP)
+    scene.within(lambda: scene.count("reload-refused") == 1, "it is refused")
+    scene.within(lambda: "moer" in scene.shown(), "status says so")
+    scene.put("a")
+    scene.until(lambda: scene.published("a"), "the driver of before goes on")
+    assert scene.driver() == driver
+
+
+@row
+def test_second_watchdog_on_one_pipeline_is_refused(scene: Scene) -> None:
+    second(scene, "state")
+
+
+@row
+def test_second_watchdog_with_other_records_is_refused(scene: Scene) -> None:
+    second(scene, "other-state")
+
+
+def second(scene: Scene, records: str) -> None:
+    """Start a second watchdog with its records in a directory of this name."""
+    first = scene.begin(ONE)
+    scene.until(lambda: scene.status() is not None, "it has told of itself")
+    scene.environ["WATCHDOGD_STATE"] = str(scene.root / records)
+    scene.befalls()
+    said = scene.ends(scene.run(), code=69)
+    scene.environ["WATCHDOGD_STATE"] = str(scene.root / "state")
+    assert str(first.pid) in said
+
+
+@row
+def test_burst_into_closed_queues_loads_no_model_again(scene: Scene) -> None:
+    scene.begin(ONE, TWO, THREE)
+    drivers = scene.drivers_here()
+    for burst in range(3):
+        queuedriver(scene, "close", "queues/input")
+        scene.until((scene.root / "queues/two/done").exists, "all are closed")
+        (scene.root / f"d{burst}").write_text("text")
+        scene.expect(f"d{burst}")
+        scene.befalls()
+        queuedriver(scene, "put", "--reopen", "queues/input", f"d{burst}")
+        scene.within(lambda: scene.published(f"d{burst}"), "it is through")  # noqa: B023 - at once
+    assert scene.drivers_here() == drivers

@@ -1,0 +1,93 @@
+"""Kinds of stages: the rows of `watchdog_events.STAGES`."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.contract.watchdog_scene import COPIES, Scene, row
+
+CALL = 'call = "stages:more"'
+
+
+@row
+def test_stage_of_each_kind_is_kept_and_drained(scene: Scene) -> None:
+    (scene.root / "server.py").write_text(COPIES)
+    stages = {
+        "one": CALL,
+        "two": f"{CALL}\npreload = true",
+        "three": 'command = ["cat"]',
+        "four": 'server = ["python3", "server.py"]',
+    }
+    scene.begin(*(f'name = "{name}"\n{work}' for name, work in stages.items()))
+    drivers = scene.drivers_here()
+    assert len(drivers) == len(stages)
+    scene.befalls()
+    for pid in drivers:
+        os.kill(pid, signal.SIGKILL)
+    scene.put("a")
+    scene.within(lambda: scene.published("a"), "each is replaced")
+    assert scene.count("restarted") == len(stages)
+
+
+def a_port() -> int:
+    """Return the number of a port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def door(scene: Scene, *words: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """The other side of a stage, which nobody keeps."""
+    # It is no process of the watchdog's.
+    environ = {name: said for name, said in scene.environ.items() if name != "WATCHDOGD_STATE"}
+    command = [sys.executable, "-m", "queuedriver", *words]
+    with subprocess.Popen(command, env=environ, cwd=scene.root) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@row
+def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
+    address = f"tcp://127.0.0.1:{a_port()}"
+    with door(scene, "worker", "pingpong", address, "--command", "cat {input}"):
+        scene.begin(
+            f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"', f'name = "two"\n{CALL}'
+        )
+        scene.put("a")
+        scene.until(lambda: scene.published("a"), "a worker has it")
+        assert "one-1" in scene.shown()
+        broker = scene.a_driver()
+        scene.befalls()
+        os.kill(broker, signal.SIGKILL)
+        scene.put("b")
+        scene.within(lambda: scene.published("b"), "it is replaced")
+        scene.account()
+
+
+@row
+def test_worker_is_a_stage_like_any_other(scene: Scene) -> None:
+    address = f"tcp://127.0.0.1:{a_port()}"
+    dealt, out = scene.root / "queues/dealt", scene.root / "queues/out"
+    dealt.mkdir(parents=True)
+    words = ("broker", "pingpong", str(dealt), "--to", str(out), "--listen", address)
+    with door(scene, *words):
+        watchdog = scene.begin(
+            f'name = "one"\noutput = "out"\n{CALL}',
+            f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
+        )
+        scene.put("a", queue="dealt")
+        scene.until(lambda: scene.published("a"), "it has come back")
+        worker = scene.a_driver("two-1")
+        scene.befalls()
+        os.kill(worker, signal.SIGKILL)
+        scene.put("b", queue="dealt")
+        scene.within(lambda: scene.published("b"), "it is replaced")
+        watchdog.terminate()
+        scene.ends(watchdog)

@@ -1,0 +1,98 @@
+"""The warden: outlives a watchdog that was killed, and ends what that one left running.
+
+    python -P -m watchdogd.programs.warden PID BEGINS LOCAL
+
+When a watchdog dies, the kernel asks its drivers to leave, which they do after the document at
+hand, or when its grace is over. One that cannot hear that, because C code holds the interpreter's
+lock or because the processor ignores SIGTERM, would go on for as long as its document does, with
+nobody to look after it. For those there is SIGKILL, a little after the grace of their stage; and
+for whatever else was started on behalf of this watchdog, known by the life in its environment.
+
+It waits for the end of the watchdog's process, and for nothing else: be there a helper or none, and
+whatever the file system of the queues does, of which it touches nothing. Until it has something to
+do it has imported next to nothing: it costs memory on every host, and acts on almost none.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import psutil
+
+# As for a driver that its living watchdog has told to leave.
+_LEAVING_TAKES = 5.0
+# Who is not gone so long after SIGKILL waits in the kernel, and nobody can do anything about it.
+_KILL_TAKES = 10.0
+# Seconds from one look to the next: what leaves meanwhile may leave others behind.
+_LOOK_EVERY = 1.0
+_DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def main(parent: int, begins: str, local: str) -> None:
+    """Wait for the watchdog's end; then end all that it has started, each in its time."""
+    for number in _DEAF_TO:
+        # A service manager may send them to everybody; what is for us comes by the parent's end.
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(ProcessLookupError):
+        watchdog = os.pidfd_open(parent)
+        # Once it is not our parent any more, its number may be another's.
+        if os.getppid() == parent:
+            select.select([watchdog], [], [])
+    _end_all(begins, local, time.monotonic())
+
+
+def _end_all(begins: str, local: str, died_at: float) -> None:
+    from watchdogd.children import GRACE, marked
+
+    last_end = died_at
+    while left := [*marked(begins, but={os.getpid()})]:
+        now = time.monotonic()
+        due = now + _LOOK_EVERY
+        for one, environ in left:
+            ends_at = died_at + _seconds(environ.get(GRACE, "")) + _LEAVING_TAKES
+            last_end = max(last_end, ends_at)
+            if now >= ends_at:
+                _end(one, local)
+            else:
+                due = min(due, ends_at)
+        if now >= last_end + _KILL_TAKES:
+            return
+        time.sleep(due - now)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return 0.0
+
+
+def _end(one: "psutil.Process", local: str) -> None:
+    import psutil
+
+    _say_why(one.pid, local)
+    with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
+        leads = os.getpgid(one.pid) == one.pid
+        one.kill()
+        if leads:
+            os.killpg(one.pid, signal.SIGKILL)
+
+
+def _say_why(pid: int, local: str) -> None:
+    """Tell whoever recovers what it leaves not to charge its document for this."""
+    try:
+        from queuedriver.disk.runtime import note_ending
+        from watchdogd.adoption import dump_of
+
+        note_ending(dump_of(local, pid), "ended", "its watchdog was killed")
+    except Exception as error:  # noqa: BLE001 - an installation that is gone, a disk that is full
+        print(f"process {pid} will pass for crashed: {error}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
