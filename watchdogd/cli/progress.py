@@ -35,11 +35,15 @@ class Progress:
 
     def tell(self, words: str) -> None:
         """Say what stays to be read."""
+        self.clear()
+        if not self._quiet:
+            say(words)
+
+    def clear(self) -> None:
+        """Make room for something that stays."""
         if self._terminal:
             redraw()
             self._due_at = 0.0
-        if not self._quiet:
-            say(words)
 
 
 def ends(watchdog: Supervisor) -> list[Keeper]:

@@ -134,6 +134,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
         helper.close()
         herald.close(_LAST_HOOKS)
         signals.restore()
+        progress.clear()
     if fallen is not None:
         # Who lives on is told to leave by the kernel, and ended by the warden.
         words, code = fallen
