@@ -1,6 +1,6 @@
 """What a driver may be told: each option with its default, its unit and its help. Pure.
 
-The command line (`cli/run.py`) and the pipeline file (`pipeline/keys.py`) are read by these rows.
+The command line (`cli/run.py`) and the watchdog's pipeline file are read by these rows.
 """
 
 from collections.abc import Mapping

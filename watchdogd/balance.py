@@ -1,4 +1,4 @@
-"""Where the work is: the split of a host's drivers among the stages, and the way there. Pure.
+"""Balance the work: the split of a host's drivers among the stages, and the way there. Pure.
 
 A stage is through when what waits in its queues, and what is still to come to it, has been dealt
 with: that many documents, times what one takes a driver, over its drivers. The stage that takes
@@ -113,7 +113,7 @@ def move(
 
 
 class _Plan:
-    """Where we are, and where to go."""
+    """The present split, the best one, and how long each takes."""
 
     def __init__(
         self,
@@ -183,8 +183,8 @@ def _gains(load: Load, plan: _Plan) -> bool:
 
 
 def _work(loads: Sequence[Load]) -> dict[str, float]:
-    """Seconds that what is left takes one driver of each stage. Where nothing is known, what waits
-    is taken for as slow as the slowest we know of, and what is to come for nothing."""
+    """Return the seconds that what is left takes one driver of each stage. Where nothing is known,
+    what waits is taken for as slow as the slowest we know of, and what is to come for nothing."""
     slowest = max((load.service for load in loads if load.service is not None), default=_UNKNOWN)
     return {
         load.stage: load.backlog * slowest
@@ -195,7 +195,7 @@ def _work(loads: Sequence[Load]) -> dict[str, float]:
 
 
 def _left(load: Load, work: Mapping[str, float], drivers: int) -> float:
-    """Seconds until a stage is through with so many drivers."""
+    """Return the seconds until a stage is through with so many drivers."""
     if not drivers:
         return math.inf if load.documents else 0.0
     return work[load.stage] / drivers

@@ -120,7 +120,7 @@ def _programs(pipeline: Pipeline) -> Faults:
         (("stage", index, stage.kind), stage.work[0], stage.env.get("PATH", usual))
         for index, stage in enumerate(pipeline.stages)
         # A stage without drivers here need not have its program here.
-        if stage.kind != "call" and stage.drivers.max
+        if isinstance(stage.work, tuple) and stage.drivers.max
     ]
     if pipeline.on_event:
         programs.append((("pipeline", "on_event"), pipeline.on_event[0], usual))
@@ -236,13 +236,16 @@ def _archives(pipeline: Pipeline, here: Here) -> Faults:
         for queue in map(pipeline.path, stage.inputs):
             there = _existing(queue)
             # What is no directory has had its problem.
-            apart = os.path.isdir(there) and os.stat(archive).st_dev != os.stat(there).st_dev
-            if fault is None and apart:
+            if fault is None and os.path.isdir(there) and not _are_together(archive, there):
                 problem = f"is on another file system than {queue}"
                 right = "right would be a directory on the same"
                 fault = Fault(problem, right, found=stage.archive)
         if fault is not None:
             yield ("stage", index, "archive"), fault
+
+
+def _are_together(one: str, other: str) -> bool:
+    return os.stat(one).st_dev == os.stat(other).st_dev
 
 
 def _state(pipeline: Pipeline) -> Faults:

@@ -64,6 +64,11 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
     os.chdir(order.directory)
     if order.directory not in sys.path:
         sys.path.insert(0, order.directory)
+    if order.kind == "broker":
+        # Most stages have none, and load nothing of a network.
+        from watchdogd.programs.broker import deal
+
+        return deal(order, board, _say)
     options = order.options
     if processor is not None and options.max_memory:
         # What it shares with the others is not of its making.
@@ -71,6 +76,10 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         options = msgspec.structs.replace(options, max_memory=largest)
     if processor is None:
         processor = make(order.kind, order.work, start_timeout=order.startup_timeout)
+    if order.worker:
+        from watchdogd.programs.worker import work
+
+        return work(msgspec.structs.replace(order, options=options), board, processor, _say)
     driver = Driver(
         order.inputs,
         processor,

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -47,6 +47,56 @@ _FIXED = ("root", "adopt")
 ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
 
 
+class Line:
+    """Our end of the socket to a helper. It never waits."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._socket = ours
+        self._lines = Lines()
+        self._unsent = b""
+        ours.setblocking(False)  # noqa: FBT003 - the system's interface
+
+    @property
+    def fd(self) -> int:
+        """Return the descriptor to poll for reading."""
+        return self._socket.fileno()
+
+    def send(self, said: Brief | Errands) -> None:
+        """Send what the socket has room for, and the rest with a later `flush`."""
+        self._unsent += to_line(said)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left; return whether that is all."""
+        while self._unsent:
+            try:
+                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                # It ended, which is heard where the others are.
+                self._unsent = b""
+        return True
+
+    def receive(self) -> tuple[list[bytes], bool]:
+        """Return the lines that have come, and whether the helper has ended."""
+        lines: list[bytes] = []
+        while True:
+            try:
+                piece = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                return lines, False
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                return lines, True
+            lines += self._lines.split(piece)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
 class Helper:
     """The helper at hand, and those left behind; what they have seen, and what is told of it. All
     instants are monotonic, and arguments."""
@@ -57,7 +107,6 @@ class Helper:
         children: Children,
         say: Say,
         argv: Sequence[str] = ARGV,
-        kill: Callable[[Child], object] = lambda child: child.send(signal.SIGKILL),
     ) -> None:
         self.brief = brief
         self.view = QueueView()
@@ -68,17 +117,12 @@ class Helper:
         self._children = children
         self._say = say
         self._argv = tuple(argv)
-        self._kill = kill
         self._process: Child | None = None
         # None while there is no helper.
-        self._socket: socket.socket | None = None
-        self._lines = Lines()
-        self._unsent = b""
+        self._line: Line | None = None
         # Another helper is not started before.
         self._may_start_at = -math.inf
-        self._lost = False
         self._asked_at = -math.inf
-        self._patience = PATIENCE_AT_START
         self._left: list[Child] = []
         # Of the readings of the pipeline's file: the latest that was asked for and not answered, or
         # 0; how many there were; what the last one said.
@@ -93,7 +137,7 @@ class Helper:
     @property
     def fd(self) -> int:
         """Return the descriptor to poll for reading; -1 while there is no helper."""
-        return self._socket.fileno() if self._socket is not None else -1
+        return self._line.fd if self._line is not None else -1
 
     # Start and end
 
@@ -103,14 +147,12 @@ class Helper:
 
         A silent one is listened to until another may be started: perhaps it was only slow.
         """
-        if self._socket is not None and now >= self._may_start_at and self.lost(now):
+        if self.lost(now) and now >= self._may_start_at:
             self.abandon()
-        if self._socket is None and now >= self._may_start_at:
             self._start(now)
-        self._flush()
-        if self._socket is None or self._lost:
+        if self._line is None or self.lost(now):
             return self._may_start_at
-        return now + _SEND_AGAIN if self._unsent else self.heard_at + self._patience
+        return self.heard_at + SILENCE if self._line.flush() else now + _SEND_AGAIN
 
     def _start(self, now: float) -> None:
         self._may_start_at = now + RESTART_EVERY
@@ -133,25 +175,21 @@ class Helper:
             theirs.close()
             if log >= 0:
                 os.close(log)
-        ours.setblocking(False)  # noqa: FBT003 - the system's interface
-        self._socket = ours
-        self.heard_at = self._asked_at = now
-        self._lost = False
-        self._patience = PATIENCE_AT_START
-        self._lines, self._unsent = Lines(), b""
-        self._send(replace(self.brief, parent=os.getpid()))
+        self._line = Line(ours)
+        self.heard_at, self._asked_at = now + PATIENCE_AT_START - SILENCE, now
+        self._line.send(replace(self.brief, parent=os.getpid()))
         if self._reading:
-            self._send(Errands(read=self._reading))
+            self.ask(Errands(read=self._reading))
 
     def abandon(self) -> None:
         """Leave the helper at hand behind: killed, and not waited for."""
-        if self._process is None or self._socket is None:
+        if self._process is None or self._line is None:
             return
-        # Its end of the socket hangs up first: it touches nothing any more.
-        self._socket.close()
-        self._kill(self._process)
+        # That hangs up: it touches nothing any more, be it killed or not.
+        self._line.close()
+        self._process.send(signal.SIGKILL)
         self._left.append(self._process)
-        self._socket = self._process = None
+        self._line = self._process = None
         if self._reading:
             file = self.brief.pipeline.file
             self._read = Read(number=self._reading, error=f"{file} cannot be read: no answer")
@@ -163,11 +201,10 @@ class Helper:
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
-        if self._socket is None:
+        if self._line is None:
             return True
         self._excuse(now)
-        self._lost = now - self.heard_at > self._patience and not _readable(self.fd)
-        return self._lost
+        return now - self.heard_at > SILENCE and not _readable(self.fd)
 
     def _excuse(self, now: float) -> None:
         """Note that we ask: whoever was stopped for a while must not take that for the silence of
@@ -209,8 +246,8 @@ class Helper:
         """Wait for the helper's farewell, for so long, and take what it has seen before."""
         ends_at = time.monotonic() + patience
         heard: list[Message] = []
-        while self._socket is not None and (now := time.monotonic()) < ends_at:
-            self._flush()
+        while self._line is not None and (now := time.monotonic()) < ends_at:
+            self._line.flush()
             _readable(self.fd, ends_at - now)
             heard = self.receive(time.monotonic())
             for message in heard:
@@ -223,7 +260,7 @@ class Helper:
         """Return all that the helper has said since the last time."""
         self._excuse(now)
         messages = []
-        for line in self._receive_lines(now):
+        for line in self._hear(now):
             message = message_of(line)
             if message is None:
                 self._say("note", f"not understood from the helper: {line[:200]!r}")
@@ -234,26 +271,17 @@ class Helper:
                 self.brief = replace(self.brief, made=tuple(message.look.queues))
         if messages:
             self.heard_at = now
-            self._lost = False
-            self._patience = SILENCE
         return messages
 
-    def _receive_lines(self, now: float) -> list[bytes]:
-        lines: list[bytes] = []
-        while self._socket is not None:
-            try:
-                piece = self._socket.recv(_CHUNK)
-            except BlockingIOError:
-                break
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                self._say("note", "the process that looks after the queues ended")
-                self.abandon()
-                # It did not hang, so the next need not.
-                self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
-                break
-            lines += self._lines.split(piece)
+    def _hear(self, now: float) -> list[bytes]:
+        if self._line is None:
+            return []
+        lines, ended = self._line.receive()
+        if ended:
+            self._say("note", "the process that looks after the queues ended")
+            self.abandon()
+            # It did not hang, so the next need not.
+            self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
         return lines
 
     def _take(self, message: Message) -> bool:
@@ -276,8 +304,8 @@ class Helper:
 
     def ask(self, errands: Errands) -> None:
         """Ask for something, once. A helper that is started later knows nothing of it."""
-        if self._socket is not None:
-            self._send(errands)
+        if self._line is not None:
+            self._line.send(errands)
 
     def change(self, pipeline: Pipeline) -> None:
         """Let this helper and those after it look after another pipeline."""
@@ -300,21 +328,6 @@ class Helper:
             if getattr(read.pipeline, key) != getattr(self.brief.pipeline, key):
                 return Read(error=f"{key} has changed, which takes a restart of the watchdog")
         return read
-
-    def _send(self, said: Brief | Errands) -> None:
-        self._unsent += to_line(said)
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what the socket has room for."""
-        while self._unsent and self._socket is not None:
-            try:
-                self._unsent = self._unsent[self._socket.send(self._unsent) :]
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                # It ended, which is heard where the others are.
-                self._unsent = b""
 
 
 def _readable(fd: int, patience: float = 0.0) -> bool:

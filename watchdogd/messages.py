@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in `.watchdogd/`, as far as it is meant for this host."""
+    """The control files in `.watchdogd/`, as far as they are meant for this host."""
 
     paused: bool = False
     quit: Literal["", "drain", "now"] = ""
@@ -55,7 +55,7 @@ class Controls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver takes with all that it has started."""
+    """Memory and processor time of a driver with all that it has started."""
 
     # Of what it has started; its own its watchdog sees by itself. In bytes.
     memory: int = 0
@@ -64,7 +64,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one look has seen; amid trouble that may be a part."""
+    """One look at the queues; amid trouble it may have seen a part of them."""
 
     queues: dict[str, QueueSeen] = {}
     # None where they could not be read.
@@ -76,7 +76,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What came of a queue's leftovers when there was no driver to deal with them."""
+    """Leftovers of a queue that were recovered where there was no driver to do it."""
 
     queue: str
     # Claims that were finished or taken back.

@@ -47,6 +47,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     log_keep: int
     # The watchdog's pid; 0: outlive it.
     parent: int
+    # Where a broker listens; and of a worker the protocol and the address of its broker.
+    listen: tuple[str, ...] = ()
+    worker: str = ""
+    connect: str = ""
     # The request by which the driver before it was replaced; empty: none.
     restart: str = ""
 
@@ -67,6 +71,9 @@ def order_of(
         directory=pipeline.directory,
         kind=stage.kind,
         work=stage.work,
+        listen=stage.listen,
+        worker=stage.worker,
+        connect=stage.connect,
         preload=stage.preload,
         inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),

@@ -1,4 +1,4 @@
-"""How fast a stage is, from what its drivers count: documents per second, seconds for each, and
+"""The pace of a stage, from what its drivers count: documents per second, seconds for each, and
 after how many a document counts as hung (`timeout = "auto"`).
 
 That limit is generous on purpose: one that ends a healthy document does more harm than one that
@@ -54,7 +54,7 @@ class Pace:
         self._service: float | None = None
 
     def count(self, now: float, documents: int, spent: float) -> None:
-        """So many documents have been dealt with by now, in so many seconds of drivers' time."""
+        """Take note that so many documents were dealt with, in so many seconds of drivers' time."""
         if self._samples and now - self._samples[-1].at < _SAMPLE_EVERY:
             return
         self._samples.append(_Sample(now, documents, spent))
@@ -65,7 +65,7 @@ class Pace:
             self._service = took / done
 
     def started(self, seconds: float) -> None:
-        """A driver was ready so long after its start."""
+        """Take note that a driver was ready so long after its start."""
         self._startups.append(seconds)
 
     def learn(self, before: Glimpse, after: Glimpse, now: float) -> None:
@@ -83,18 +83,18 @@ class Pace:
 
     @property
     def startup(self) -> float | None:
-        """Seconds until a driver is ready; None while none was."""
+        """Return the seconds until a driver is ready; None while none was."""
         return statistics.median(self._startups) if self._startups else None
 
     @property
     def rate(self) -> float:
-        """Documents per second."""
+        """Return the documents per second."""
         documents, _, seconds = self._over(RATE_OVER)
         return documents / seconds if seconds else 0.0
 
     @property
     def service(self) -> float | None:
-        """Seconds of a driver for a document; None while none was done."""
+        """Return the seconds of a driver for a document; None while none was done."""
         return self._service
 
     def _over(self, seconds: float) -> tuple[int, float, float]:

@@ -9,7 +9,6 @@ Both are those of a root on a host, whatever the pipeline is called: under anoth
 by the next watchdog all the same, which must find the drivers of the one before.
 """
 
-import hashlib
 import os
 import pwd
 import re
@@ -68,8 +67,15 @@ def lock_path(root: str, host: str) -> str:
 
 def _key(root: str, host: str) -> str:
     # By whatever links it was reached, it is one root.
-    said = f"{os.path.realpath(root)}\0{host}".encode(errors="surrogateescape")
-    return hashlib.sha256(said).hexdigest()[:10]
+    return digits_of(f"{os.path.realpath(root)}\0{host}", 10)
+
+
+def digits_of(text: str, count: int) -> str:
+    """Return so many digits that tell a text from others."""
+    # With OpenSSL, which takes 4 MB of memory: a helper need not have it.
+    from hashlib import sha256
+
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:count]
 
 
 def driver_id(host: str, stage: str, slot: int) -> str:
@@ -88,5 +94,5 @@ def short_host(host: str) -> str:
     plain = host_id(host)
     if len(plain) <= _MAX_HOST and plain == host:
         return plain
-    digits = hashlib.sha256(host.encode(errors="surrogateescape")).hexdigest()[:_TELLING]
+    digits = digits_of(host, _TELLING)
     return f"{plain[: _MAX_HOST - _TELLING - 1].rstrip('_-')}_{digits}"

@@ -270,6 +270,9 @@ def degraded(states: Sequence[str]) -> bool:
 def hard_limit(stage: Stage, learned: float | None) -> float | None:
     """Return how long a document of this stage may take before its driver counts as hung;
     `learned` is what the stage's own history suggests."""
+    if stage.kind == "broker":
+        # It has many at hand, and ends the wait for each by itself.
+        return None
     if stage.timeout == "auto":
         return learned
     return None if stage.timeout is None else stage.timeout + stage.hard_after

@@ -9,7 +9,6 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 """
 
 import contextlib
-import hashlib
 import os
 import select
 import signal
@@ -17,11 +16,12 @@ from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, write_all
 from watchdogd.control import host_file
-from watchdogd.places import state_directory
+from watchdogd.places import digits_of, state_directory
 from watchdogd.report import Alien, HostReport, decode, encode
 
 _FILE = "report.json"
 _FILES = "files"
+_DIGITS = 16
 # A report is padded to a multiple of so many bytes: the next one fits where it was.
 _ROOM = 16 << 10
 _HERE = -100
@@ -47,8 +47,9 @@ def save(report: HostReport) -> None:
         os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
     finally:
         os.close(fd)
-    # The first one has nothing to change places with.
-    if libc().renameat2(_HERE, aside, _HERE, path, _EXCHANGE):
+    exchange = getattr(libc(), "renameat2", None)
+    # The first one has nothing to change places with; and some systems cannot do it.
+    if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
         os.replace(aside, path)
 
 
@@ -76,7 +77,7 @@ def note_file(file: str, host: str, local: str) -> None:
     """Note which local directory the watchdog of a pipeline's file has on this host."""
     directory = os.path.join(state_directory(), _FILES)
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    link = os.path.join(directory, f"{_key(file)}-{host_file(host)}")
+    link = os.path.join(directory, f"{digits_of(file, _DIGITS)}-{host_file(host)}")
     aside = f"{link}.{os.getpid()}"
     os.symlink(local, aside)
     os.replace(aside, link)
@@ -89,7 +90,7 @@ def local_reports(file: str) -> list[HostReport]:
     found = []
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
-            if not name.startswith(f"{_key(file)}-"):
+            if not name.startswith(f"{digits_of(file, _DIGITS)}-"):
                 continue
             report = last_report(os.path.join(directory, name))
             if report is not None and report.pipeline == file:
@@ -120,7 +121,3 @@ def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
         os.close(pidfd)
     os.waitpid(child, 0 if ended else os.WNOHANG)
     return ended
-
-
-def _key(file: str) -> str:
-    return hashlib.sha256(file.encode(errors="surrogateescape")).hexdigest()[:16]

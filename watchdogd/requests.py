@@ -1,4 +1,4 @@
-"""What control files ask of a watchdog: each thing once, and nothing from before it began. Pure."""
+"""Requests to a watchdog: each is met once, and none from before it began. Pure."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ _MOST_SERVED = 10
 
 
 class Requests:
-    """What was asked for by the last look at the control files."""
+    """Tells which requests are new from look to look at the control files."""
 
     def __init__(self) -> None:
         # How to leave; empty while nothing asks for that.

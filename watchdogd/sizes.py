@@ -1,4 +1,4 @@
-"""How many drivers each stage has on this host, within what the host has. Pure.
+"""Number the drivers of each stage on this host, within what the host has. Pure.
 
 `sizes` is asked each turn, from facts alone: what the file says, what operators say instead, what
 runs, what not even SIGKILL ends, the room there is, and the split that the balancer has arrived at
@@ -25,7 +25,7 @@ _INEXACT = 1e-9
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to do in a stage, who is at it, and what a driver of it takes."""
+    """The facts about one stage: its work, its drivers, and what a driver takes."""
 
     stage: str
     # Documents in its input queues, those at hand included; and those that are still upstream.
@@ -71,14 +71,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is for all drivers of the host. None: no limit."""
+    """Memory, in bytes, and CPUs for all drivers of the host. None: no limit."""
 
     memory: int | None = None
     cpus: float | None = None
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many drivers a stage is to have."""
+    """The number of drivers that a stage is to have, and why."""
 
     drivers: int = 0
     # The slots that are to have one: as many, and those that stand in for stuck ones.
@@ -175,7 +175,7 @@ def _size(load: Load, wanted: int, slots: int, room: Room) -> Size:
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is room for on a host."""
+    """The answer to whether a pipeline fits on a host."""
 
     # Why the pipeline cannot run here; each says what to do. None: it can.
     refusals: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class Row(NamedTuple):
-    """What one fact means for a stage."""
+    """A fact of a stage: its word, its events, and its meaning for the drivers."""
 
     word: str
     # What the fact comes with, and what it goes with.
@@ -62,7 +62,7 @@ ROWS = (
         word="done",
         comes="two looks at its queues that saw no item",
         goes="a look that sees one, or that its queues are open again",
-        then="its drivers leave; none is started",
+        then="its drivers leave, after five minutes if they took long to load; none is started",
         drivers=False,
         work=False,
     ),
@@ -81,7 +81,7 @@ class Queue(Protocol):
 
 
 class StageFacts(NamedTuple):
-    """What holds of a stage, in the order of the rows. A text says why."""
+    """The facts that hold of a stage, in the order of the rows. A text says why."""
 
     # The pipeline's file has it no more.
     parting: bool = False

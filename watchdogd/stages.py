@@ -24,7 +24,7 @@ _STARTS = 8
 
 
 class Stages:
-    """All drivers of this watchdog."""
+    """The stages of a watchdog, by name and in the order of the file."""
 
     def __init__(
         self, pipeline: Pipeline, host: str, local: str, say: Say, children: Children
@@ -56,17 +56,17 @@ class Stages:
 
     @property
     def everyone(self) -> list[Keeper]:
-        """Those that are on their way out, too."""
+        """Return the keepers of all stages, of those that are parting, too."""
         return list(self._keepers.values())
 
     @property
     def keepers(self) -> dict[str, Keeper]:
-        """Those that the file has."""
+        """Return the keepers of the stages that the file has, by name."""
         return {name: one for name, one in self._keepers.items() if not one.parting}
 
     @property
     def slots(self) -> list[Slot]:
-        """All there are; of stages on their way out, the drivers that have not left."""
+        """Return all slots; of stages that are parting, those whose drivers have not left."""
         return [
             slot
             for one in self._keepers.values()
@@ -75,28 +75,33 @@ class Stages:
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when a driver has come."""
+        """Return the descriptors to poll: one is readable when a driver has come."""
         return list(chain.from_iterable(one.fds for one in self.everyone))
 
     @property
     def settled(self) -> bool:
-        """Whether nothing runs any more, nor is about to."""
+        """Return whether nothing runs any more, nor is about to."""
         return all(one.settled for one in self.everyone)
 
     @property
+    def _with_queues(self) -> list[Keeper]:
+        """Return the keepers of stages with queues; workers have what their broker deals."""
+        return [one for one in self.keepers.values() if one.stage.inputs]
+
+    @property
     def done(self) -> bool:
-        """Whether everything is through."""
-        return all(one.done for one in self.keepers.values())
+        """Return whether everything is through."""
+        return all(one.done for one in self._with_queues)
 
     @property
     def empty(self) -> bool:
-        """Whether the last look saw nothing that is still to be done."""
-        return all(one.empty for one in self.keepers.values())
+        """Return whether the last look saw nothing that is still to be done."""
+        return all(one.empty for one in self._with_queues)
 
     @property
     def drained(self) -> bool:
-        """Whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.drained for one in self.keepers.values())
+        """Return whether every queue was seen twice without an item, and unchanged between."""
+        return all(one.drained for one in self._with_queues)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
@@ -105,12 +110,12 @@ class Stages:
 
     @property
     def grace(self) -> float:
-        """Seconds that the documents at hand may take when all are told to leave, one stage after
-        the other."""
+        """Return the seconds that the documents at hand may take when all are told to leave, one
+        stage after the other."""
         return sum(one.stage.grace for one in self.everyone if one.living)
 
     def reap(self, now: float) -> int:
-        """Take note of drivers that have come, and of those that have ended; how many have."""
+        """Take note of drivers that have come or ended; return how many have ended."""
         return sum(one.reap(now) for one in self.everyone)
 
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
@@ -128,7 +133,7 @@ class Stages:
         return min((at for at in due if at is not None), default=math.inf)
 
     def _tell_changes(self) -> None:
-        """What a stage is now, and was not when it was last told."""
+        """Tell what a stage is now, and was not when it was last told."""
         told, self._told = self._told, {name: one.news for name, one in self.keepers.items()}
         for name, news in self._told.items():
             before = {kind for kind, _ in told.get(name, ())}
@@ -148,7 +153,8 @@ class Stages:
             slot.usage = view.usage.get(pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
-        """Replace the drivers of a stage, one of them, or (empty) all; whether that is known."""
+        """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
+        any of this name."""
         known = not target
         for name, keeper in self.keepers.items():
             whole = target in ("", name)
@@ -160,7 +166,7 @@ class Stages:
 
     @property
     def hopeless(self) -> str:
-        """Which stage can never go on by itself, and why; empty while there is none."""
+        """Return which stage can never go on by itself, and why; empty while there is none."""
         for name, keeper in self.keepers.items():
             wanted = [slot for slot in keeper.slots if slot.wanted]
             if not keeper.done and wanted and all(slot.hopeless for slot in wanted):
@@ -169,7 +175,7 @@ class Stages:
 
     @property
     def abandoned(self) -> list[str]:
-        """Queues with claims that no driver here may recover soon."""
+        """Return the queues with claims that no driver here may recover soon."""
         return [
             queue
             for keeper in self.keepers.values()
@@ -180,8 +186,8 @@ class Stages:
 
     # Which there are
 
-    def man(self, pipeline: Pipeline, now: float) -> None:
-        """Have a keeper for each stage of the pipeline, and let the drivers of others leave."""
+    def set_stages(self, pipeline: Pipeline, now: float) -> None:
+        """Keep the stages of a pipeline, and let the drivers of others leave."""
         before = self._keepers
         grace = max((one.stage.grace for one in before.values()), default=0.0)
         # First of all what may fail: then nothing has changed.
@@ -258,7 +264,7 @@ class Stages:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know."""
+        """Return what people should know of the numbers of drivers."""
         return [
             f"{name} has {format_count(one.size.drivers, 'driver')}; {one.size.scarce}"
             for name, one in self.keepers.items()
@@ -267,7 +273,7 @@ class Stages:
 
     @property
     def room(self) -> Room:
-        """What all drivers together may take."""
+        """Return what all drivers together may take."""
         memory, host = physical_memory(), self.pipeline.host
         return Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
 

@@ -102,7 +102,7 @@ class Supervisor:
         """Go on until it is told to leave, or (drain) everything is through."""
         become_subreaper()
         self._herald.say("watchdog-started", f"process {os.getpid()}")
-        self.stages.man(self.pipeline, time.monotonic())
+        self.stages.set_stages(self.pipeline, time.monotonic())
         self.stages.dismiss_strangers(time.monotonic())
         while not self._over:
             now = time.monotonic()
@@ -200,7 +200,7 @@ class Supervisor:
         """Go on with what the pipeline's file says now; a bad one changes nothing."""
         if read.pipeline is not None:
             try:
-                self.stages.man(read.pipeline, now)
+                self.stages.set_stages(read.pipeline, now)
             except OSError as error:
                 read = Read(error=str(error))
         if read.pipeline is None:
@@ -262,12 +262,12 @@ class Supervisor:
 
     @property
     def pipeline(self) -> Pipeline:
-        """As the file has it now."""
+        """Return the pipeline as the file has it now."""
         return self.stages.pipeline
 
     @property
     def state(self) -> State:
-        """In one word."""
+        """Return its own state in a word."""
         if self.stages.leaving:
             return "stopping"
         if self.helper.was_well is False:

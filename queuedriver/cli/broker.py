@@ -15,7 +15,6 @@ from queuedriver.cli.network import (
     SECRET_FILE,
     TLS,
     Protocol,
-    need_zmq,
     refuse,
 )
 from queuedriver.cli.render import escape_name
@@ -24,7 +23,7 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.network import doors
-from queuedriver.network.addresses import check_endpoint, check_listen
+from queuedriver.network.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.options import Options
 
 _ONLY = {

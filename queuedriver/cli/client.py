@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from queuedriver.cli import say
-from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS, need_zmq
+from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, BadDocid, NotFound
-from queuedriver.network.addresses import check_endpoint
+from queuedriver.network.addresses import check_endpoint, need_zmq
 
 if TYPE_CHECKING:
     from queuedriver.network.client import ClientSession, Reply

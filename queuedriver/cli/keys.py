@@ -1,7 +1,7 @@
 """`keys`: make the keys by which a broker and its workers know each other."""
 
-from queuedriver.cli.network import need_zmq
 from queuedriver.cli.words import argument
+from queuedriver.network.addresses import need_zmq
 
 
 def keys(

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.errors import BadArgument
 
 Protocol = Literal["roundrobin", "fuq", "pingpong", "scale0"]
 PROTOCOL = argument("PROTOCOL", "roundrobin, fuq, pingpong or scale0.")
@@ -23,16 +23,6 @@ PORTS = {
     # Workers first, then clients.
     "scale0": ("tcp://127.0.0.1:8081", "tcp://127.0.0.1:8080"),
 }
-
-
-def need_zmq() -> None:
-    """ConfigError where the extra is not installed."""
-    try:
-        import zmq  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise ConfigError(
-            "this needs ZeroMQ: pip install 'queuedriver[network]' (fuq does without)"
-        ) from None
 
 
 def refuse(protocol: str, given: dict[str, object], allowed: dict[str, tuple[str, ...]]) -> None:

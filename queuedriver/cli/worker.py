@@ -14,13 +14,12 @@ from queuedriver.cli.network import (
     SECRET_FILE,
     TLS,
     Protocol,
-    need_zmq,
     refuse,
 )
 from queuedriver.cli.run import checked, processor_of
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
-from queuedriver.network.addresses import check_endpoint, check_listen
+from queuedriver.network.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.options import Options
 
 _ONLY = {

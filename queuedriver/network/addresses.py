@@ -54,3 +54,13 @@ def check_listen(listen: Sequence[str], secured: bool, insecure: bool, how: str)
                 f"{endpoint} can be reached from other hosts, and whoever connects could bring "
                 f"and take documents: use {how}, or say --insecure if the network itself is safe"
             )
+
+
+def need_zmq() -> None:
+    """Raise ConfigError where the extra is not installed."""
+    try:
+        import zmq  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise ConfigError(
+            "this needs ZeroMQ: pip install 'queuedriver[network]' (fuq does without)"
+        ) from None

@@ -20,7 +20,7 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import QUIT_FILE, Limits
-from queuedriver.driving.live_status import Tally
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, Place, free_id, opened
@@ -70,6 +70,7 @@ class Broker:
         max_message: int = MAX_MESSAGE,
         level: int = 0,
         say: Callable[[str], None] = lambda words: None,
+        board: Board | None = None,
     ) -> None:
         self.options = (options or Options()).check()
         self.id = ""
@@ -82,7 +83,9 @@ class Broker:
         self._max_message = max_message
         self._level = level
         self._say = say
-        self._tally = Tally()
+        # Where a watchdog sees what it does.
+        self._board = board
+        self._tally = Tally(board)
         self._loop: BrokerLoop | None = None
 
     def run(self) -> Left:
@@ -177,6 +180,8 @@ class Broker:
         try:
             self._tally.start()
             self._loop = loop
+            if self._board is not None:
+                self._board.ready(time.monotonic())
             end = loop.run()
             if end.word in ("done", "drained") or end.why == QUIT_FILE:
                 # Asked to leave by a signal, it may be back soon: then its workers wait for it.

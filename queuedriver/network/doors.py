@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from queuedriver.driving.live_status import Board
 from queuedriver.errors import BadArgument
 from queuedriver.network.broker import Broker, Service
 from queuedriver.network.transport import MAX_MESSAGE, Transport
@@ -84,10 +85,12 @@ def broker(
     door: Door,
     say: Callable[[str], None],
     listening: Callable[[Sequence[str]], None] = lambda endpoints: None,
+    board: Board | None = None,
 ) -> "Broker | FuqBroker":
-    """The broker that was asked for; `listening` is told where it listens, once it does."""
+    """Return the broker that was asked for; `listening` is told where it listens, once it does, and
+    a watchdog sees on the board what it does."""
     if door.protocol == "fuq":
-        return _fuq_broker(door, say, listening)
+        return _fuq_broker(door, say, listening, board)
     from queuedriver.network.curve import keys_in
     from queuedriver.network.zmq import Hub
 
@@ -109,11 +112,15 @@ def broker(
         max_message=door.max_message,
         level=door.level,
         say=say,
+        board=board,
     )
 
 
 def _fuq_broker(
-    door: Door, say: Callable[[str], None], listening: Callable[[Sequence[str]], None]
+    door: Door,
+    say: Callable[[str], None],
+    listening: Callable[[Sequence[str]], None],
+    board: Board | None,
 ) -> "FuqBroker":
     from queuedriver.network.fuq_broker import BrokerOptions, FuqBroker
 
@@ -129,7 +136,7 @@ def _fuq_broker(
         secret_file=door.secret_file,
         level=door.level,
     )
-    return FuqBroker(asked, say, listening)
+    return FuqBroker(asked, say, listening, board)
 
 
 def _broker_session(door: Door, id: str) -> BrokerSession:
@@ -153,8 +160,10 @@ def _broker_session(door: Door, id: str) -> BrokerSession:
     return pingpong.Broker(job_timeout=door.job_timeout)
 
 
-def work(post: Post, processor: Processor, say: Callable[[str], None]) -> Leave:
-    """Work until told to leave."""
+def work(
+    post: Post, processor: Processor, say: Callable[[str], None], board: Board | None = None
+) -> Leave:
+    """Work until told to leave; a watchdog sees on the board what is done."""
     from queuedriver.network.curve import keys_in
     from queuedriver.network.zmq import Hub, Spoke
 
@@ -181,6 +190,7 @@ def work(post: Post, processor: Processor, say: Callable[[str], None]) -> Leave:
         level=post.level,
         say=say,
         serve=serve,
+        board=board,
     )
     return worker.run(f"worker-{name}")
 

@@ -17,6 +17,7 @@ import msgspec
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving import live_status
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
@@ -84,6 +85,7 @@ class FuqBroker:
         asked: BrokerOptions,
         say: Callable[[str], None],
         listening: Callable[[Sequence[str]], None],
+        board: live_status.Board | None = None,
     ) -> None:
         # Jobs first come, first served.
         self.options = msgspec.structs.replace(asked.options, order="age").check()
@@ -93,7 +95,9 @@ class FuqBroker:
         self._asked = asked
         self._say = say
         self._listening = listening
-        self._tally = Tally()
+        # Where a watchdog sees what it does.
+        self._live_status = board
+        self._tally = live_status.Tally(board)
         self._loop: FuqLoop | None = None
 
     def run(self) -> Left:
@@ -171,6 +175,8 @@ class FuqBroker:
         try:
             self._tally.start()
             self._loop = loop
+            if self._live_status is not None:
+                self._live_status.ready(time.monotonic())
             end = loop.run()
             if end.word == "done":
                 with Queue.open(foreman.directory.path) as jobs:

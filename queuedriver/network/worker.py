@@ -15,7 +15,7 @@ from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.recycling import Recycling
 from queuedriver.errors import ConfigError, Interrupted, RemoteProtocolError
 from queuedriver.network.transport import Arrival, Joined, Message, Transport
@@ -55,9 +55,10 @@ class Worker:
         level: int = 0,
         say: Callable[[str], None] = lambda words: None,
         serve: Callable[[bytes, Sequence[bytes], float, float], Effects] | None = None,
+        board: Board | None = None,
     ) -> None:
         self.options = (options or Options()).check()
-        self.tally = Tally()
+        self.tally = Tally(board)
         self._session = session
         self._connect = connect
         self._processor = processor
@@ -80,6 +81,9 @@ class Worker:
             at_end.callback(limits.restore)
             self._processor.start(marker)
             at_end.callback(self._processor.stop)
+            self.tally.start()
+            if self.tally.board is not None:
+                self.tally.board.ready(time.monotonic())
             loop = _Loop(self, limits, workspace, self._connect(""))
             at_end.callback(loop.close)
             return loop.run()
@@ -235,6 +239,7 @@ class _Loop:
         else:
             tally.failed += 1
             self._carry_out(self._session.failed(work.claim, answer, now))
+        tally.ended()
 
     def _answer(self, work: Work) -> tuple[Result, ...] | Setback:
         """What comes of one document."""

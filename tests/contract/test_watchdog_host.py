@@ -1,7 +1,6 @@
 """What befalls the host: the rows of `watchdog_events.HOST`."""
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -46,16 +45,17 @@ def test_full_local_disk_stops_nobody(scene: Scene) -> None:
 
 
 @row
-def test_removed_records_stop_nobody(scene: Scene) -> None:
+def test_records_that_are_taken_away_stop_nobody(scene: Scene) -> None:
     watchdog = scene.begin(f"{ONE}\ndrivers = 2")
-    drivers = scene.drivers_here()
-    shutil.rmtree(scene.root / "state")
-    scene.befalls()
+    scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")
+    (scene.root / "state").rename(scene.root / "away")
     watchdog.send_signal(signal.SIGHUP)
-    for pid in drivers:
-        os.kill(pid, signal.SIGKILL)
+    os.kill(scene.a_driver(), signal.SIGKILL)
     scene.put("a")
-    scene.within(lambda: scene.published("a"), "the drivers are replaced")
+    scene.until(lambda: scene.published("a"), "documents go on")
+    scene.befalls()
+    (scene.root / "away").rename(scene.root / "state")
+    scene.within(lambda: len(scene.drivers_here()) == 2, "the driver is replaced")
 
 
 @row
@@ -153,6 +153,7 @@ def test_host_with_few_descriptors_runs_the_drivers_it_can(scene: Scene) -> None
     scene.befalls()
     watchdog = scene.run(under=["sh", "-c", 'ulimit -n 32; exec "$@"', "sh"])
     scene.within(lambda: len(scene.ls("one")) == 30, "documents go through")
+    scene.within(lambda: "backoff" in scene.states().values(), "some wait for descriptors")
     assert scene.count("crash-looped") == 0
     scene.befalls()
     watchdog.terminate()

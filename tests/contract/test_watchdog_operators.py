@@ -31,25 +31,28 @@ def test_term_is_heard_while_many_drivers_start(scene: Scene) -> None:
 
 @row
 def test_stages_leave_from_the_first_to_the_last(scene: Scene) -> None:
-    watchdog = scene.begin(ONE, TWO, THREE)
-    scene.put("a", "wait")
-    scene.is_working("a")
+    watchdog = scene.begin(f"{ONE}\ndrivers = 2", TWO, THREE)
+    for docid in "ab":
+        scene.put(docid, "wait")
+    for docid in "ab":
+        scene.is_working(docid)
     watchdog.terminate()
     scene.until(lambda: "draining" in scene.states().values(), "it is leaving")
     scene.befalls()
     scene.go()
     scene.ends(watchdog)
     left = [one["stage"] for one in scene.events() if one["event"] == "exited"]
-    assert left == ["one", "two", "three"]
-    # Those of the later stages had been there until then.
-    assert scene.published("a")
+    assert left == ["one", "one", "two", "three"]
+    # What the first stage finished, the later ones did as well.
+    assert scene.published("a", "b")
 
 
 @pytest.mark.parametrize("how", ["twice", "QUIT", "stop --now"])
 @row
 def test_documents_are_given_back_when_it_is_told_twice(scene: Scene, how: str) -> None:
-    watchdog = scene.begin(ONE)
+    scene.write(ONE)
     scene.put("a", "wait")
+    watchdog = scene.run("--drain")
     scene.is_working("a")
     scene.befalls()
     match how:
@@ -61,7 +64,8 @@ def test_documents_are_given_back_when_it_is_told_twice(scene: Scene, how: str) 
             watchdog.send_signal(signal.SIGQUIT)
         case _:
             assert scene.command(*how.split()).returncode == 0
-    scene.ends(watchdog)
+    # Not everything is through.
+    scene.ends(watchdog, code=75)
     assert scene.ls("input") == ["a.ready"]
     assert scene.count("killed") == 0
 
@@ -263,7 +267,11 @@ def second(scene: Scene, records: str) -> None:
 
 @row
 def test_burst_into_closed_queues_loads_no_model_again(scene: Scene) -> None:
-    scene.begin(ONE, TWO, THREE)
+    # What is there at once is not kept.
+    (scene.root / "model.py").write_text(
+        "import time\ntime.sleep(1.2)\n\ndef process(document):\n    return document.read()\n"
+    )
+    scene.begin(*(f'name = "{name}"\ncall = "model:process"' for name in ("one", "two", "three")))
     drivers = scene.drivers_here()
     for burst in range(3):
         queuedriver(scene, "close", "queues/input")

@@ -232,6 +232,7 @@ def test_drivers_to_be_adopted_outlive_the_watchdog_and_are_adopted(
     scene.put("a", "wait")
     scene.is_working("a")
     driver = scene.a_driver()
+    assert not scene.sort("warden")
     scene.kill(watchdog)
     scene.until(lambda: not scene.sort("helper"), "the helper has left")
     scene.run()

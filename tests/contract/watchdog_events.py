@@ -105,14 +105,12 @@ DRIVERS = Group(
             "is crash-looped, like all others, and documents wait",
             "``status`` says so, and does not end with 0",
             10,
-            instead="it ends with 0",
         ),
         Event(
             "stage_whose_import_fails_for_a_while_recovers_by_itself",
             "cannot load, since a server that its module asks does not answer",
             "the other stages go on; when the server answers, the stage does",
             10,
-            instead="the watchdog is refused with 78",
         ),
         Event(
             "drain_of_a_stage_that_can_never_work_ends",
@@ -176,7 +174,6 @@ PROCESSES = Group(
             "an event's command hangs, deaf to SIGTERM",
             "the pipeline goes on; the command ends with the watchdog",
             15,
-            instead="the command outlives the watchdog",
         ),
         Event(
             "watchdog_that_stands_still_says_so_and_goes_on",
@@ -251,11 +248,11 @@ HOST = Group(
             instead="the driver waits for room on that disk (waiting-fs)",
         ),
         Event(
-            "removed_records_stop_nobody",
-            "the directory of the watchdog's own records is removed, and HUP is sent",
-            "documents go on; drivers that die are replaced",
+            "records_that_are_taken_away_stop_nobody",
+            "the directory of the watchdog's own records is moved away while a driver dies, and "
+            "back",
+            "documents go on; the driver is replaced when it is back",
             10,
-            instead="no driver is started any more",
         ),
         Event(
             "full_disk_of_the_queues_costs_time_alone",
@@ -367,7 +364,6 @@ OPERATORS = Group(
             "it is refused with 2, and nothing is changed; with ``--yes`` it is said, and the host "
             "gets what there is room for",
             10,
-            instead="it is taken without a word",
         ),
         Event(
             "stage_that_comes_back_before_its_driver_has_left_goes_on",
@@ -396,10 +392,10 @@ OPERATORS = Group(
         ),
         Event(
             "burst_into_closed_queues_loads_no_model_again",
-            "``put --reopen`` into closed and drained queues, three times",
+            "``put --reopen`` into closed and drained queues, three times, where a model "
+            "takes more than a second to load",
             "each burst goes through all stages; no driver is started for it",
             10,
-            instead="every driver of the later stages is started anew for each burst",
         ),
     ),
 )

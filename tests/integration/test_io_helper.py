@@ -290,7 +290,7 @@ def test_what_is_not_understood_is_said_and_the_rest_is_done(watch: Watch) -> No
     watch.start().until(well, "seen")
     (watch.root / ".watchdogd/QUIT").touch()
     watch.until(lambda one: bool(controls(one).quit), "asked")
-    watch.helper._unsent += b"what?\n"
+    os.write(watch.helper.fd, b"what?\n")
     watch.helper.ask(Errands(forget_controls=("QUIT",)))
     watch.until(lambda one: not controls(one).quit, "forgotten")
     notes = [one.note for one in watch.heard if one.note]
@@ -505,12 +505,16 @@ def await_state(pid: int, state: str) -> None:
 # The end
 
 
+def hang_up(watch: Watch) -> None:
+    assert watch.helper._line is not None
+    watch.helper._line.close()
+    watch.helper._line = None
+
+
 def test_helper_ends_with_the_socket_of_its_watchdog(watch: Watch) -> None:
     watch.start().until(well, "seen")
     pid = watch.helper.pid
-    assert watch.helper._socket is not None
-    watch.helper._socket.close()
-    watch.helper._socket = None
+    hang_up(watch)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
@@ -521,9 +525,7 @@ def test_helper_ends_amid_a_look_when_its_watchdog_does(watch: Watch, meanwhile:
     watch.start()
     hear_alive(watch, 1)
     pid = watch.helper.pid
-    assert watch.helper._socket is not None
-    watch.helper._socket.close()
-    watch.helper._socket = None
+    hang_up(watch)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 

@@ -434,6 +434,12 @@ def test_an_archive_is_on_the_file_system_of_its_queue(tmp_path: Path) -> None:
     assert told(write(tmp_path, 'command = "true"\narchive = "archive"')) == []
 
 
+def test_an_archive_that_leads_nowhere_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "old").symlink_to("nowhere")
+    one = only(write(tmp_path, 'command = "true"\narchive = "../old"'))
+    assert one.problem == f"leads to {tmp_path}/old, a symbolic link to nowhere"
+
+
 def test_the_watchdog_keeps_nothing_of_its_own_below_the_root(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,31 +233,6 @@ def test_what_is_no_document_is_left_where_it_is_and_the_last_words_say_so(yard:
 # Crashes
 
 
-def test_crashed_driver_is_replaced_and_its_document_offered_again(yard: Yard) -> None:
-    yard.write(ONE)
-    yard.put("a", "wait once")
-    watchdog = yard.run("--drain")
-    pid = working(yard)
-    os.kill(pid, signal.SIGKILL)
-    assert watchdog.wait(PATIENCE) == 0
-    assert yard.ls("one") == ["a.ready"]
-    assert yard.count("restarted", "one-1") >= 1
-
-
-def test_poison_document_is_set_aside_before_it_brings_the_stage_down(yard: Yard) -> None:
-    yard.write(ONE)
-    yard.put("poison", "crash")
-    for number in range(20):
-        yard.put(f"d{number}")
-    code, said = yard.drain()
-    assert code == 1
-    assert len(yard.ls("one")) == 20
-    reports = yard.discarded("input")
-    assert list(reports) == ["poison"]
-    assert [one["failure"]["cause"] for one in reports["poison"]["attempts"]] == ["crashed"] * 2
-    assert yard.count("crash-looped") == 0, said
-
-
 @pytest.mark.parametrize(
     ("does", "fact", "words"),
     [
@@ -301,18 +276,6 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
     until(lambda: yard.ls("one") == ["a.ready"])
     watchdog.terminate()
     assert watchdog.wait(PATIENCE) == 0
-
-
-def test_stage_that_can_never_work_ends_a_drain(yard: Yard) -> None:
-    (yard.root / "broken.py").write_text("import nowhere\ndef process(document): pass\n")
-    yard.write('name = "one"\ncall = "broken:process"', 'name = "two"\ncall = "stages:shout"')
-    yard.put("a")
-    code, said = yard.drain()
-    assert code == 78
-    assert "stage one: " in said
-    assert "nowhere" in said
-    assert yard.ls("input") == ["a.ready"]
-    assert yard.all_pids() == []
 
 
 def test_stage_whose_module_cannot_be_imported_keeps_no_other_down(yard: Yard) -> None:
@@ -366,32 +329,6 @@ def test_start_imports_nothing_but_in_its_drivers(yard: Yard) -> None:
 # Hangs and memory
 
 
-def test_driver_that_no_python_can_interrupt_is_ended_and_its_stacks_are_in_the_report(
-    yard: Yard,
-) -> None:
-    yard.write(f'{ONE}\ntimeout = "300 ms"\nhard_after = "300 ms"\nretries = 0')
-    yard.put("a", "deaf")
-    yard.put("b")
-    code, said = yard.drain()
-    assert code == 1, said
-    assert yard.ls("one") == ["b.ready"]
-    failure = yard.discarded("input")["a"]["failure"]
-    assert failure["cause"] == "hung"
-    assert "in obey" in failure["stacks"]
-
-
-def test_driver_that_stands_still_is_ended_by_its_watchdog_alone(yard: Yard) -> None:
-    yard.write(f'{ONE}\ntimeout = "300 ms"\nhard_after = "300 ms"\nretries = 0')
-    yard.put("a", "deaf")
-    watchdog = yard.run("--drain")
-    until((yard.root / "hanging").exists)
-    # Not even the thread that ends a hung driver runs now.
-    os.kill(yard.driver_pids()[0], signal.SIGSTOP)
-    assert watchdog.wait(PATIENCE) == 1
-    assert yard.count("hung", "one-1") == yard.count("killed", "one-1") == 1
-    assert yard.discarded("input")["a"]["failure"]["cause"] == "hung"
-
-
 def test_server_that_loads_for_long_costs_no_document_its_time(yard: Yard) -> None:
     (yard.root / "server.py").write_text(
         "import json, sys, time\ntime.sleep(3)\nprint(json.dumps({'ready': True}), flush=True)\n"
@@ -407,17 +344,6 @@ def test_server_that_loads_for_long_costs_no_document_its_time(yard: Yard) -> No
     code, said = yard.drain()
     assert (code, yard.ls("one")) == (0, ["a.ready"]), said
     assert yard.count("hung") == 0
-
-
-def test_driver_that_takes_too_much_memory_is_ended_and_charged(yard: Yard) -> None:
-    yard.write(f'{ONE}\nmax_memory = "150 MB"\nretries = 0')
-    yard.put("a", "bloat")
-    yard.put("b")
-    code, said = yard.drain()
-    assert code == 1, said
-    assert yard.ls("one") == ["b.ready"]
-    assert yard.discarded("input")["a"]["failure"]["cause"] == "memory"
-    assert yard.count("killed", "one-1") == 1
 
 
 def test_what_drivers_share_is_not_held_against_one_of_them(yard: Yard) -> None:
@@ -444,17 +370,6 @@ def test_driver_is_recycled_between_documents_and_nothing_is_counted(yard: Yard)
 # No orphans
 
 
-def test_no_driver_survives_its_watchdog(yard: Yard) -> None:
-    yard.write(f"{ONE}\ndrivers = 3\ngrace = 0")
-    yard.put("a", "wait")
-    watchdog = yard.run()
-    until(lambda: "busy" in yard.states().values())
-    assert len(yard.driver_pids()) == 3
-    watchdog.kill()
-    until(lambda: yard.all_pids() == [])
-    assert yard.ls("input") == ["a.ready"]
-
-
 def test_what_a_document_left_running_ends_with_its_driver(yard: Yard) -> None:
     yard.write(
         'name = "one"\ncommand = ["sh", "-c", "setsid sleep 3600 & touch began; sleep 3600"]'
@@ -471,36 +386,6 @@ def test_what_a_document_left_running_ends_with_its_driver(yard: Yard) -> None:
     until(lambda: yard.all_pids() == [])
 
 
-@pytest.mark.parametrize("preload", ["false", "true"])
-def test_fork_that_a_document_sent_away_ends_with_its_driver(yard: Yard, preload: str) -> None:
-    yard.write(f"{ONE}\npreload = {preload}")
-    yard.put("a", "fork")
-    yard.put("b", "wait")
-    watchdog = yard.run()
-    until((yard.root / "begun").exists)
-    away = int((yard.root / "away").read_text())
-    assert os.getpgid(away) == away
-    if preload == "false":
-        # Where each driver began anew, its forks are known from those of others.
-        os.kill(yard.pid("one-1"), signal.SIGKILL)
-        until(lambda: not os.path.exists(f"/proc/{away}"))
-    watchdog.send_signal(signal.SIGQUIT)
-    assert watchdog.wait(PATIENCE) == 0
-    until(lambda: yard.all_pids() == [])
-    assert not os.path.exists(f"/proc/{away}")
-
-
-def test_second_watchdog_is_refused_and_told_of_the_first(yard: Yard) -> None:
-    yard.write(ONE)
-    first = yard.run()
-    until(lambda: yard.states().get("one-1") == "ready")
-    second = yard.run()
-    _, said = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 69
-    assert f"process {first.pid}" in said
-    assert first.poll() is None
-
-
 def replace(yard: Yard, first: subprocess.Popen[str], *more: str) -> subprocess.Popen[str]:
     """Kill a watchdog, start the next, and wait until that one has looked around."""
     first.kill()
@@ -508,43 +393,6 @@ def replace(yard: Yard, first: subprocess.Popen[str], *more: str) -> subprocess.
     second = yard.run(*more)
     until(lambda: (one := yard.status()) is not None and one.pid == second.pid and one.beat > 1)
     return second
-
-
-def test_new_watchdog_lets_the_drivers_of_a_killed_one_finish(yard: Yard) -> None:
-    yard.write(f'{ONE}\ngrace = "1 h"')
-    yard.put("a", "wait")
-    first = yard.run()
-    old = working(yard)
-    second = replace(yard, first, "--drain")
-    assert yard.count("adopted", "one-1") == 1
-    assert yard.drivers()["one-1"].pid == old
-    assert yard.states() == {"one-1": "draining"}
-    assert yard.count("restarted", "one-1") == 0
-    (yard.root / "go").touch()
-    assert second.wait(PATIENCE) == 0
-    assert (yard.ls("one"), yard.begun()) == (["a.ready"], ["a"])
-    assert old not in yard.all_pids()
-
-
-def test_adopted_drivers_work_on_under_the_next_watchdog(yard: Yard) -> None:
-    yard.write(f"{ONE}\ndrivers = {{ min = 1, max = 3 }}", pipeline="adopt = true")
-    yard.put("a", "wait")
-    first = yard.run()
-    old = working(yard)
-    second = replace(yard, first)
-    (yard.root / "go").touch()
-    until(lambda: yard.ls("one") == ["a.ready"])
-    yard.put("b")
-    until(lambda: yard.ls("one") == ["a.ready", "b.ready"])
-    assert yard.pid("one-1") == old
-    assert yard.begun() == ["a"]
-    assert yard.count("exited") == 0
-    # It is ours now: when it dies, the next one starts.
-    os.kill(old, signal.SIGKILL)
-    until(lambda: yard.drivers()["one-1"].pid not in (0, old))
-    second.terminate()
-    assert second.wait(PATIENCE) == 0
-    until(lambda: yard.all_pids() == [])
 
 
 def test_adopted_driver_that_was_told_other_things_is_replaced(yard: Yard) -> None:
@@ -578,33 +426,6 @@ def test_renamed_pipeline_keeps_its_drivers(yard: Yard) -> None:
 # Leaving
 
 
-def test_told_to_leave_it_lets_every_driver_finish_its_document(yard: Yard) -> None:
-    yard.write(f"{ONE}\ndrivers = 2")
-    yard.put("a", "wait")
-    yard.put("b", "wait")
-    watchdog = yard.run()
-    until(lambda: list(yard.states().values()) == ["busy", "busy"])
-    watchdog.terminate()
-    until(lambda: "draining" in yard.states().values())
-    (yard.root / "go").touch()
-    assert watchdog.wait(PATIENCE) == 0
-    assert yard.ls("one") == ["a.ready", "b.ready"]
-    assert yard.all_pids() == []
-
-
-def test_told_twice_it_gives_the_documents_back_at_once(yard: Yard) -> None:
-    yard.write(ONE)
-    yard.put("a", "wait")
-    watchdog = yard.run()
-    working(yard)
-    watchdog.send_signal(signal.SIGINT)
-    until(lambda: "draining" in yard.states().values())
-    watchdog.send_signal(signal.SIGINT)
-    assert watchdog.wait(PATIENCE) == 0
-    assert yard.ls("input") == ["a.ready"]
-    assert yard.all_pids() == []
-
-
 def test_stop_that_has_to_kill_charges_no_document_of_a_stage_with_another_environment(
     yard: Yard,
 ) -> None:
@@ -617,25 +438,6 @@ def test_stop_that_has_to_kill_charges_no_document_of_a_stage_with_another_envir
     watchdog.send_signal(signal.SIGQUIT)
     assert watchdog.wait(PATIENCE) == 0
     assert yard.ls("input") == ["a.ready"]
-
-
-@pytest.mark.parametrize("by", ["signal", "command"])
-def test_told_to_leave_at_once_no_driver_has_to_be_killed(yard: Yard, by: str) -> None:
-    yard.write(ONE)
-    yard.put("a", "wait")
-    watchdog = yard.run("--drain")
-    working(yard)
-    if by == "signal":
-        watchdog.send_signal(signal.SIGQUIT)
-    else:
-        yard.command("stop", "--now")
-    # Not everything is through.
-    assert watchdog.wait(PATIENCE) == 75
-    assert yard.ls("input") == ["a.ready"]
-    assert yard.count("killed") == 0
-    assert [one["message"] for one in yard.events() if one["event"] == "exited"] == [
-        "quit: it was asked to"
-    ]
 
 
 # An end that nobody asked for
@@ -652,18 +454,6 @@ def sizes(*facts):
 stages.sizes = sizes
 main(sys.argv[sys.argv.index("watchdogd") + 1:])
 """
-
-
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
-def test_pipeline_runs_whichever_of_the_usual_descriptors_are_closed(
-    yard: Yard, closed: str
-) -> None:
-    yard.write(f"{ONE}\ndrivers = 2", 'name = "two"\ncommand = ["cat"]')
-    yard.put("a")
-    watchdog = yard.run("--drain", under=["sh", "-c", f'exec "$@" {closed}', "sh"])
-    printed, said = watchdog.communicate(timeout=PATIENCE)
-    assert (watchdog.returncode, yard.ls("two")) == (0, ["a.ready"]), said
-    assert printed == ""
 
 
 def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None:
@@ -690,17 +480,6 @@ def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None
 
 
 # Steering
-
-
-def test_signal_is_heard_while_very_many_drivers_are_started(yard: Yard) -> None:
-    yard.write('name = "one"\ncall = "stages:shout"\ndrivers = 200')
-    watchdog = yard.run()
-    until(lambda: any(one["event"] == "started" for one in yard.events()))
-    watchdog.terminate()
-    watchdog.communicate(timeout=PATIENCE)
-    assert watchdog.returncode == 0
-    started = [one for one in yard.events() if one["event"] == "started"]
-    assert 8 <= len(started) < 150
 
 
 def test_stage_is_scaled_up_and_down_while_it_runs(yard: Yard) -> None:
@@ -868,37 +647,6 @@ def test_reload_that_names_what_cannot_be_imported_asks_no_driver_to_leave(
     watchdog.send_signal(signal.SIGHUP)
     until(lambda: yard.count("reloaded"))
     until(lambda: yard.states() == {"one-1": "ready"} and yard.pid("one-1") != pid)
-
-
-def test_quit_file_lets_the_watchdog_leave_and_a_new_one_forgets_it(yard: Yard) -> None:
-    yard.write(ONE)
-    watchdog = yard.run()
-    until(lambda: yard.states() == {"one-1": "ready"})
-    assert yard.command("stop").returncode == 0
-    assert watchdog.wait(PATIENCE) == 0
-    yard.put("a")
-    again = yard.run()
-    until(lambda: yard.ls("one") == ["a.ready"])
-    assert again.poll() is None
-
-
-# The file system
-
-
-def test_silent_file_system_stops_restarts_and_limits_and_charges_nothing(yard: Yard) -> None:
-    yard.write(f'{ONE}\ntimeout = "3 s"\nhard_after = "2 s"')
-    watchdog = yard.run()
-    until(lambda: yard.states() == {"one-1": "ready"})
-    helper = next(pid for pid in yard.all_pids() if b"programs.io_helper" in _command_of(pid))
-    os.kill(helper, signal.SIGSTOP)
-    until(lambda: yard.count("waiting-fs"))
-    os.kill(yard.driver_pids()[0], signal.SIGKILL)
-    until(lambda: yard.count("exited", "one-1"))
-    assert yard.driver_pids() == []
-    os.kill(helper, signal.SIGCONT)
-    until(lambda: yard.count("fs-well"))
-    until(lambda: yard.count("restarted", "one-1"))
-    assert watchdog.poll() is None
 
 
 # Several hosts

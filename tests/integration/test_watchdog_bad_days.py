@@ -8,7 +8,7 @@ import textwrap
 from contextlib import closing
 from pathlib import Path
 
-from tests.disks import Disk, Silent
+from tests.disks import Disk
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
 
@@ -42,38 +42,6 @@ def helpers(yard: Yard, *modules: str) -> list[int]:
 
 
 # Disks
-
-
-def test_full_disk_of_the_queues_costs_no_document(yard: Yard) -> None:
-    with closing(Disk(yard.root / "disk", "size=2m")) as disk:
-        place(yard, disk.path / "queues")
-        more(
-            yard,
-            """
-            def double(document):
-                time.sleep(0.02)
-                return document.read() * 2
-            """,
-        )
-        yard.write(
-            'name = "one"\ncall = "stages:double"',
-            'name = "two"\ncall = "stages:double"\ndrivers = 2',
-            'name = "three"\ncommand = ["cat"]',
-        )
-        for number in range(60):
-            yard.put(f"d{number}", "x" * 500)
-        watchdog = yard.run("--drain")
-        until(lambda: len(yard.ls("three")) > 2)
-        disk.fill()
-        until(lambda: yard.count("waiting-fs"))
-        disk.empty()
-        _, said = watchdog.communicate(timeout=PATIENCE)
-        assert watchdog.returncode == 0, said
-        assert len(yard.ls("three")) == 60
-        assert yard.read("three/d7.ready") == "x" * 2000
-        assert yard.count("crash-looped") == 0
-        # Before the disk goes.
-        yard.__exit__()
 
 
 def test_full_disks_of_this_host_cost_no_document(yard: Yard) -> None:
@@ -124,78 +92,7 @@ def test_full_disks_of_this_host_cost_no_document(yard: Yard) -> None:
         yard.__exit__()
 
 
-def test_root_that_went_away_is_waited_for_and_not_made_anew(yard: Yard, tmp_path: Path) -> None:
-    place(yard, tmp_path / "mounted")
-    yard.write(ONE, TWO)
-    watchdog = yard.run()
-    until(lambda: list(yard.states().values()) == ["ready", "ready"])
-    (tmp_path / "mounted").rename(tmp_path / "unmounted")
-    until(lambda: yard.count("waiting-fs"))
-    until(lambda: yard.count("exited") >= 2)
-    assert not (tmp_path / "mounted").exists()
-    (tmp_path / "unmounted").rename(tmp_path / "mounted")
-    until(lambda: yard.count("fs-well"))
-    yard.put("a")
-    until(lambda: yard.ls("two") == ["a.ready"])
-    watchdog.terminate()
-    assert watchdog.wait(PATIENCE) == 0
-
-
-def test_driver_that_not_even_sigkill_ends_is_replaced_and_keeps_nobody_from_leaving(
-    yard: Yard,
-) -> None:
-    with closing(Silent(yard.root / "silent")) as silent:
-        more(
-            yard,
-            f"""
-            def look(document):
-                if document.docid == "stuck":
-                    import threading
-                    threading.Thread(target=bloat).start()
-                    os.stat("{silent.path}/there")
-                return document.read()
-
-
-            def bloat():
-                # Only what waits there already, its question read, cannot be killed any more.
-                # A kernel that does not tell has five seconds.
-                wait, ends_at = Path(f"/proc/{{os.getpid()}}/wchan"), time.monotonic() + 5
-                while "answer" not in wait.read_text() and time.monotonic() < ends_at:
-                    time.sleep(0.01)
-                time.sleep(0.5)
-                bloat.memory = bytearray(200_000_000)
-            """,
-        )
-        yard.write('name = "one"\ncall = "stages:look"\nmax_memory = "100 MB"\nretries = 0', TWO)
-        yard.put("stuck")
-        watchdog = yard.run()
-        until(lambda: yard.states().get("one-1") == "unkillable")
-        pid = yard.pid("one-1")
-        # The others go on, and another driver does its work.
-        yard.put("a")
-        until(lambda: yard.ls("two") == ["a.ready"])
-        states = yard.states()
-        assert (states["one-1"], "one-2" in states) == ("unkillable", True)
-        watchdog.terminate()
-        assert watchdog.wait(PATIENCE) == 0
-        assert yard.all_pids() == [pid]
-        silent.close()
-        until(lambda: yard.all_pids() == [])
-    code, said = yard.drain()
-    assert code == 1, said
-    assert yard.discarded("input")["stuck"]["failure"]["cause"] == "memory"
-
-
 # Helpers that are killed
-
-
-def test_drain_ends_though_its_helper_was_killed_at_once(yard: Yard) -> None:
-    yard.write(ONE)
-    yard.put("a", "slow 1")
-    watchdog = yard.run("--drain")
-    os.kill(until(lambda: io_helpers(yard))[0], signal.SIGKILL)
-    assert watchdog.wait(PATIENCE) == 0
-    assert yard.ls("one") == ["a.ready"]
 
 
 def test_drivers_outlive_what_they_were_forked_from(yard: Yard) -> None:
@@ -380,18 +277,3 @@ def test_watchdog_whose_directory_is_taken_away_says_so_and_goes_on_once_it_is_b
     watchdog.send_signal(signal.SIGHUP)
     until(lambda: yard.states() == {"one-1": "ready", "two-1": "ready"})
     assert watchdog.poll() is None
-
-
-def test_host_with_few_descriptors_runs_the_drivers_it_can(yard: Yard) -> None:
-    yard.write(f"{ONE}\ndrivers = 30")
-    for number in range(30):
-        yard.put(f"d{number}")
-    watchdog = yard.run(under=["sh", "-c", 'ulimit -n 32; exec "$@"', "sh"])
-    until(lambda: len(yard.ls("one")) == 30)
-    until(lambda: "backoff" in yard.states().values())
-    watchdog.send_signal(signal.SIGHUP)
-    # That takes no descriptor: the helper is there.
-    until(lambda: yard.count("reloaded"))
-    assert yard.count("crash-looped") == 0
-    watchdog.terminate()
-    assert watchdog.wait(PATIENCE) == 0

@@ -13,7 +13,7 @@ from queuedriver.claims.liveness import Observer
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
 from queuedriver.processors.call import CallProcessor
-from watchdogd.queues.recovery import Rescuer
+from watchdogd.queues.recovery import Recovery
 
 
 class Processor(CallProcessor):
@@ -82,10 +82,10 @@ class Watchdog:
     """What watchdogd has done every now and then: recover what dead drivers left."""
 
     def __init__(self, path: str) -> None:
-        self._rescuer = Rescuer()
+        self._recovery = Recovery()
         self._path = path
 
     def look(self) -> None:
         # It tries again when the file system is well again, as the helper does.
         with suppress(OSError, QueueError):
-            self._rescuer.recover(os.path.basename(self._path), self._path)
+            self._recovery.recover(os.path.basename(self._path), self._path)

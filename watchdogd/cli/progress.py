@@ -47,9 +47,10 @@ class Progress:
 
 
 def ends(watchdog: Supervisor) -> list[Keeper]:
-    """Return the stages that documents leave the pipeline from."""
+    """Return the stages that documents leave the pipeline from. One without inputs has none."""
     results = set(watchdog.pipeline.results)
-    return [one for one in watchdog.stages.everyone if results.issuperset(one.stage.outputs)]
+    keepers = (one for one in watchdog.stages.everyone if one.stage.inputs)
+    return [one for one in keepers if results.issuperset(one.stage.outputs)]
 
 
 def _line(watchdog: Supervisor) -> str:

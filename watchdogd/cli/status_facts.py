@@ -256,7 +256,7 @@ def _stage(
     # One may drive several queues of its stage.
     rates = {view.id: view.rate for view in _views(stage, queues) if view.id in unkept}
     rate = sum(one.rate for one in reports) + sum(rates.values())
-    done = len(seen) == len(looks) and all(queue.done for queue in seen)
+    done = 0 < len(looks) == len(seen) and all(queue.done for queue in seen)
     # What is known from the watchdogs alone.
     told = {one.state: one.why for one in reports}
     facts = stage_facts(

@@ -203,8 +203,14 @@ def _chosen(file: str | None) -> Chosen:
 
 
 def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
-    """Return what these stages take from; NotFound for one that there is not."""
-    return [queue for name in stages for queue in stage_named(chosen, name).inputs]
+    """Return what these stages take from; NotFound for one that there is not, or has none."""
+    found: list[str] = []
+    for name in stages:
+        stage = stage_named(chosen, name)
+        if not stage.inputs:
+            raise NotFound(f"stage {name!r} has no queue, but a broker; pause and resume that")
+        found += stage.inputs
+    return found
 
 
 def _nobody(chosen: Chosen, host: str | None, otherwise: str = "") -> bool:

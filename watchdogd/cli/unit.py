@@ -110,15 +110,16 @@ def _further_path(pipeline: Pipeline) -> list[str]:
     """Return where programs are that systemd would not find, and whoever asks for the unit does."""
     found: dict[str, None] = {}
     for stage in pipeline.stages:
-        if stage.kind == "call" or not stage.work:
+        if isinstance(stage.work, str) or not stage.work:
             continue
-        words = stage.work if isinstance(stage.work, tuple) else (stage.work,)
-        path = None if "/" in words[0] else shutil.which(words[0])
+        path = None if "/" in stage.work[0] else shutil.which(stage.work[0])
         if path is None:
             continue
         directory = os.path.dirname(os.path.abspath(path))
         if ":" in directory:
-            raise ConfigError(f"{directory!r} cannot be in PATH; give the whole path of {words[0]}")
+            raise ConfigError(
+                f"{directory!r} cannot be in PATH; give the whole path of {stage.work[0]}"
+            )
         if directory not in _USUAL_PATH:
             found[directory] = None
     return list(found)

@@ -12,7 +12,7 @@ import msgspec
 
 from queuedriver.options import Options, StageOptions
 
-Kind = Literal["call", "command", "server"]
+Kind = Literal["call", "command", "server", "broker"]
 
 # Between stages a queue need not hold more than keeps its drivers busy; what the first stage gets
 # and the last one publishes is the user's business.
@@ -43,8 +43,15 @@ class Stage(StageOptions, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     drivers: Drivers = Drivers(1, 1)
     kind: Kind
-    # `package.module:function` or a plug-in's name of a call; the words of a command or a server.
+    # `package.module:function` or a plug-in's name of a call; the words of a command or a server;
+    # the protocol of a broker, whose workers do it elsewhere.
     work: str | tuple[str, ...]
+    # Where a broker listens.
+    listen: tuple[str, ...] = ()
+    # The protocol and the address of the broker whose documents are processed; such a stage has no
+    # queues. Both are empty of others.
+    worker: str = ""
+    connect: str = ""
     # Load in one parent and fork the drivers from it; a text names a function that loads more.
     preload: bool | str = False
     # What one driver takes: for admission, not a limit.

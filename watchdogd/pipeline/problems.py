@@ -237,13 +237,11 @@ def _dotted(key: Path) -> str:
 
 def _show(value: Any) -> str:
     """Return a value much as the file has it, on one line."""
-    import json
-
     match value:
         case bool():
             text = "true" if value else "false"
         case str():
-            text = json.dumps(value, ensure_ascii=False)
+            text = msgspec.json.encode(value).decode()
         case list():
             text = f"[{', '.join(map(_show, value[:_SHOWN]))}]"
         case dict():
@@ -256,9 +254,9 @@ def _show(value: Any) -> str:
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Return the word that was probably meant; None when none is that much alike."""
-    by_plain = {_plain(one): one for one in known}
     import difflib
 
+    by_plain = {_plain(one): one for one in known}
     near = difflib.get_close_matches(_plain(word), by_plain, n=1, cutoff=likeness)
     return by_plain[near[0]] if near else None
 

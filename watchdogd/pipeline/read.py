@@ -104,10 +104,8 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise _unreadable(shown, "there is no such file", exit_code=NotFound.exit_code) from None
     except PermissionError:
-        problem, right = (
-            "it may not be read: permission denied",
-            "chmod or chown it, or its directories",
-        )
+        problem = "it may not be read: permission denied"
+        right = "chmod or chown it, or its directories"
         raise _unreadable(shown, problem, right, exit_code=NotPermitted.exit_code) from None
     except OSError as error:
         if leads_nowhere(error):
@@ -180,12 +178,7 @@ def _root_of_text(text: str, file: str) -> str:
     """Return where the queues are by what a text says before its first mistake."""
     said = (value for path, _, value in places(text) if path == ("pipeline", "root"))
     root = next(said, ROOT)
-    return _root(root if isinstance(root, str) else ROOT, file)
-
-
-def _root(said: str, file: str) -> str:
-    # A symbolic link to the file is where the pipeline is, not what it leads to.
-    return _path(os.path.dirname(file), said)
+    return _path(os.path.dirname(file), root if isinstance(root, str) else ROOT)
 
 
 def _path(directory: str, said: str) -> str:
@@ -209,14 +202,17 @@ def _pipeline(
     stages: list[Stage] = []
     for table in tables:
         _complete(table, shared)
-        stages.append(_stage(table, (stages[-1], tables[len(stages) - 1]) if stages else None))
+        # What a worker does, its broker publishes.
+        before = [pair for pair in zip(stages, tables, strict=False) if not pair[0].worker]
+        stages.append(_stage(table, before[-1] if before else None))
     # A host is called by its name, with or without its domain.
     names = (host, host.partition(".")[0]) if host else ()
     there = next((dict(hosts[name]) for name in names if hosts.get(name)), {})
     drivers = there.pop("drivers", {})
     taken = {queue for stage in stages for queue in stage.inputs}
     said = shared.values
-    root = _root(said.get("root", ROOT), file)
+    # A symbolic link to the file is where the pipeline is, not what it leads to.
+    root = _path(os.path.dirname(file), said.get("root", ROOT))
     pipeline = Pipeline(
         name=said.get("name", os.path.splitext(os.path.basename(file))[0]),
         file=file,
@@ -347,9 +343,10 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
     kind = _kind(table)
     # What a stage has under the very name of its key.
     fields = {key: value for key, value in values.items() if key in Stage.__struct_fields__}
+    has_queues = "worker" not in values and "worker" not in table.bad
     return Stage(
-        inputs=_inputs(table, before),
-        outputs=_outputs(table),
+        inputs=_inputs(table, before) if has_queues else (),
+        outputs=_outputs(table) if has_queues else (),
         kind=kind,
         work=values.get(kind, ""),
         **{"name": "", **fields},

@@ -42,12 +42,63 @@ class Rule(NamedTuple):
     right: str
 
 
+# What says something of the queues of a stage.
+_OF_QUEUES = ("input", "output", "publish", "archive")
 RULES = (
     Rule(
-        ("preload", "call", "command", "server"),
+        ("broker", "listen"),
+        lambda stage: stage.kind == "broker" and not stage.listen,
+        "does not say where its workers find it",
+        'right would be to add listen = "tcp://127.0.0.1:6714"',
+    ),
+    Rule(
+        ("listen", "broker"),
+        lambda stage: stage.kind != "broker",
+        "is for a broker, and this stage has none",
+        'leave it out, or say which protocol it speaks, as in broker = "pingpong"',
+    ),
+    Rule(
+        ("worker", "connect"),
+        lambda stage: bool(stage.worker) and not stage.connect,
+        "does not say where its broker is",
+        'right would be to add connect = "tcp://127.0.0.1:6714"',
+    ),
+    Rule(
+        ("connect", "worker"),
+        lambda stage: not stage.worker,
+        "is for a worker, and this stage is none",
+        'leave it out, or say which protocol it speaks, as in worker = "pingpong"',
+    ),
+    Rule(
+        ("worker", "broker"),
+        lambda stage: bool(stage.worker) and stage.kind == "broker",
+        "does what a broker deals, and this stage has a broker itself",
+        "right would be a call, a command or a server instead of the broker",
+    ),
+    Rule(
+        ("broker", "input"),
+        lambda stage: stage.kind == "broker" and len(stage.inputs) > 1,
+        "deals from one queue, and this stage has several inputs",
+        "right would be a stage for each, which listens elsewhere",
+    ),
+    Rule(
+        ("broker", "output"),
+        lambda stage: stage.kind == "broker" and stage.work == "pingpong" and not stage.outputs,
+        "gets a result for each document, and has nowhere to put it",
+        "give the stage an output",
+    ),
+    Rule(
+        ("broker", "drivers"),
+        lambda stage: stage.kind == "broker" and stage.drivers.max > 1,
+        "listens where no second one can",
+        "right would be drivers = 1; start more workers instead",
+    ),
+    Rule(
+        ("preload", "call", "command", "server", "broker"),
         lambda stage: bool(stage.preload) and stage.kind != "call",
         "loads a Python module, and this stage has none",
-        "leave it out: a command is started for each document, a server loads by itself",
+        "leave it out: a command is started for each document, a server loads by itself, and the "
+        "workers of a broker are elsewhere",
     ),
     Rule(
         ("memory_per_driver", "preload"),
@@ -72,7 +123,7 @@ RULES = (
     ),
     Rule(
         ("publish", "output"),
-        lambda stage: not stage.outputs,
+        lambda stage: not (stage.outputs or stage.worker),
         "names what there is none of: the stage has no output",
         "leave it out, or give the stage an output",
     ),
@@ -116,7 +167,11 @@ def _check_keys(stage: Stage, table: Table) -> None:
         relied_on = rule.keys[0] in table.values and not table.bad & set(rule.keys)
         if relied_on and rule.broken(stage):
             table.add(rule.keys[0], rule.problem, rule.right)
-    if stage.kind == "command" and not table.bad & {"command", "output"}:
+    for key in _OF_QUEUES if stage.worker else ():
+        if key in table.values:
+            problem = "is for a stage with queues, and a worker has none"
+            table.add(key, problem, "leave it out: they are its broker's")
+    if stage.kind == "command" and not (stage.worker or table.bad & {"command", "output"}):
         _check_command(stage, table)
     if stage.kind == "server" and (place := _PLACE.search(" ".join(stage.work))):
         problem = f"has {place[0]}, and a server is not started for a document"

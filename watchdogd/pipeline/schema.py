@@ -45,6 +45,7 @@ _CALL = 'right would be "package.module:function", or the name of a plug-in'
 _FUNCTION = 'right would be "package.module:function", true or false'
 _WORDS = 'right would be as in ["pdftotext", "{input}", "{output}"]'
 _PUBLISH = 'right would be "{docid}.ready", or "{stem}.txt" in a directory that no stage takes from'
+_ADDRESS = "right would be as in tcp://127.0.0.1:6714"
 _QUEUE = 'right would be the name of a directory below the root, as in "parsed"'
 _NAME = (
     f"right would be letters, digits and _, with single - between them, at most {MAX_STAGE_NAME}, "
@@ -75,12 +76,12 @@ def _printable(value: Any, right: str) -> str:
     return str(value)
 
 
-def _each(parts: Iterable[tuple[str | int, Any]], reader: Reader) -> list[Any]:
+def _each(parts: Iterable[tuple[Any, Any]], reader: Reader) -> dict[Any, Any]:
     """Return all parts as the reader reads them, or raise all that is wrong with any of them."""
-    found, mistakes = [], []
+    found, mistakes = {}, []
     for part, value in parts:
         try:
-            found.append(reader(value))
+            found[part] = reader(value)
         except Wrong as wrong:
             for one in (wrong, *wrong.others):
                 one.path = (part, *one.path)
@@ -193,7 +194,7 @@ def _drivers(value: Any) -> Drivers:
     mistakes = [Wrong(NOTHING, stranger, _DRIVERS, (key,)) for key in value if key not in _BOUNDS]
     mistakes += [Wrong(value, f"has no {key}", _DRIVERS) for key in _BOUNDS if key not in value]
     _raise_all(mistakes)
-    bounds = Drivers(*_each(((key, value[key]) for key in _BOUNDS), count))
+    bounds = Drivers(**_each(value.items(), count))
     if bounds.min > bounds.max:
         raise Wrong(value, "has a min that is more than its max", _DRIVERS)
     return bounds
@@ -201,15 +202,13 @@ def _drivers(value: Any) -> Drivers:
 
 def _drivers_by_stage(value: Any) -> dict[str, Drivers]:
     right = "right would be { parse = 3, ocr = { min = 0, max = 2 } }"
-    stages = _expect("a table", value, right).items()
-    return dict(zip(value, _each(stages, _drivers), strict=True))
+    return _each(_expect("a table", value, right).items(), _drivers)
 
 
 def _environment(value: Any) -> dict[str, str]:
     right = 'right would be { OMP_NUM_THREADS = 1, LANG = "C.UTF-8" }'
     variables = _expect("a table", value, right).items()
-    texts = _each(((item[0], item) for item in variables), _variable)
-    return dict(zip(value, texts, strict=True))
+    return _each(((item[0], item) for item in variables), _variable)
 
 
 def _variable(item: tuple[str, Any]) -> str:
@@ -259,7 +258,7 @@ def _queues(least: int) -> Reader:
         if isinstance(value, str):
             return (queue(value),)
         _expect("a list", value, 'right would be "parsed", or ["urgent", "normal"]')
-        names = _each(enumerate(value), queue)
+        names = list(_each(enumerate(value), queue).values())
         if len(names) < least:
             raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
         for at, name in enumerate(names):
@@ -268,6 +267,37 @@ def _queues(least: int) -> Reader:
         return tuple(names)
 
     return read
+
+
+# Brokers
+
+
+def _addresses(value: Any) -> tuple[str, ...]:
+    """Read where a broker listens, in one place or in several."""
+    if isinstance(value, str):
+        return (_local_address(value),)
+    right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
+    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address))
+
+
+def _local_address(value: Any) -> str:
+    # Only a stage that has one needs to know more of networks.
+    from queuedriver.network.addresses import is_loopback
+
+    if not is_loopback(text := _address(value)):
+        problem = "can be reached from other hosts, for which a broker needs keys"
+        right = f"{_ADDRESS}; else start it by hand: queuedriver broker --curve DIR"
+        raise Wrong(value, problem, right)
+    return text
+
+
+def _address(value: Any) -> str:
+    from queuedriver.network.addresses import check_endpoint
+
+    try:
+        return check_endpoint(_expect("a text", value, _ADDRESS))
+    except BadArgument:
+        raise Wrong(value, "is no address", _ADDRESS) from None
 
 
 # What is done to documents
@@ -369,6 +399,7 @@ def _option(kind: Any, said: Said) -> Reader:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,
@@ -377,6 +408,10 @@ _OWN_KEYS: dict[str, Reader] = {
     "call": _call,
     "command": _command,
     "server": _program,
+    "broker": _choice(*PROTOCOLS),
+    "listen": _addresses,
+    "worker": _choice(*(one for one in PROTOCOLS if one != "fuq")),
+    "connect": _address,
     "preload": _preload,
     "memory_per_driver": _optional(_size(zero=True)),
     "publish": _publish,

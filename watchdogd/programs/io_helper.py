@@ -12,52 +12,37 @@ protocol may be cut short by the death of whoever takes it.
 
 import contextlib
 import fcntl
-import math
 import os
-import select
 import signal
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from queuedriver.claims.liveness import NETWORK_BEAT, Observer
+from queuedriver.claims.liveness import NETWORK_BEAT
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
+from watchdogd.connection import Connection
+from watchdogd.file_reader import FileReader
 from watchdogd.kernel import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
     Controls,
-    Errands,
-    Lines,
     Look,
     Message,
-    QueueSeen,
-    Read,
     Usage,
     brief_of,
     errands_of,
-    to_line,
 )
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
-from watchdogd.queues.recovery import Beats, Rescuer
-from watchdogd.queues.root import Root, prepare
+from watchdogd.queues.recovery import Recovery
+from watchdogd.queues.root import Root
 from watchdogd.report_file import read_saved
 
-if TYPE_CHECKING:
-    from watchdogd.check import Imports
-
 _SOCKET = 0
-# Seconds of silence after which it is time to say that we live: amid work, and while idle.
-ALIVE_EVERY = 0.5
+# Seconds of silence after which it is time to say that we live, while idle.
 _SAY_EVERY = 1.2
 # A look each second; one that takes long, in ten times what it takes, but at least this often.
 _LOOK_EVERY = 1.0
@@ -69,130 +54,92 @@ _TICK = 0.005
 # What else is done now and then, in seconds.
 _COPY_EVERY = 2.0
 _EXPIRE_EVERY = 60.0
-# What is loaded anew is imported for so long before a reload: only who asked for it waits. How soon
-# it is seen that it was, in seconds.
-_IMPORTS_TAKE = 30.0
+# How soon it is seen that the pipeline's file was read, in seconds.
 _SOON = 0.1
 # From one look through all processes of the host to the next, in seconds; and in times of what it
 # takes of a processor.
 _MEASURE_EVERY = 5.0
 _MEASURE_WORTH = 500
-# What was noted once is not noted again, unless it is forgotten among so many.
-_MOST_NOTED = 100
-_CHUNK = 1 << 16
 
 
-class Watchdog:
-    """Our end of the socket: lines in, messages out."""
+class Meter:
+    """Measures what the drivers take, now and then."""
 
-    def __init__(self, fd: int = _SOCKET) -> None:
-        self.said_at = 0.0
-        self._fd = fd
-        self._lines = Lines()
-        self._heard: list[bytes] = []
-        self._saying = False
-        self._poll = _poll(fd)
+    def __init__(self) -> None:
+        self.drivers: tuple[int, ...] = ()
+        self._usage: dict[int, Usage] = {}
+        self._due_at = 0.0
 
-    def say(self, message: Message) -> None:
-        """Say something; wait while the watchdog does not read: then nobody needs us to go on."""
-        data = memoryview(to_line(message))
-        # A signal that interrupts this must not say its own in the middle of it.
-        self._saying = True
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except ConnectionError:
-            os._exit(0)
-        finally:
-            self._saying = False
-        self.said_at = time.monotonic()
+    def read(self) -> dict[int, Usage]:
+        """Return what the drivers took when they were last measured."""
+        if self.drivers and time.monotonic() >= self._due_at:
+            # Nothing to wait for before there is a driver.
+            from watchdogd.usage import usage_of
 
-    def interrupt(self) -> None:
-        """Say, amid work, that we live, if nothing was said for a while; or end, if nobody is there
-        to listen."""
-        # Another than the one that may be interrupted.
-        if any(seen & select.POLLHUP for _, seen in _poll(self._fd).poll(0)):
-            os._exit(0)
-        if not self._saying and time.monotonic() - self.said_at >= ALIVE_EVERY:
-            self.say(Message())
+            began_at = time.process_time()
+            self._usage = usage_of(self.drivers, os.getppid())
+            took = time.process_time() - began_at
+            self._due_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
+        return self._usage
 
-    def hear(self, timeout: float) -> list[bytes]:
-        """Return the lines that have come, or that come within so many seconds."""
-        heard, self._heard = self._heard, []
-        if not heard and self._poll.poll(max(0.0, timeout) * 1000):
-            try:
-                piece = os.read(self._fd, _CHUNK)
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                os._exit(0)
-            heard = self._lines.split(piece)
-        return heard
 
-    def hear_first(self) -> bytes:
-        """Return the first line, however long it takes; what comes with it is heard next."""
-        while not (heard := self.hear(ALIVE_EVERY)):
-            pass
-        first, *self._heard = heard
-        return first
+class Chore:
+    """Something that is done every so many seconds."""
+
+    def __init__(self, work: Callable[[], None], every: float) -> None:
+        self.work = work
+        self.every = every
+        self.due_at = 0.0
 
 
 class IoHelper:
     """The helper of one pipeline on one host."""
 
-    def __init__(self, brief: Brief, watchdog: Watchdog) -> None:
+    def __init__(self, brief: Brief, watchdog: Connection) -> None:
         self.pipeline = brief.pipeline
         self.host = brief.host
         self._local = brief.local
         self._watchdog = watchdog
-        self._root = Root(brief.pipeline.root, brief.local, fresh=not brief.made)
-        self._made = brief.made
+        self._root = Root(brief.pipeline.root, brief.local, brief.made)
         self._views: dict[str, View] = {}
         self._copies = Copies(brief.local, brief.host)
-        self._rescuer = Rescuer()
-        self._beats = Beats(Observer())
+        self._recovery = Recovery()
+        self._meter = Meter()
+        self._reader = FileReader(brief.host)
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
-        self._noted: set[str] = set()
-        # What was asked for and is done as soon as the file system lets us.
-        self._asked = Errands()
-        # How many readings wait for imports, and what came of those that need not wait any more.
-        self._importing = 0
-        self._reads: deque[Read] = deque()
-        self._look_at = self._measure_at = 0.0
-        # The drivers' processes, and what they took when they were last measured.
-        self._drivers: tuple[int, ...] = ()
-        self._usage: dict[int, Usage] = {}
-        self._chores: dict[str, tuple[Callable[[], None], float]] = {
-            "expire": (self._expire, _EXPIRE_EVERY),
-            "copy": (self._copy, _COPY_EVERY),
-            "beat": (self._beat, NETWORK_BEAT),
-        }
-        self._due = dict.fromkeys(self._chores, 0.0)
+        # Control files that were obeyed, to be removed as soon as the file system lets us.
+        self._obeyed: tuple[str, ...] = ()
+        self._look_at = 0.0
+        self._chores = (
+            Chore(self._expire, _EXPIRE_EVERY),
+            Chore(self._copy, _COPY_EVERY),
+            Chore(self._beat, NETWORK_BEAT),
+        )
 
     def run(self) -> None:
         """Look, and do what is asked, until the watchdog ends."""
         while True:
             if time.monotonic() >= self._look_at:
                 self._look()
-            for name, (chore, every) in self._chores.items():
-                if time.monotonic() >= self._due[name] and not self._trouble:
-                    self._try(chore)
-                    self._due[name] = time.monotonic() + every
-            if self._reads:
-                self._importing -= 1
-                self._watchdog.say(Message(read=self._reads.popleft()))
+            for chore in self._chores:
+                if time.monotonic() >= chore.due_at and not self._trouble:
+                    self._try(chore.work)
+                    chore.due_at = time.monotonic() + chore.every
+            while (read := self._reader.take()) is not None:
+                self._watchdog.say(Message(read=read))
             self._watchdog.interrupt()
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
 
     @property
     def _wake_at(self) -> float:
+        wake_at = min(self._look_at, self._watchdog.said_at + _SAY_EVERY)
+        if self._reader.is_busy:
+            wake_at = min(wake_at, time.monotonic() + _SOON)
         # Amid trouble the chores wait, however long they have been due.
-        chores = () if self._trouble else self._due.values()
-        imported = time.monotonic() + _SOON if self._importing else math.inf
-        return min(self._look_at, self._watchdog.said_at + _SAY_EVERY, imported, *chores)
+        return wake_at if self._trouble else min(wake_at, *(one.due_at for one in self._chores))
 
     def _try(self, work: Callable[[], None], *, looking: bool = False) -> None:
         """Do it; what the file system says against it is trouble, until a look shows otherwise.
@@ -204,7 +151,7 @@ class IoHelper:
                 self._trouble = _words(error)
                 self._look_at = min(self._look_at, time.monotonic() + _LOOK_EVERY)
             else:
-                self._note(_words(error))
+                self._watchdog.note(_words(error))
 
     # Look
 
@@ -220,51 +167,30 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
-            usage=self._measure(),
+            usage=self._meter.read(),
         )
         self._watchdog.say(Message(look=look))
-
-    def _measure(self) -> dict[int, Usage]:
-        """Return what the drivers take, measured now and then."""
-        if self._drivers and time.monotonic() >= self._measure_at:
-            # Nothing to wait for before there is a driver.
-            from watchdogd.usage import usage_of
-
-            began_at = time.process_time()
-            self._usage = usage_of(self._drivers, os.getppid())
-            took = time.process_time() - began_at
-            self._measure_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
-        return self._usage
 
     def _see(self, *, probe: bool, anew: bool) -> None:
         self._root.check()
         if not self._views:
-            prepare(self.pipeline, self._made)
-            self._made = self.pipeline.queues
-            self._views = {name: View(self.pipeline.path(name)) for name in self._made}
+            self._root.prepare(self.pipeline)
+            self._views = {name: View(self.pipeline.path(name)) for name in self.pipeline.queues}
         with self._control_directory() as directory:
             if probe:
                 directory.check_writable(A_LITTLE)
             stages = [stage.name for stage in self.pipeline.stages]
             controls = self._controls = control.read(directory, self.host, stages)
-            moves.forget_controls(directory, self._asked.forget_controls)
-        self._asked = Errands()
-        self._move(anew=anew, paused=controls.paused)
-
-    def _move(self, *, anew: bool, paused: bool) -> None:
-        """Count what is in the queues; close and pause those for which it is time, and look again
-        where that was done."""
-        seen = self._count(anew=anew)
-        if moves.spread_pause(self.pipeline, seen, paused=paused):
-            seen = self._count(anew=anew)
+            moves.forget_controls(directory, self._obeyed)
+        self._obeyed = ()
+        seen = look_at_all(self._views, anew=anew)
+        if moves.spread_pause(self.pipeline, seen, paused=controls.paused):
+            seen = look_at_all(self._views, anew=anew)
         # One closed queue may let the next be closed, but no more of them than there are.
         for _ in self._views:
             if not moves.cascade(self.pipeline, seen):
                 break
-            seen = self._count(anew=anew)
-
-    def _count(self, *, anew: bool) -> Mapping[str, QueueSeen]:
-        return look_at_all(self._views, anew=anew)
+            seen = look_at_all(self._views, anew=anew)
 
     def _control_directory(self) -> closing[Directory]:
         return closing(Directory.open(os.path.join(self.pipeline.root, control.CONTROL), inside=1))
@@ -274,17 +200,14 @@ class IoHelper:
     def _obey(self, line: bytes) -> None:
         errands = errands_of(line)
         if errands is None:
-            self._note(f"an errand that was not understood: {line[:200]!r}")
+            self._watchdog.note(f"an errand that was not understood: {line[:200]!r}")
             return
         if errands.pipeline is not None:
             self.pipeline = errands.pipeline
             self._views = {}
-        self._asked = replace(
-            self._asked,
-            forget_controls=self._asked.forget_controls + errands.forget_controls,
-        )
+        self._obeyed += errands.forget_controls
         if errands.drivers is not None:
-            self._drivers = errands.drivers
+            self._meter.drivers = errands.drivers
         if errands.report and not self._trouble:
             self._try(self._publish)
         for queue in errands.recover:
@@ -295,7 +218,7 @@ class IoHelper:
         if errands.look or errands.recover or errands.pipeline:
             self._look(anew=True)
         if errands.read:
-            self._read_again(errands.read)
+            self._reader.ask(errands.read, self.pipeline)
         if errands.farewell:
             self._watchdog.say(Message(farewell=True))
 
@@ -304,41 +227,9 @@ class IoHelper:
             moves.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
-        recovered = self._rescuer.recover(queue, self.pipeline.path(queue))
+        recovered = self._recovery.recover(queue, self.pipeline.path(queue))
         if recovered.claims:
             self._watchdog.say(Message(recovered=recovered))
-
-    def _read_again(self, number: int) -> None:
-        """Read the pipeline's file, which may be where the queues are, and say what it is now.
-
-        What its stages load that none does yet is imported before, by a thread, for it takes a
-        while: drivers that work are not to leave for others that cannot.
-        """
-        # Of no use to a watchdog that never reads its file again.
-        from watchdogd.imports import check_imports, other_than_in
-
-        read = self._read(number)
-        anew = other_than_in(self.pipeline)
-        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
-            self._watchdog.say(Message(read=read))
-            return
-        self._importing += 1
-        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
-        threading.Thread(
-            target=lambda: self._reads.append(self._read(number, imports)), daemon=True
-        ).start()
-
-    def _read(self, number: int, imports: "Imports | None" = None) -> Read:
-        from watchdogd.check import check_host
-
-        file = self.pipeline.file
-        try:
-            found = check_host(file, self.host, imports)
-            return Read(number=number, pipeline=found.pipeline, notes=found.notes)
-        except QueueError as error:
-            return Read(number=number, error=str(error))
-        except OSError as error:
-            return Read(number=number, error=f"{file}: {error.strerror}")
 
     # Chores
 
@@ -350,18 +241,11 @@ class IoHelper:
         with self._control_directory() as directory:
             self._copies.turn(directory)
         for why in self._copies.amiss.values():
-            self._note(why)
+            self._watchdog.note(why)
 
     def _beat(self) -> None:
         for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):
-            self._beats.beat(self.pipeline.path(queue))
-
-    def _note(self, why: str) -> None:
-        if why not in self._noted:
-            if len(self._noted) >= _MOST_NOTED:
-                self._noted.clear()
-            self._noted.add(why)
-            self._watchdog.say(Message(note=why))
+            self._recovery.beat(self.pipeline.path(queue))
 
 
 def _words(error: OSError | QueueError) -> str:
@@ -378,15 +262,9 @@ def _words(error: OSError | QueueError) -> str:
     return f"{where}: {said}" if where else said
 
 
-def _poll(fd: int) -> select.poll:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return poll
-
-
 def main() -> None:
     """Do what a watchdog asks for, until it ends."""
-    watchdog = Watchdog()
+    watchdog = Connection(_SOCKET)
     brief = brief_of(watchdog.hear_first())
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)

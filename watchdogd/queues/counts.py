@@ -35,7 +35,7 @@ _Mark = tuple[int, int, int]
 
 
 class _Listing:
-    """When a directory is listed again. `now` is monotonic."""
+    """The moments at which a directory is listed. `now` is monotonic."""
 
     def __init__(self) -> None:
         self._mark: _Mark | None = None

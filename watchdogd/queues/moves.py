@@ -44,7 +44,7 @@ def _feeds(pipeline: Pipeline) -> dict[str, set[str]]:
 
 def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: bool) -> bool:
     """Pause what the stages take from while the whole pipeline is paused; then resume it, but not
-    what somebody paused by itself. Whether anything changed."""
+    what somebody paused by itself; return whether anything changed."""
     changed = False
     for name in dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs):
         if name not in seen or seen[name].paused == paused:

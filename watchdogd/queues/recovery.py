@@ -1,6 +1,9 @@
-"""What the eyes do for drivers: recover what dead ones left, and beat for those that cannot."""
+"""Recovers what dead drivers left, and shows that drivers live that cannot say so themselves."""
 
 import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import closing
 
 import msgspec
 
@@ -20,59 +23,50 @@ from watchdogd.messages import Recovered
 _SILENT = 2 * NETWORK_BEAT
 
 
-class Rescuer:
-    """Recovers queues where no driver lives that would. Of other hosts' drivers it must remember
-    since when they are silent, so it lives as long as the eyes."""
+class Recovery:
+    """Recoverer of all queues. It remembers since when drivers of other hosts are silent, so it
+    lives as long as the helper."""
 
-    def __init__(self) -> None:
-        self._observers: dict[str, Observer] = {}
+    def __init__(self, observer: Callable[[], Observer] = Observer) -> None:
+        self._observers: defaultdict[str, Observer] = defaultdict(observer)
 
     def recover(self, name: str, path: str) -> Recovered:
-        """Finish or take back what dead drivers left in one queue."""
-        # Half of queuedriver, which the eyes of a pipeline that is well never need.
+        """Finish or take back what dead drivers left in a queue where nobody lives who would."""
+        # Half of queuedriver, which the helper of a pipeline that is well never needs.
         from queuedriver.operating import operations
 
-        observer = self._observers.setdefault(name, Observer())
         with Queue.open(path) as queue, operations.journal_of(queue) as journal:
-            events = operations.recover(queue, journal, observer).events
+            events = operations.recover(queue, journal, self._observers[path]).events
         discarded = tuple(one.docid for one in events if one.event == "discarded")
         return Recovered(name, len(events), discarded)
 
-
-class Beats:
-    """Beats for drivers of this host that live and are silent.
-
-    A driver's own thread cannot beat while C code holds the interpreter's lock, which may be for
-    hours; other hosts would take it for dead.
-    """
-
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
     def beat(self, path: str) -> int:
-        """For one queue; for how many drivers there was need."""
+        """Beat for the drivers of this host that live and are silent; return how many those are.
+
+        A driver's own thread cannot beat while C code holds the interpreter's lock, which may be
+        for hours; other hosts would take it for dead.
+        """
         with Queue.open(path) as queue:
             drivers = queue.inside(DRIVERS)
         if drivers is None:
             return 0
-        try:
-            return sum(self._beat_one(drivers, one) for one in read_registrations(drivers))
-        finally:
-            drivers.close()
+        with closing(drivers):
+            found = read_registrations(drivers)
+            return sum(_beat(drivers, one, self._observers[path]) for one in found)
 
-    def _beat_one(self, drivers: Directory, one: Registration) -> bool:
-        them = one.identity
-        if one.last_word or not self._observer.is_here(one):
-            return False
-        key = f"{drivers.path}/{one.id}-{one.salt}"
-        if self._observer.unchanged_for(key, one.beat) < _SILENT:
-            return False
-        if process_ticks(them.pid) != them.ticks:
-            return False
-        one.beat += 1
-        one.beat_at = time.time()
-        # Durably, as the driver may have done: nothing less may take its place.
-        drivers.write_aside(f"{one.id}.json", msgspec.json.encode(one), durable=True)
-        # Our own beat is none of its.
-        self._observer.unchanged_for(key, one.beat)
-        return True
+
+def _beat(drivers: Directory, one: Registration, observer: Observer) -> bool:
+    if one.last_word or not observer.is_here(one):
+        return False
+    key = f"ours: {one.id}-{one.salt}"
+    if observer.unchanged_for(key, one.beat) < _SILENT:
+        return False
+    if process_ticks(one.identity.pid) != one.identity.ticks:
+        return False
+    one.beat += 1
+    one.beat_at = time.time()
+    # Durably, as the driver may have done: nothing less may take its place.
+    drivers.write_aside(f"{one.id}.json", msgspec.json.encode(one), durable=True)
+    # Our own beat is none of its.
+    observer.unchanged_for(key, one.beat)
+    return True

@@ -1,4 +1,4 @@
-"""The directories of a pipeline: made once, and known again ever after.
+"""Makes the directories of a pipeline, and knows its root again ever after.
 
 A root that is not mounted looks like one that is empty, and to make queues there would be to work
 beside the documents. So `.watchdogd/landmark` holds some random digits, and the watchdog's local
@@ -15,7 +15,7 @@ import msgspec
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type
 from queuedriver.errors import FileSystemTrouble
-from queuedriver.format.records import decode
+from queuedriver.format.records import read_record
 from queuedriver.format.settings import Publication
 from queuedriver.operating.queue import Queue
 from watchdogd import control
@@ -26,7 +26,7 @@ _MEMORY = "root.json"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is remembered of a root."""
+    """The marks by which a root is known again."""
 
     landmark: str
     kind: str
@@ -35,16 +35,19 @@ class Known(msgspec.Struct, frozen=True):
 class Root:
     """The root of a pipeline as this watchdog knows it."""
 
-    def __init__(self, root: str, local: str, *, fresh: bool) -> None:
+    def __init__(self, root: str, local: str, made: Collection[str] = ()) -> None:
         self.root = root
-        self._fresh = fresh
-        self._memory = os.path.join(local, _MEMORY)
-        self._known = _remembered(self._memory)
+        # Queues that were made or found: what is missing of these went away.
+        self._made = made
+        # Whether the root itself may be made.
+        self._fresh = not made
+        self._local = local
+        self._known = self._remembered()
         # The root that was found to be the right one.
         self._identity: tuple[int, int] | None = None
 
     def check(self) -> None:
-        """FileSystemTrouble when the root is not there, or another than it was."""
+        """Raise FileSystemTrouble when the root is not there, or another than it was."""
         try:
             found = os.stat(self.root)
         except FileNotFoundError:
@@ -65,6 +68,23 @@ class Root:
                 self._refuse_other_kind()
         self._settle()
 
+    def prepare(self, pipeline: Pipeline) -> None:
+        """Make the queues but those that were made before, and note which of them feed which
+        before the first driver is there: a queue that knows but some of its feeds would be done
+        too early."""
+        for name in pipeline.queues:
+            if name not in self._made:
+                Directory.open(pipeline.path(name), create=True).close()
+        for stage in pipeline.stages:
+            is_queue = Publication(stage.publish).is_queue
+            for name in stage.inputs + (stage.outputs if is_queue else ()):
+                with Queue.open(pipeline.path(name)) as queue:
+                    _ = queue.private
+                    if name in stage.outputs:
+                        for source in stage.inputs:
+                            queue.add_feed(pipeline.path(source))
+        self._made = pipeline.queues
+
     def _refuse_unless_fresh(self, what: str) -> None:
         if not self._fresh:
             raise FileSystemTrouble(
@@ -72,87 +92,56 @@ class Root:
             )
 
     def _refuse_other_kind(self) -> None:
-        """What is missing may be made, but not where a mount point shows through."""
-        if self._known is None:
-            return
-        kind = filesystem_type(_existing(self.root))
-        if kind != self._known.kind and UNKNOWN not in (kind, self._known.kind):
+        """Refuse where a mount point shows through: what is missing may be made elsewhere."""
+        there = self.root
+        while not os.path.isdir(there):
+            there = os.path.dirname(there)
+        kind = filesystem_type(there)
+        known = self._known
+        if known is not None and known.kind != kind and UNKNOWN not in (known.kind, kind):
             raise FileSystemTrouble(
-                f"{self.root} was on a file system of type {self._known.kind}, and {kind} is there "
-                f"now; is it mounted? If it was moved on purpose, remove {self._memory}"
+                f"{self.root} was on a file system of type {known.kind}, and {kind} is there "
+                "now; is it mounted? If it was moved on purpose, remove "
+                f"{os.path.join(self._local, _MEMORY)}"
             )
 
     def _settle(self) -> None:
-        """This is the root from now on."""
+        """Make what is missing of the control directory: this is the root from now on."""
         path = os.path.join(self.root, control.CONTROL)
-        directory = Directory.open(path, create=True, inside=1)
-        try:
+        with contextlib.closing(Directory.open(path, create=True, inside=1)) as directory:
             with contextlib.suppress(FileExistsError):
                 if not directory.present(control.LANDMARK):
-                    directory.write_first(
-                        control.LANDMARK, os.urandom(8).hex().encode(), durable=True
-                    )
+                    digits = os.urandom(8).hex().encode()
+                    directory.write_first(control.LANDMARK, digits, durable=True)
             for name in control.OUR_DIRECTORIES:
                 directory.subdirectory(name, create=True).close()
-        finally:
-            directory.close()
-        known = Known(self._landmark(), filesystem_type(self.root))
-        if known != self._known:
-            _remember(self._memory, known)
-            self._known = known
+        self._remember(Known(self._landmark(), filesystem_type(self.root)))
         found = os.stat(self.root)
         self._identity = found.st_dev, found.st_ino
         self._fresh = False
 
     def _landmark(self) -> str:
+        """Return the digits by which the root is known; empty where there are none."""
         try:
             directory = Directory.open(os.path.join(self.root, control.CONTROL), inside=1)
         except (FileNotFoundError, NotADirectoryError):
             return ""
-        try:
+        with contextlib.closing(directory), contextlib.suppress(FileNotFoundError):
             return directory.read(control.LANDMARK, _LIMIT).decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-        finally:
-            directory.close()
+        return ""
 
-
-def prepare(pipeline: Pipeline, made: Collection[str] = ()) -> None:
-    """Make the queues but those that were made before, and note which of them feed which before
-    the first driver is there: a queue that knows but some of its feeds would be done too early."""
-    for name in pipeline.queues:
-        if name not in made:
-            Directory.open(pipeline.path(name), create=True).close()
-    for stage in pipeline.stages:
-        is_queue = Publication(stage.publish).is_queue
-        for name in stage.inputs + (stage.outputs if is_queue else ()):
-            with Queue.open(pipeline.path(name)) as queue:
-                _ = queue.private
-                if name in stage.outputs:
-                    for source in stage.inputs:
-                        queue.add_feed(pipeline.path(source))
-
-
-def _existing(path: str) -> str:
-    """The nearest directory above that is there."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _remembered(path: str) -> Known | None:
-    try:
-        with open(path, "rb") as file:
-            return decode(file.read(), Known)
-    except (OSError, msgspec.DecodeError):
+    def _remembered(self) -> Known | None:
+        with contextlib.suppress(OSError), contextlib.closing(Directory.open(self._local)) as here:
+            return read_record(here, _MEMORY, Known)
         return None
 
-
-def _remember(path: str, known: Known) -> None:
-    # Where this cannot be written, the next watchdog has only its eyes to go by.
-    with contextlib.suppress(OSError):
-        directory = Directory.open(os.path.dirname(path), create=True)
-        try:
-            directory.write_aside(_MEMORY, msgspec.json.encode(known))
-        finally:
-            directory.close()
+    def _remember(self, known: Known) -> None:
+        if known == self._known:
+            return
+        self._known = known
+        # Where this cannot be written, the next watchdog has only what it finds to go by.
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(Directory.open(self._local, create=True)) as here,
+        ):
+            here.write_aside(_MEMORY, msgspec.json.encode(known))

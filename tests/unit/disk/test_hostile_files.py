@@ -341,7 +341,7 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
     (local / "logs/parse-1.log").write_bytes(b"a line\n")
     (local / "events.jsonl").write_bytes(b"{}\n")
     with contextlib.suppress(OSError, QueueError):
-        Root(str(root), str(local), fresh=True).check()
+        Root(str(root), str(local)).check()
     for chore in (
         lambda opened: control.read(opened, "rose"),
         lambda opened: moves.publish(opened, "rose", encode(pipelines.report())),

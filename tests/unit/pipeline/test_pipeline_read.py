@@ -111,7 +111,8 @@ def test_a_stage_that_says_nothing_gets_the_defaults_of_the_model() -> None:
 
 
 def test_every_key_of_the_model_can_be_said() -> None:
-    told = {"input": "inputs", "output": "outputs", "call": "work", "command": "", "server": ""}
+    told = {"input": "inputs", "output": "outputs", "call": "work"}
+    told |= dict.fromkeys(("command", "server", "broker"), "")
     fields = {told.get(key, key) for key in STAGE_KEYS} - {""}
     assert fields == set(Stage.__struct_fields__) - {"kind"}
     assert set(PIPELINE_KEYS) - set(SHARED_KEYS) == set(Pipeline.__struct_fields__) - {
@@ -165,13 +166,29 @@ def test_words_of_a_command_are_split_like_a_shell_would() -> None:
     assert (stage.kind, stage.work) == ("server", ("my-model", "--name", "two words"))
 
 
+def test_broker_listens_in_one_place_or_in_several() -> None:
+    (stage,) = understood(BROKER % f"'fuq'\n{LISTEN}").stages
+    assert (stage.kind, stage.work, stage.listen) == ("broker", "fuq", ("tcp://127.0.0.1:6714",))
+    several = "listen = ['tcp://127.0.0.1:1', 'tcp://[::1]:2']"
+    (stage,) = understood(BROKER % f"'scale0'\n{several}").stages
+    assert stage.listen == ("tcp://127.0.0.1:1", "tcp://[::1]:2")
+
+
+def test_worker_has_no_queues_and_the_stage_after_it_takes_from_the_one_before_it() -> None:
+    worker = f"{CALL % 'hands'}worker = 'scale0'\n{CONNECT}\n"
+    stages = understood(f"{CALL % 'one'}{worker}{CALL % 'two'}").stages
+    queues = [(stage.inputs, stage.outputs) for stage in stages]
+    assert queues == [(("input",), ("one",)), ((), ()), (("one",), ("two",))]
+    assert (stages[1].worker, stages[1].connect) == ("scale0", "tcp://rose:6714")
+
+
 def test_what_pipeline_says_holds_for_every_stage_that_says_nothing_itself() -> None:
     shared = 'grace = "1 h"\ntimeout = 9\nenv = { A = 1, B = 1 }'
     stage = stage_with('grace = 5\nenv.B = "2"', shared)
     assert (stage.grace, stage.timeout, stage.env) == (5.0, 9.0, {"A": "1", "B": "2"})
     assert {key for key in STAGE_KEYS if key not in SHARED_KEYS} == {
         *("name", "input", "output", "call", "command", "server", "preload", "publish", "archive"),
-        "memory_per_driver",
+        *("memory_per_driver", "broker", "listen", "worker", "connect"),
     }
 
 
@@ -320,6 +337,10 @@ def test_a_file_with_two_dozen_mistakes_names_each_with_its_line_and_what_would_
 
 
 COMMAND = "[[stage]]\nname = 'x'\ncommand = 'x {output%s}'\noutput = %s\n"
+CALL = "[[stage]]\nname = '%s'\ncall = 'a:b'\n"
+BROKER = "[[stage]]\nname = 'x'\nbroker = %s"
+LISTEN = "listen = 'tcp://127.0.0.1:6714'"
+CONNECT = "connect = 'tcp://rose:6714'"
 SERVER = "[[stage]]\nname = 'x'\nserver = %s\n"
 
 
@@ -409,6 +430,27 @@ def test_a_mistake_in_a_stage_gets_one_complaint(line: str, told: str) -> None:
         (SERVER % "'x --file={input}'", "has {input}, and a server is not started for a document"),
         (SERVER % "1", "server = 1 is a number"),
         (SERVER % "'x'\npreload = true", "preload loads a Python module, and this stage has none"),
+        (BROKER % "'pingpng'", 'is none of the words it may be; right would be "pingpong"'),
+        (BROKER % "'pingpong'", "broker does not say where its workers find it; right would be to"),
+        (
+            BROKER % "'scale0'\nlisten = 'tcp://*:6714'",
+            "can be reached from other hosts, for which a broker needs keys",
+        ),
+        (
+            BROKER % "'scale0'\nlisten = ['here']",
+            'listen[1] = "here" is no address; right would be',
+        ),
+        (BROKER % "'fuq'\nlisten = 1", "listen = 1 is a number; right would be"),
+        (BROKER % f"'fuq'\n{LISTEN}\ninput = ['a', 'b']", "broker deals from one queue, and this"),
+        (BROKER % f"'pingpong'\n{LISTEN}\noutput = []", "broker gets a result for each document"),
+        (BROKER % f"'fuq'\n{LISTEN}\ndrivers = 2", "broker listens where no second one can"),
+        (BROKER % f"'fuq'\n{LISTEN}\npreload = true", "preload loads a Python module"),
+        (SERVER % f"'x'\n{LISTEN}", "listen is for a broker, and this stage has none"),
+        (SERVER % "'x'\nworker = 'scale0'", "worker does not say where its broker is"),
+        (SERVER % f"'x'\n{CONNECT}", "connect is for a worker, and this stage is none"),
+        (SERVER % "'x'\nworker = 'fuq'", "is none of the words it may be"),
+        (SERVER % f"'x'\nworker = 'scale0'\n{CONNECT}\noutput = 'a'", "output is for a stage with"),
+        (BROKER % f"'fuq'\n{LISTEN}\nworker = 'scale0'\n{CONNECT}", "worker does what a broker"),
         (COMMAND % ("", "[]"), "command has {output}, and the stage has no output"),
         (COMMAND % ("", "['a', 'b']"), "output has 'b', into which the command puts nothing"),
         (COMMAND % (":b", "['a', 'b']"), "output has 'a', into which the command puts nothing"),

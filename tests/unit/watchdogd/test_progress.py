@@ -13,7 +13,7 @@ Capsys = pytest.CaptureFixture[str]
 
 def stage(name: str, output: str, done: int, backlog: int, coming: int, drivers: int) -> Any:
     keeper = SimpleNamespace(
-        stage=SimpleNamespace(name=name, outputs=(output,)),
+        stage=SimpleNamespace(name=name, inputs=("in",), outputs=(output,)),
         totals=SimpleNamespace(documents=done),
         pace=SimpleNamespace(rate=2.0, service=0.5 if drivers else None),
         living=["a driver"] * drivers,

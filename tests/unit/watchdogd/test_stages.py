@@ -54,7 +54,7 @@ class House:
         )
 
     def man(self, *stages: Stage) -> None:
-        self.stages.man(self._pipeline(stages), 100.0)
+        self.stages.set_stages(self._pipeline(stages), 100.0)
 
     def see(self, **queues: QueueSeen) -> None:
         self.queues = queues

@@ -18,8 +18,8 @@ from watchdogd.messages import QueueSeen, Recovered
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queues import moves
 from watchdogd.queues.counts import View
-from watchdogd.queues.recovery import Beats, Rescuer
-from watchdogd.queues.root import Root, prepare
+from watchdogd.queues.recovery import Recovery
+from watchdogd.queues.root import Root
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -51,8 +51,9 @@ class Site:
                 stage("right", "b", "out"),
             ),
         )
-        Root(str(self.root), str(place / "local"), fresh=True).check()
-        prepare(self.pipeline)
+        root = Root(str(self.root), str(place / "local"))
+        root.check()
+        root.prepare(self.pipeline)
 
     def look(self) -> dict[str, QueueSeen]:
         """What two looks see."""
@@ -240,7 +241,7 @@ def test_what_a_dead_driver_left_is_recovered_and_discards_are_told(site: Site) 
     gone.wait()
     (queue / f"one.{N}.working").write_text("1")
     (queue / f"two.failed.{N[:-5]}d5a17.working").write_text("2")
-    rescuer = Rescuer()
+    rescuer = Recovery()
     assert rescuer.recover("a", str(queue)) == Recovered("a", 2, ("two",))
     assert (queue / "one.failed").read_text() == "1"
     assert (queue / "discarded/two").read_text() == "2"
@@ -251,7 +252,7 @@ def test_what_a_living_driver_has_is_left_to_it(site: Site) -> None:
     queue = site.root / "a"
     register(queue, os.getpid())
     (queue / f"one.{N}.working").touch()
-    assert Rescuer().recover("a", str(queue)).claims == 0
+    assert Recovery().recover("a", str(queue)).claims == 0
     assert (queue / f"one.{N}.working").exists()
 
 
@@ -259,7 +260,7 @@ def test_living_driver_that_is_silent_is_beaten_for(site: Site) -> None:
     queue = site.root / "a"
     register(queue, os.getpid())
     clock = [0.0]
-    beats = Beats(Observer(monotonic=lambda: clock[0]))
+    beats = Recovery(lambda: Observer(monotonic=lambda: clock[0]))
     for now, beat in ((0.0, 3), (59.0, 3), (60.0, 4), (90.0, 4), (120.0, 5)):
         clock[0] = now
         beats.beat(str(queue))
@@ -274,7 +275,7 @@ def test_nobody_beats_for_a_driver_that_does_or_is_dead_or_has_left(site: Site) 
     register(queue, os.getpid(), id="left", last_word="quit")
     register(queue, os.getpid(), id="beats")
     clock = [0.0]
-    beats = Beats(Observer(monotonic=lambda: clock[0]))
+    beats = Recovery(lambda: Observer(monotonic=lambda: clock[0]))
     for now in (0.0, 50.0, 100.0, 150.0):
         clock[0] = now
         assert beats.beat(str(queue)) == 0

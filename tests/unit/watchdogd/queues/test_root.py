@@ -11,7 +11,7 @@ from queuedriver.disk.mounts import filesystem_type
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.operating.queue import Queue
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.queues.root import Known, Root, prepare
+from watchdogd.queues.root import Known, Root
 
 
 class Site:
@@ -22,7 +22,7 @@ class Site:
         self.local = place / "local"
 
     def ground(self, *, fresh: bool = True) -> Root:
-        return Root(str(self.root), str(self.local), fresh=fresh)
+        return Root(str(self.root), str(self.local), made=() if fresh else ("in",))
 
     def landmark(self) -> str:
         return (self.root / ".watchdogd/landmark").read_text()
@@ -98,7 +98,7 @@ def test_root_that_was_removed_on_purpose_is_made_by_the_next_watchdog(site: Sit
 def test_control_files_that_somebody_removed_are_made_again_and_all_hosts_agree(
     site: Site, tmp_path: Path
 ) -> None:
-    ours, theirs = site.ground(), Root(str(site.root), str(tmp_path / "their local"), fresh=True)
+    ours, theirs = site.ground(), Root(str(site.root), str(tmp_path / "their local"))
     ours.check()
     theirs.check()
     shutil.rmtree(site.root / ".watchdogd")
@@ -106,7 +106,7 @@ def test_control_files_that_somebody_removed_are_made_again_and_all_hosts_agree(
     theirs.check()
     second = site.landmark()
     # Their next helper knows it, too.
-    Root(str(site.root), str(tmp_path / "their local"), fresh=False).check()
+    Root(str(site.root), str(tmp_path / "their local"), made=("in",)).check()
     assert site.landmark() == second
 
 
@@ -141,7 +141,7 @@ def test_watchdog_without_a_memory_goes_by_what_it_sees(site: Site) -> None:
 
 
 def test_all_directories_are_made_and_each_queue_knows_all_its_feeds(site: Site) -> None:
-    prepare(
+    site.ground().prepare(
         pipeline(
             site,
             stage("left", "in", "a b"),
@@ -163,12 +163,12 @@ def test_all_directories_are_made_and_each_queue_knows_all_its_feeds(site: Site)
 
 def test_queue_that_was_made_before_and_is_gone_is_not_made_again(site: Site) -> None:
     first = pipeline(site, stage("one", "in", "out"))
-    prepare(first)
+    site.ground().prepare(first)
     (site.root / "in/.queuedriver").rmdir()
     (site.root / "in").rmdir()
     longer = pipeline(site, stage("one", "in", "out"), stage("two", "out", "more"))
     with pytest.raises(Exception, match="no queue"):
-        prepare(longer, made=first.queues)
+        Root(str(site.root), str(site.local), first.queues).prepare(longer)
     assert not (site.root / "in").exists()
     # What is new has been made.
     assert (site.root / "more").is_dir()

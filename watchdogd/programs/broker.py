@@ -1,0 +1,35 @@
+"""The driver of a stage with a `broker`: its documents are processed by workers elsewhere."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from queuedriver.driving.live_status import Board
+from queuedriver.driving.loop import Left
+from queuedriver.network import doors
+from queuedriver.network.addresses import need_zmq
+from watchdogd.orders import Order
+
+
+def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:
+    """Deal the documents of a stage until told to leave; return how it left."""
+    protocol = str(order.work)
+    if protocol != "fuq":
+        need_zmq()
+    door = doors.Door(
+        protocol=protocol,
+        services=doors.services(protocol, order.inputs[0], order.outputs, ()),
+        listen=order.listen,
+        id=order.id,
+        # A worker may have a document for so long; what the broker does with it takes no time.
+        options=replace(order.options, timeout=None),
+        job_timeout=order.options.timeout,
+    )
+    broker = doors.broker(door, say, board=board)
+    try:
+        left = broker.run()
+    finally:
+        for words in broker.unnoted:
+            say(words)
+    board.left(left.word, left.why, left.exit_code)
+    return left
