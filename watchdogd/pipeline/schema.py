@@ -277,7 +277,7 @@ def _addresses(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_local_address(value),)
     right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
-    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address))
+    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address).values())
 
 
 def _local_address(value: Any) -> str:
