@@ -104,9 +104,10 @@ def _usual() -> Iterator[str]:
 
 def _touch(given: str | None, here: Hosts) -> None:
     """Look at all that a command looks at first, and that may never answer."""
-    for one in here.alive:
-        os.listdir(os.path.join(one.report.root, HOSTS))
-    os.listdir(os.path.join(read(pipeline_file(given)).root, HOSTS))
+    file = pipeline_file(given)
+    load_bytes(file)
+    for root in [one.report.root for one in here.alive] or [read(file).root]:
+        os.listdir(os.path.join(root, HOSTS))
 
 
 def either(argument: str | None, option: str | None) -> str | None:
