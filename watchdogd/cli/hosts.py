@@ -1,7 +1,6 @@
 """Which watchdogs there are on which hosts, by what each said last, and what all are asked."""
 
 import os
-import socket
 import time
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -55,7 +54,7 @@ class Hosts(NamedTuple):
     @property
     def own_name(self) -> str:
         """Return what this host is called by its own watchdog, or else by the system."""
-        return next((one.report.host for one in self.seen if one.here), socket.gethostname())
+        return next((one.report.host for one in self.seen if one.here), os.uname().nodename)
 
     def meant(self, host: str | None) -> "Hosts":
         """Return those of one host; all when none was named."""
