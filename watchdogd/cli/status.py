@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from threading import Timer
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
-from queuedriver.cli.render import columns_of, paint_for, width, write_json
+from queuedriver.cli.render import columns_of, paint_for, size_of_terminal, width, write_json
 from queuedriver.errors import ConfigError
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
 from watchdogd.cli.screen import lines
@@ -134,7 +133,7 @@ def _screen(*, drawn: bool) -> Iterator[list[int]]:
 
 def _draw(view: View) -> None:
     """Draw all in one write, over what was there: nothing flickers."""
-    size = shutil.get_terminal_size()
+    size = size_of_terminal()
     drawn = list(lines(view, size.columns, paint_for(sys.stdout)))
     heights = [1 + max(0, width(_plain(line)) - 1) // size.columns for line in drawn]
     while len(drawn) > 1 and sum(heights[: len(drawn)]) >= size.lines:
