@@ -15,7 +15,7 @@ from benchmarks import measuring
 from benchmarks.measuring import Failed
 from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.errors import ConfigError
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.pipeline.read import read
 
 HOST = "bench"
@@ -140,7 +140,7 @@ def watched(
     file = directory / "pipeline.toml"
     env = environ(directory, more)
     pipeline = read(str(file), HOST)
-    name = os.path.basename(places.local_directory(pipeline.root, HOST))
+    name = os.path.basename(driver_ids.local_directory(pipeline.root, HOST))
     command = [sys.executable, "-m", "watchdogd", "run", str(file), "--host", HOST, *words]
     with (directory / "watchdogd.log").open("wb") as log:
         process = subprocess.Popen(

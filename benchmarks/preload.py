@@ -25,7 +25,7 @@ CRASH_LEAD = (
 )
 SHARE_TITLE = "Memory of drivers with preload"
 SHARE_LEAD = (
-    "{drivers} drivers, what they were forked from and its spare, when each driver has read all of "
+    "{drivers} drivers, and what they were forked from, when each driver has read all of "
     "the model {reads} times or more: the sums of what /proc says of them. PSS shares a page out "
     "among those who have it; RSS counts it for each."
 )
@@ -181,7 +181,7 @@ def _holding(begun: Path) -> int:
 def _family(watchdog: Watchdog) -> list[int]:
     """What was loaded, and its forks."""
     children = pipelines.children(watchdog.process.pid)
-    return [pid for pid in children if b"watchdogd.preload" in pipelines.arguments(pid)]
+    return [pid for pid in children if b"watchdogd.programs.template" in pipelines.arguments(pid)]
 
 
 def _rss_and_pss(pid: int) -> tuple[int, int]:

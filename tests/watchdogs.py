@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from tests.waiting import until
-from watchdogd import control, places, report
+from watchdogd import control, driver_ids, report
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
@@ -161,9 +161,9 @@ class Yard:
         self._started.append(process)
         return process
 
-    def drain(self, *arguments: str) -> tuple[int, str]:
+    def drain(self, *arguments: str, under: Sequence[str] = ()) -> tuple[int, str]:
         """A watchdog with --drain, to its end: its exit code, and what it said."""
-        process = self.run("--drain", *arguments)
+        process = self.run("--drain", *arguments, under=under)
         _, said = process.communicate(timeout=PATIENCE)
         return process.returncode, said
 
@@ -206,7 +206,7 @@ class Yard:
 
     def events(self, host: str = "rose") -> list[dict[str, Any]]:
         local = Path(self.environ["WATCHDOGD_STATE"])
-        name = os.path.basename(places.local_directory(str(self.root / "queues"), host))
+        name = os.path.basename(driver_ids.local_directory(str(self.root / "queues"), host))
         try:
             lines = (local / name / "events.jsonl").read_text().splitlines()
         except FileNotFoundError:
@@ -237,7 +237,7 @@ class Yard:
 
     def driver_pids(self) -> list[int]:
         """Those of the drivers alone."""
-        return [pid for pid in self.all_pids() if b"watchdogd.hand" in _arguments(pid)]
+        return [pid for pid in self.all_pids() if b"watchdogd.programs.driver" in _arguments(pid)]
 
 
 T = TypeVar("T")

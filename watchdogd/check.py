@@ -9,9 +9,9 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.host import physical_memory
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import NOTHING, BadPipeline, Path, Problem, Problems
@@ -101,13 +101,12 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "(arrays, mapped files, bytes); graphs of Python objects are copied as they are "
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
-    state = places.state_directory()
-    kind = here.kind_of(_existing(state))
-    if is_network(kind):
+    chosen = driver_ids.chosen_directory()
+    if (state := driver_ids.state_directory(here.kind_of)) != chosen:
         yield (
-            f"{state}, where the watchdog keeps its logs, is on a {kind} file system: while that "
-            f"does not answer, neither does the watchdog; set {places.STATE_VARIABLE} to a "
-            "directory on a local disk"
+            f"{chosen} is on a {here.kind_of(driver_ids.existing(chosen))} file system, for which "
+            f"a watchdog must not wait: it keeps its logs in {state}, which may be gone when the "
+            f"host is started anew; set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
         )
 
 
@@ -231,10 +230,10 @@ def _archives(pipeline: Pipeline, here: Here) -> Faults:
     for index, stage in enumerate(pipeline.stages):
         if stage.archive is None:
             continue
-        archive = _existing(stage.archive)
+        archive = driver_ids.existing(stage.archive)
         fault = _directory(archive, here)
         for queue in map(pipeline.path, stage.inputs):
-            there = _existing(queue)
+            there = driver_ids.existing(queue)
             # What is no directory has had its problem.
             if fault is None and os.path.isdir(there) and not _are_together(archive, there):
                 problem = f"is on another file system than {queue}"
@@ -250,22 +249,15 @@ def _are_together(one: str, other: str) -> bool:
 
 def _state(pipeline: Pipeline) -> Faults:
     """Yield what is wrong with where the watchdog keeps what is its own."""
-    state = places.state_directory()
-    right = f"set {places.STATE_VARIABLE} to a directory of yours on a local disk"
+    state = driver_ids.state_directory()
+    right = f"set {driver_ids.STATE_VARIABLE} to a directory of yours on a local disk"
     if os.path.commonpath((state, pipeline.root)) == pipeline.root:
         problem = f"the watchdog would keep its logs in {state}, below the root"
         yield (), Fault(problem, right)
-    elif not _may(_existing(state), os.W_OK | os.X_OK):
+    elif not _may(driver_ids.existing(state), os.W_OK | os.X_OK):
         problem = f"the watchdog cannot keep its logs in {state}: permission denied"
         yield (), Fault(problem, right, NotPermitted.exit_code)
 
 
 def _may(path: str, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _existing(path: str) -> str:
-    """Return the path itself, or the nearest above it that is there."""
-    while not os.path.lexists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
-    return path

@@ -22,7 +22,6 @@ known by the mark that each child has in its environment and all its forks inher
 Whoever belongs to a life that has ended is ended too: nothing outlives what started it.
 """
 
-import fcntl
 import itertools
 import math
 import os
@@ -108,6 +107,8 @@ class Child:
         self.why = ""
         self.asked_at = -math.inf
         self.due_at = math.inf
+        # Why a fork never came.
+        self.failure = ""
         # Of an adopted one.
         self.pidfd = pidfd
 
@@ -173,32 +174,25 @@ class Children:
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
-        keep: Collection[int] = (),
+        directory: str = "",
+        tied: bool = False,
     ) -> Child:
         """Start a program in a process group of its own. It reads `order` from its stdin; what is
-        not given of the rest is /dev/null; `keep` are descriptors that it is to have as well. One
-        that cannot be executed is a process that says so and ends."""
+        not given of the rest is /dev/null, and what is given is above 2. It begins in `directory`,
+        if given; if `tied`, the kernel tells it to leave when this process dies. One that cannot be
+        executed is a process that says so and ends."""
         life = f"{begin_of_lives()}{next(_numbers)}"
-        opened: list[int] = []
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        opened = [null]
         try:
             if stdin is None:
-                stdin = _readable(order)
-                opened.append(stdin)
-            null = os.open(os.devnull, os.O_RDWR)
-            opened.append(null)
-            moved = []
-            for fd in (
-                stdin,
-                null if stdout is None else stdout,
-                null if stderr is None else stderr,
-            ):
-                # Among 0 to 2 one would be overwritten before it is copied.
-                moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3))
-                opened.append(moved[-1])
-            child = Child(launch(argv, {**environ, LIFE: life}, moved, keep), life)
+                opened.append(stdin := _readable(order))
+            stdio = (stdin, null if stdout is None else stdout, null if stderr is None else stderr)
+            pid = launch(argv, {**environ, LIFE: life}, stdio, directory, tied=tied)
         finally:
             for fd in opened:
                 os.close(fd)
+        child = Child(pid, life)
         self._own[child.pid] = child
         return child
 
@@ -317,20 +311,19 @@ class Children:
         return self._warden_at
 
     def end_orphans(self) -> None:
-        """End all that children left running, and what that leaves; wait for that a little."""
+        """End all that children left running, and what that leaves; wait a little for that, and for
+        children that were killed."""
         ends_at = time.monotonic() + _END_TAKES
-        while self._kill_orphans() and time.monotonic() < ends_at:
+        while self._kill_orphans() or any(child.rung == "kill" for child in self.running):
+            if time.monotonic() >= ends_at:
+                return
             time.sleep(_END_LOOK)
             self._reap_own()
 
     def close(self) -> None:
-        """End whatever still runs, and wait for that a little."""
+        """End whatever still runs."""
         for child in self.running:
-            child.signal_group(signal.SIGKILL)
-        ends_at = time.monotonic() + _END_TAKES
-        while self._own and time.monotonic() < ends_at:
-            time.sleep(_END_LOOK)
-            self._reap_own()
+            child.ask("kill", "the watchdog leaves", time.monotonic())
         self.end_orphans()
         for fd in self.fds:
             os.close(fd)

@@ -1,31 +1,49 @@
-"""What happens to drivers and stages: `events.jsonl` in the watchdog's local directory.
+"""What happens to drivers and stages: written down, and told by a command.
 
-A line for each event, for people and programs; nothing is decided by it. It is local, so that it
-goes on while the queues' file system does not answer; the helper copies it to where all hosts see
-it.
-A full disk stops nobody: a bounded number of lines waits, the oldest are dropped, and a line
-says how many.
+A line for each event in `events.jsonl` of the watchdog's local directory, for people and programs;
+nothing is decided by it. It is local, so that it goes on while the queues' file system does not
+answer; the helper copies it to where all hosts see it. What a full disk has no room for is lost,
+and the next line says how much that was.
+
+The command is that of the pipeline's file, `on_event = ["notify", "{event}"]`. Nobody waits for it.
+Four run at once, in the pipeline's directory and for a minute each, and one a second starts after
+the first twenty; what has no room is dropped, and the log of the commands says how much. The words
+are given to the program as they are: no shell sees them. No command outlives the watchdog.
 """
 
-import contextlib
 import errno
+import math
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol
 
 import msgspec
 
-from queuedriver.format.records import decode
 from queuedriver.format.units import format_count
+from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
 
 FILE = "events.jsonl"
-_MAX_BYTES = 10_000_000
-_KEEP = 5
-_MOST_PENDING = 1000
+COMMAND_LOG = "on_event.log"
+_LOG_SIZE = 10_000_000
+_LOG_KEEP = 5
+_COMMAND_LOG_SIZE = 1_000_000
+# Of a message, in characters.
 _MOST_MESSAGE = 4096
+# Commands that run at once, and the seconds that one may take.
+_AT_ONCE = 4
+_LONGEST = 60.0
+# So many are started at once, and then one in so many seconds; more than so many do not wait.
+_BURST = 20.0
+_EVERY = 1.0
+_MOST_WAITING = 100
+# How soon a command that has ended is seen at the end, in seconds.
+_LOOK = 0.02
+_FIELD = re.compile(r"\{(event|stage|driver|message|host)\}")
 
 Kind = Literal[
     "watchdog-started",
@@ -87,97 +105,122 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int | None = None
 
 
-class EventLog:
-    """Where a watchdog notes what happens; `tell` gets each event too."""
+class Events:
+    """Writes down what happens, and runs a command for it. Nobody waits for either."""
 
     def __init__(
         self,
-        directory: str,
+        local: str,
         host: str,
+        directory: str,
+        children: Children,
         tell: Callable[[Event], None] = lambda _: None,
-        max_bytes: int = _MAX_BYTES,
-        keep: int = _KEEP,
     ) -> None:
-        self.path = os.path.join(directory, FILE)
         self.host = host
-        # Why lines wait; empty while they are written.
-        self.trouble = ""
+        # What an operator wants run for each event; empty: nothing.
+        self.command: Sequence[str] = ()
+        self._local = local
+        # Where the command runs.
+        self._directory = directory
+        self._children = children
         self._tell = tell
-        self._max_bytes = max_bytes
-        self._keep = keep
-        self._pending: deque[bytes] = deque()
+        # Events that could not be written since one was.
+        self._lost = 0
+        # Commands that run, those that are to be run, and how many there was no room for.
+        self._running: list[Child] = []
+        self._waiting: deque[list[str]] = deque()
         self._dropped = 0
+        # How many may be started at once, and when that was so.
+        self._tokens, self._counted_at = _BURST, 0.0
 
-    def note(
-        self,
-        event: Kind,
-        message: str = "",
-        *,
-        stage: str = "",
-        driver: str = "",
-        pid: int | None = None,
-        exit_code: int | None = None,
-        signal: str | None = None,
-        queue: str | None = None,
-        docid: str | None = None,
-        count: int | None = None,
-        at: float | None = None,
-    ) -> Event:
-        """Write an event down, and pass it on."""
-        noted = Event(
-            at=time.time() if at is None else at,
-            host=self.host,
-            event=event,
-            stage=stage,
-            driver=driver,
-            message=message[:_MOST_MESSAGE],
-            pid=pid,
-            exit_code=exit_code,
-            signal=signal,
-            queue=queue,
-            docid=docid,
-            count=count,
-        )
-        self._append(noted)
-        self._tell(noted)
-        return noted
+    def say(
+        self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
+    ) -> None:
+        """Write an event down and tell of it. `more` are its other fields."""
+        given = {"at": time.time(), "stage": stage, "driver": driver, **more}
+        event = Event(host=self.host, event=kind, message=message[:_MOST_MESSAGE], **given)  # type: ignore[arg-type]
+        self._write(event)
+        self._tell(event)
+        if self.command:
+            self._dropped += len(self._waiting) == _MOST_WAITING
+            self._waiting = deque([*self._waiting, words(self.command, event)], _MOST_WAITING)
+            self.tend(time.monotonic())
 
-    def flush(self) -> None:
-        """Write what waits, if it can be written now."""
-        if not self._pending and not self._dropped:
-            return
+    def tend(self, now: float) -> float:
+        """Start commands that wait, in measure; return when there is something to do again."""
+        self._running = [one for one in self._running if one.exit is None]
+        self._tokens = min(_BURST, self._tokens + max(0.0, now - self._counted_at) / _EVERY)
+        self._counted_at = now
+        while self._waiting and self._tokens >= 1.0 and len(self._running) < _AT_ONCE:
+            self._tokens -= 1.0
+            self._start(self._waiting.popleft(), now)
+        if not self._waiting or len(self._running) >= _AT_ONCE:
+            return math.inf
+        return now + (1.0 - self._tokens) * _EVERY
+
+    def close(self, patience: float) -> None:
+        """Tell what is still to be told, and let commands end; for so many seconds at most."""
+        ends_at = time.monotonic() + patience
+        while (self._waiting or self._running) and (now := time.monotonic()) < ends_at:
+            time.sleep(_LOOK)
+            self._children.reap(now)
+            self.tend(now)
+
+    def _write(self, event: Event) -> None:
         try:
-            fd = open_log(self.path, self._max_bytes, self._keep)
+            fd = open_log(os.path.join(self._local, FILE), _LOG_SIZE, _LOG_KEEP)
             try:
-                self._write(fd)
+                if self._lost:
+                    what = f"{format_count(self._lost, 'event')} before this could not be written"
+                    _append(fd, Event(at=event.at, host=self.host, event="note", message=what))
+                    self._lost = 0
+                _append(fd, event)
             finally:
                 os.close(fd)
-            self.trouble = ""
-        except OSError as error:
-            self.trouble = f"{self.path}: {os.strerror(error.errno or 0)}"
+        except OSError:
+            self._lost += 1
 
-    def _append(self, event: Event) -> None:
-        if len(self._pending) >= _MOST_PENDING:
-            self._pending.popleft()
+    def _start(self, argv: list[str], now: float) -> None:
+        log = None
+        # Where its log cannot be written, what a command says is lost, but it still runs.
+        with suppress(OSError):
+            log = open_log(os.path.join(self._local, COMMAND_LOG), _COMMAND_LOG_SIZE, 1)
+        try:
+            if self._dropped and log is not None:
+                lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
+                stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+                os.write(log, f"{stamp} {lost}\n".encode())
+                self._dropped = 0
+            child = self._children.start(
+                argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
+            )
+            child.ask("run", "it takes too long", now, takes=_LONGEST)
+            self._running.append(child)
+        except OSError:
             self._dropped += 1
-        self._pending.append(_line(event))
-        self.flush()
+        finally:
+            if log is not None:
+                os.close(log)
 
-    def _write(self, fd: int) -> None:
-        if self._dropped:
-            lost = f"{format_count(self._dropped, 'event')} before this could not be written"
-            notice = Event(at=time.time(), host=self.host, event="note", message=lost)
-            self._pending.appendleft(_line(notice))
-            self._dropped = 0
-        while self._pending:
-            line = self._pending[0]
-            written = os.write(fd, line)
-            if written < len(line):
-                # The disk is full. What was written of the line is not understood by itself, and
-                # the rest not without it: it is written whole, on a line of its own, later.
-                os.ftruncate(fd, os.fstat(fd).st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-            self._pending.popleft()
+
+def words(command: Sequence[str], event: Event) -> list[str]:
+    """Fill the fields of an event into a command, each once: what an event says is not looked
+    through for more of them."""
+    # No argument of a program can hold a NUL.
+    return [
+        _FIELD.sub(lambda field: getattr(event, field[1]).replace("\0", ""), word)
+        for word in command
+    ]
+
+
+def _append(fd: int, event: Event) -> None:
+    """Write an event as one line, whole or not at all."""
+    line = _line(event)
+    written = os.write(fd, line)
+    if written < len(line):
+        # The disk is full, and a part of a line would spoil the next one.
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _line(event: Event) -> bytes:
@@ -191,16 +234,6 @@ def _line(event: Event) -> bytes:
             if isinstance(value, str)
         }
         return msgspec.json.encode(msgspec.structs.replace(event, **plain)) + b"\n"
-
-
-def read_events(path: str) -> list[Event]:
-    """The events of one file; lines that are not understood are left out."""
-    found = []
-    with open(path, "rb") as file:
-        for line in file:
-            with contextlib.suppress(msgspec.DecodeError):
-                found.append(decode(line, Event))
-    return found
 
 
 def describe(event: Event) -> str:

@@ -9,11 +9,12 @@ as long as it hangs; and what keeps it from executing is its exit code, and a li
 import os
 import signal
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from queuedriver.errors import BUG, NotPermitted, exit_code_of
+from watchdogd.linux import die_with_parent
 
 # A child begins as if nobody had ever touched its signals.
 _SIGNALS = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
@@ -32,10 +33,14 @@ def launch(
     argv: Sequence[str],
     environ: Mapping[str, str],
     stdio: Sequence[int],
-    keep: Collection[int] = (),
+    directory: str = "",
+    *,
+    tied: bool = False,
 ) -> int:
-    """Start a program, found in PATH, in a process group of its own; its pid. `stdio` are three
-    descriptors above 2, `keep` those that it is to have as well."""
+    """Start a program, found in PATH, in a process group of its own; return its pid. `stdio` are
+    three descriptors above 2; it begins in `directory`, if given. If `tied`, the kernel tells it to
+    leave when this process dies."""
+    parent = os.getpid() if tied else 0
     # What is sent to the child at once is for the program, not for our handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -44,7 +49,7 @@ def launch(
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
-            _execute(argv, environ, stdio, keep)
+            _execute(argv, environ, stdio, directory, parent)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     # The child does so too: whoever is first.
@@ -54,7 +59,11 @@ def launch(
 
 
 def _execute(
-    argv: Sequence[str], environ: Mapping[str, str], stdio: Sequence[int], keep: Collection[int]
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdio: Sequence[int],
+    directory: str,
+    parent: int,
 ) -> NoReturn:
     """In the child."""
     code = BUG
@@ -67,9 +76,12 @@ def _execute(
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number, fd in enumerate(stdio):
             os.dup2(fd, number)
-        for fd in keep:
-            os.set_inheritable(fd, True)  # noqa: FBT003 - the system's interface
-        _close_others(keep)
+        # At once, though exec would do so: it may take for ever.
+        os.closerange(_STDERR + 1, os.sysconf("SC_OPEN_MAX"))
+        if parent:
+            die_with_parent(parent)
+        if directory:
+            os.chdir(directory)
         os.execvpe(argv[0], list(argv), dict(environ))
     except OSError as error:
         code = code_of(error)
@@ -77,12 +89,3 @@ def _execute(
             os.write(_STDERR, f"{argv[0]} cannot be run: {error.strerror}\n".encode())
     finally:
         os._exit(code)
-
-
-def _close_others(keep: Collection[int]) -> None:
-    """At once, though exec would do so: it may take for ever."""
-    first = _STDERR + 1
-    for fd in sorted(keep):
-        os.closerange(first, fd)
-        first = fd + 1
-    os.closerange(first, os.sysconf("SC_OPEN_MAX"))

@@ -1,4 +1,4 @@
-"""What a driver is told: a struct, and a copy of it in a file of this host.
+"""What drivers, and what they are forked from, are told; and a file of this host with a copy.
 
 A driver whose order is not the one that it would get now is *stale*, and another one takes its
 place: after a reload, a restart, or under the watchdog that adopts it. So nothing that is measured
@@ -16,9 +16,13 @@ import msgspec
 from queuedriver.format.settings import Settings
 from queuedriver.options import Options
 from watchdogd.children import GRACE
+from watchdogd.driver_ids import board_path
 from watchdogd.pipeline.model import Pipeline, Stage
 
 DIRECTORY = "orders"
+# Bytes of one message to a template: half of what a socket holds by default, and far more than an
+# order has.
+LIMIT = 100_000
 # Its watchdog lets it go before, if it is there: when nobody is, nothing is to wait for ever.
 _LINGER = 3600.0
 
@@ -61,6 +65,66 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(said[name] for name in Settings.__struct_fields__)
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What a template is told first: what the drivers of a stage have in common."""
+
+    stage: str
+    # Where the pipeline's file is: modules are found there.
+    directory: str
+    # What is done to documents: `package.module:function`, or a plug-in.
+    call: str
+    # A function that loads more, if any: `package.module:function`.
+    function: str = ""
+    # The pid of whoever wants it.
+    watchdog: int
+    # What its environment, and that of its forks, has besides the watchdog's own.
+    env: dict[str, str]
+    # The request for another one than there was; empty: none.
+    restart: str = ""
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """What a template is told from then on: to fork a driver."""
+
+    # The answer has it, too.
+    serial: int
+    # As in the order.
+    parent: int
+    order: msgspec.Raw
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """It is ready to fork. Memory in bytes."""
+
+    pss: int
+    # What a user had better know.
+    note: str
+
+
+class Unfit(msgspec.Struct, frozen=True, tag="unfit"):
+    """It will end now, and why; its exit code says whether to try again."""
+
+    why: str
+
+
+class Came(msgspec.Struct, frozen=True, tag="came"):
+    """A driver is there, a child of the watchdog's."""
+
+    serial: int
+    pid: int
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """There is no driver this time. The exit code says whether another try is of use."""
+
+    serial: int
+    why: str
+    exit_code: int
+
+
+Answer = Loaded | Unfit | Came | Failed
+
+
 def order_of(
     stage: Stage, pipeline: Pipeline, local: str, driver: str, name: str, restart: str = ""
 ) -> Order:
@@ -79,14 +143,19 @@ def order_of(
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
         options=msgspec.structs.replace(stage.options(), linger=_LINGER),
         startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
-        env={**stage.env, GRACE: f"{stage.grace:g}"},
-        board=os.path.join(local, "boards", f"{driver}.board"),
+        env=environment_of(stage),
+        board=board_path(local, driver),
         log=os.path.join(local, "logs", f"{name}.log"),
         log_size=stage.log_size,
         log_keep=stage.log_keep,
         parent=0 if pipeline.adopt else os.getpid(),
         restart=restart,
     )
+
+
+def environment_of(stage: Stage) -> dict[str, str]:
+    """Return what a driver of this stage has in its environment besides the watchdog's own."""
+    return {**stage.env, GRACE: f"{stage.grace:g}"}
 
 
 def encode(order: Order) -> bytes:

@@ -26,24 +26,12 @@ FREE_STARTS = 2
 SHORTEST_DELAY = 1.0
 LONGEST_DELAY = 60.0
 JITTER = 0.2
-# From the stacks to SIGTERM, from that to SIGKILL, and until that should have worked.
-STACKS_TAKE = 2.0
-TERMINATION_TAKES = 5.0
-KILL_TAKES = 10.0
 # What a driver may take to leave beyond the grace of its document.
 LEAVING_TAKES = 5.0
 # A driver over its limit recycles itself after the document at hand; so much over, it is ended.
 MEMORY_FACTOR = 1.25
 
-Step = Literal["leave", "hurry", "stacks", "terminate", "kill"]
-# How long each step may take to end a driver, and what is asked of it then.
-_STEPS: dict[Step, tuple[float, Step | None]] = {
-    "stacks": (STACKS_TAKE, "terminate"),
-    "hurry": (TERMINATION_TAKES, "kill"),
-    "terminate": (TERMINATION_TAKES, "kill"),
-    "kill": (KILL_TAKES, None),
-}
-
+Step = Literal["leave", "stacks", "kill"]
 # Why a driver is ended, in a word: what `Ask` says of it, and `Life.ended_for` takes.
 HUNG = "hung"
 MEMORY = "memory"
@@ -115,14 +103,6 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     not_before: float = 0.0
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """The last thing that was asked of the living process."""
-
-    step: Step
-    why: str
-    at: float
-
-
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one slot."""
 
@@ -141,7 +121,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # Since when its board has had a last word while the process is still there; 0: it has none.
     left_at: float = 0.0
     memory: int = 0
-    asked: Asked | None = None
+    # The rung of the ladder (children.py) that the process is on, why, since when, and until when.
+    rung: str = "run"
+    asked_for: str = ""
+    asked_at: float = 0.0
+    due_at: float = math.inf
     # While false, nothing is started. The caller adds the time lost to `began_at`, and to
     # `started_at` of what is not ready, so that limits stand still.
     fs_ok: bool = True
@@ -197,49 +181,49 @@ def _empty(seen: Seen, now: float) -> Action:
 
 
 def _living(seen: Seen, stage: Stage, now: float) -> Action:
-    asked = seen.asked
-    if asked and asked.step in ("terminate", "kill"):
+    rung = seen.rung
+    if rung in ("terminate", "kill", "stuck"):
         # It was given its chance: this goes on, whatever has changed.
-        return climb(asked, now)
+        return _ending(seen)
     if stage.max_memory and seen.memory > MEMORY_FACTOR * stage.max_memory:
         return Ask("kill", MEMORY)
-    if asked and asked.step == "hurry":
-        return climb(asked, now)
+    if rung == "hurry":
+        return Rest("draining", seen.asked_for, seen.due_at)
     limit = _limit(seen, stage)
-    if limit and now >= limit[0]:
-        # Stacks that were asked for before this limit was reached were another document's.
-        is_climbing = asked is not None and asked.step == "stacks" and asked.at >= limit[0]
-        return climb(asked, now) if asked and is_climbing else Ask("stacks", limit[1])
-    if asked and asked.step == "stacks":
-        return Withdraw()
-    if not (seen.wanted or seen.left_at or asked):
+    is_over = limit is not None and now >= limit[0]
+    if rung == "stacks":
+        # That it was to leave holds for good. Stacks that were asked for before the limit was
+        # reached were another document's.
+        is_late = reason(rung, seen.asked_for) == LATE
+        holds = is_late or (limit is not None and is_over and seen.asked_at >= limit[0])
+        return _ending(seen) if holds else Withdraw()
+    if limit and is_over:
+        return Ask("stacks", limit[1])
+    if not (seen.wanted or seen.left_at or rung == "leave"):
         return Ask("leave", "not wanted")
     state, why = _state(seen)
-    return Rest(state, why, limit[0] if limit else None)
+    until = min(seen.due_at, limit[0] if limit else math.inf)
+    return Rest(state, why, until if math.isfinite(until) else None)
 
 
-def climb(asked: Asked, now: float) -> Ask | Rest:
-    """Return the next step for a process that would not end, or rest while this one has time."""
-    takes, following = _STEPS[asked.step]
-    why, ends_at = SENTENCES.get(asked.why, asked.why), asked.at + takes
-    if now < ends_at:
-        return Rest("draining" if asked.step == "hurry" else "hung", why, ends_at)
-    if following is None:
+def _ending(seen: Seen) -> Rest:
+    why = SENTENCES[reason(seen.rung, seen.asked_for)]
+    if seen.rung == "stuck":
         words = f"{why}; killed, it waits in the kernel, as for a dead mount"
         return Rest("unkillable", words, None)
-    return Ask(following, asked.why)
+    return Rest("hung", why, seen.due_at)
+
+
+def reason(rung: str, asked_for: str) -> str:
+    """Return why a driver on this rung is being ended; LATE for one that would not leave."""
+    return asked_for if asked_for in SENTENCES or rung in ("run", "leave", "hurry") else LATE
 
 
 def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
     """Return when patience ends first, and with what."""
-    asked, limits = seen.asked, []
-    leaving_takes = stage.grace + LEAVING_TAKES
-    if asked and asked.step == "leave":
-        limits.append((asked.at + leaving_takes, LATE))
-    if asked and asked.step == "stacks" and asked.why == LATE:
-        limits.append((asked.at, LATE))
+    limits = []
     if seen.left_at:
-        limits.append((seen.left_at + leaving_takes, LATE))
+        limits.append((seen.left_at + stage.grace + LEAVING_TAKES, LATE))
     if seen.fs_ok and seen.state != "waiting-fs":
         if not seen.ready_at and not seen.left_at:
             limits.append((seen.started_at + stage.startup_timeout, START_UP))
@@ -249,8 +233,8 @@ def _limit(seen: Seen, stage: Stage) -> tuple[float, str] | None:
 
 
 def _state(seen: Seen) -> tuple[str, str]:
-    if seen.asked and seen.asked.step == "leave":
-        return "draining", seen.asked.why
+    if seen.rung == "leave":
+        return "draining", seen.asked_for
     if seen.left_at or seen.state not in _STATES:
         return "draining", "it is leaving"
     if not seen.fs_ok:

@@ -19,8 +19,8 @@ from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
 
 if TYPE_CHECKING:
-    from watchdogd.keeper import Keeper
     from watchdogd.slot import Slot
+    from watchdogd.stage_drivers import StageDrivers
     from watchdogd.supervisor import Supervisor
 
 VERSION = 1
@@ -189,7 +189,7 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
     """Return one slot. `now` is monotonic; readers of other hosts get instants since the epoch."""
     epoch = time.time() - now
     glimpse, totals, rest = slot.glimpse, slot.totals, slot.rest
-    process = slot.process
+    run = slot.run
     known = DriverReport(
         name=slot.name,
         id=slot.driver,
@@ -205,37 +205,37 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         cpu=slot.usage.cpu,
         **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
     )
-    if process is None:
+    if run is None:
         return replace(known, until=epoch + rest.until if rest.until is not None else 0.0)
     return replace(
         known,
         # What it waited for before it had a document does not matter any more.
         why=rest.why or ("" if glimpse.docid else glimpse.why),
-        pid=process.pid,
+        pid=run.child.pid,
         document=glimpse.docid,
         since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
-        started_at=epoch + slot.started_at,
+        started_at=epoch + run.started_at,
     )
 
 
-def _stage(keeper: "Keeper") -> StageReport:
+def _stage(drivers: "StageDrivers") -> StageReport:
     """Return one stage on this host."""
-    pace = keeper.pace
-    state, why = keeper.facts.word
+    pace = drivers.pace
+    state, why = drivers.facts.word
     return StageReport(
-        name=keeper.stage.name,
-        inputs=keeper.stage.inputs,
-        outputs=keeper.stage.outputs,
-        wanted=keeper.size.drivers,
-        min=min(keeper.stage.drivers.min, keeper.size.drivers),
-        max=max(keeper.stage.drivers.max, keeper.size.drivers),
+        name=drivers.stage.name,
+        inputs=drivers.stage.inputs,
+        outputs=drivers.stage.outputs,
+        wanted=drivers.size.drivers,
+        min=min(drivers.stage.drivers.min, drivers.size.drivers),
+        max=max(drivers.stage.drivers.max, drivers.size.drivers),
         state=state,
         why=why,
         rate=pace.rate,
         service=pace.service,
         startup=pace.startup,
         hard_limit=pace.hard_limit,
-        memory=sum(slot.memory for slot in keeper.living) + keeper.shared_memory,
+        memory=sum(slot.memory for slot in drivers.living) + drivers.shared_memory,
     )
 
 
@@ -272,13 +272,13 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,
-        stages=tuple(_stage(keeper) for keeper in watchdog.stages.keepers.values()),
+        stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )
 
 
 def in_a_line(watchdog: "Supervisor") -> str:
     """Return the state of a watchdog for a service manager."""
-    living = sum(slot.process is not None for slot in watchdog.stages.slots)
+    living = sum(slot.run is not None for slot in watchdog.stages.slots)
     waiting = sum(one.waiting for one in watchdog.helper.view.queues.values())
     return f"{watchdog.state}: {format_count(living, 'driver')}, {waiting:,} waiting"

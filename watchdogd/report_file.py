@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, write_all
 from watchdogd.control import host_file
-from watchdogd.places import digits_of, state_directory
+from watchdogd.driver_ids import digits_of, state_directory
 from watchdogd.report import Alien, HostReport, decode, encode
 
 _FILE = "report.json"

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from queuedriver.format.units import format_count
-from watchdogd.adoption import stages_with_boards
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import Children
+from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
-from watchdogd.keeper import Keeper, Starts
 from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
+from watchdogd.stage_drivers import StageDrivers, Starts
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
@@ -38,7 +38,7 @@ class Stages:
         self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
-        self._keepers: dict[str, Keeper] = {}
+        self._all: dict[str, StageDrivers] = {}
         self._queues: Mapping[str, QueueSeen] = {}
         # What earlier watchdogs have learned of how long a document may take, in seconds.
         self.hard_limits: Mapping[str, float | None] = {}
@@ -55,21 +55,21 @@ class Stages:
     # All of them
 
     @property
-    def everyone(self) -> list[Keeper]:
-        """Return the keepers of all stages, of those that are parting, too."""
-        return list(self._keepers.values())
+    def everyone(self) -> list[StageDrivers]:
+        """Return the drivers of all stages, of those that are parting, too."""
+        return list(self._all.values())
 
     @property
-    def keepers(self) -> dict[str, Keeper]:
-        """Return the keepers of the stages that the file has, by name."""
-        return {name: one for name, one in self._keepers.items() if not one.parting}
+    def managed(self) -> dict[str, StageDrivers]:
+        """Return the drivers of the stages that the file has, by name."""
+        return {name: one for name, one in self._all.items() if not one.parting}
 
     @property
     def slots(self) -> list[Slot]:
         """Return all slots; of stages that are parting, those whose drivers have not left."""
         return [
             slot
-            for one in self._keepers.values()
+            for one in self._all.values()
             for slot in (one.living if one.parting else one.slots)
         ]
 
@@ -84,9 +84,9 @@ class Stages:
         return all(one.settled for one in self.everyone)
 
     @property
-    def _with_queues(self) -> list[Keeper]:
-        """Return the keepers of stages with queues; workers have what their broker deals."""
-        return [one for one in self.keepers.values() if one.stage.inputs]
+    def _with_queues(self) -> list[StageDrivers]:
+        """Return the drivers of stages with queues; workers have what their broker deals."""
+        return [one for one in self.managed.values() if one.stage.inputs]
 
     @property
     def done(self) -> bool:
@@ -105,8 +105,8 @@ class Stages:
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
-        for one in self.keepers.values():
-            one.finish()
+        for one in self.managed.values():
+            one.finished = True
 
     @property
     def grace(self) -> float:
@@ -124,17 +124,17 @@ class Stages:
         starts = Starts(0 if self.leaving else _STARTS)
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:
-            due += [slot.hurry(now) for slot in self.slots if slot.process is not None]
+            due += [slot.hurry(now) for slot in self.slots if slot.run is not None]
         if starts.put_off and not self.leaving:
             due.append(now)
-        for name in [name for name, one in self._keepers.items() if one.parting and one.settled]:
-            del self._keepers[name]
+        for name in [name for name, one in self._all.items() if one.parting and one.settled]:
+            del self._all[name]
         self._tell_changes()
-        return min((at for at in due if at is not None), default=math.inf)
+        return min(due, default=math.inf)
 
     def _tell_changes(self) -> None:
         """Tell what a stage is now, and was not when it was last told."""
-        told, self._told = self._told, {name: one.news for name, one in self.keepers.items()}
+        told, self._told = self._told, {name: one.news for name, one in self.managed.items()}
         for name, news in self._told.items():
             before = {kind for kind, _ in told.get(name, ())}
             for kind, message in news:
@@ -146,30 +146,29 @@ class Stages:
     def learn(self, view: QueueView, now: float) -> None:
         """Take the latest look at the queues, and what operators ask for."""
         self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for keeper in self._keepers.values():
-            keeper.learn(view.queues, view.controls.paused, now)
-        for slot in self.slots:
-            pid = slot.process.pid if slot.process is not None else 0
-            slot.usage = view.usage.get(pid, Usage())
+        for drivers in self._all.values():
+            drivers.learn(view.queues, view.controls.paused, now)
+        for run in [slot.run for slot in self.slots if slot.run is not None]:
+            run.usage = view.usage.get(run.child.pid, Usage())
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
         any of this name."""
         known = not target
-        for name, keeper in self.keepers.items():
+        for name, drivers in self.managed.items():
             whole = target in ("", name)
-            slots = [slot for slot in keeper.slots if slot.name == target]
+            slots = [slot for slot in drivers.slots if slot.name == target]
             if whole or slots:
-                keeper.restart(serial, None if whole else slots)
+                drivers.restart(serial, None if whole else slots)
                 known = True
         return known
 
     @property
     def hopeless(self) -> str:
         """Return which stage can never go on by itself, and why; empty while there is none."""
-        for name, keeper in self.keepers.items():
-            wanted = [slot for slot in keeper.slots if slot.wanted]
-            if not keeper.done and wanted and all(slot.hopeless for slot in wanted):
+        for name, drivers in self.managed.items():
+            wanted = [slot for slot in drivers.slots if slot.wanted]
+            if not drivers.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
@@ -178,9 +177,9 @@ class Stages:
         """Return the queues with claims that no driver here may recover soon."""
         return [
             queue
-            for keeper in self.keepers.values()
-            if keeper.unattended
-            for queue in keeper.stage.inputs
+            for drivers in self.managed.values()
+            if drivers.unattended
+            for queue in drivers.stage.inputs
             if (seen := self._queues.get(queue)) is not None and (seen.working or seen.written)
         ]
 
@@ -188,47 +187,47 @@ class Stages:
 
     def set_stages(self, pipeline: Pipeline, now: float) -> None:
         """Keep the stages of a pipeline, and let the drivers of others leave."""
-        before = self._keepers
+        before = self._all
         grace = max((one.stage.grace for one in before.values()), default=0.0)
         # First of all what may fail: then nothing has changed.
         new = {
-            stage.name: self._keeper(stage, pipeline, now)
+            stage.name: self._new(stage, pipeline, now)
             for stage in pipeline.stages
             if stage.name not in before
         }
-        for keeper in new.values() if before else ():
+        for drivers in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            keeper.unsettle(now + grace)
+            drivers.unsettle(now + grace)
         for stage in pipeline.stages:
             if (old := before.get(stage.name)) is not None:
                 old.parting = False
                 old.change(stage, pipeline, now)
         every = {**before, **new}
-        self._keepers = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
-        for keeper in every.values():
-            keeper.parting = True
-        self._keepers |= every
+        self._all = {stage.name: every.pop(stage.name) for stage in pipeline.stages}
+        for drivers in every.values():
+            drivers.parting = True
+        self._all |= every
         self.pipeline = pipeline
 
-    def _keeper(self, stage: Stage, pipeline: Pipeline, now: float) -> Keeper:
-        keeper = Keeper(stage, pipeline, self._host, self._local, self._tell, self._children)
-        keeper.pace = Pace(self.hard_limits.get(stage.name))
-        keeper.adopt_living(now)
-        return keeper
+    def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
+        drivers = StageDrivers(stage, pipeline, self._host, self._local, self._tell, self._children)
+        drivers.pace = Pace(self.hard_limits.get(stage.name))
+        drivers.adopt_living(now)
+        return drivers
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        for name in sorted(stages_with_boards(self._local, self._host) - self._keepers.keys()):
+        for name in sorted(stages_with_boards(self._local, self._host) - self._all.keys()):
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
             )
-            keeper = self._keeper(stage, self.pipeline, now)
-            keeper.parting = True
-            if keeper.living:
-                for other in self.keepers.values():
+            drivers = self._new(stage, self.pipeline, now)
+            drivers.parting = True
+            if drivers.living:
+                for other in self.managed.values():
                     other.unsettle(now + stage.grace)
-            self._keepers[name] = keeper
+            self._all[name] = drivers
 
     def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
         self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
@@ -243,13 +242,13 @@ class Stages:
             if balancing:
                 self._balance(loads, room, now)
         for name, size in sizes(loads, room, self._split).items():
-            keeper = self._keepers[name]
+            drivers = self._all[name]
             if self._asked.get(name) != self._told_asked.get(name):
                 more = f"; {size.scarce}" if size.scarce else ""
-                words = f"from {keeper.size.drivers} to {size.drivers} drivers{more}"
+                words = f"from {drivers.size.drivers} to {size.drivers} drivers{more}"
                 self._say("scaled", words, stage=name)
-            keeper.resize(size)
-        self._told_asked = {name: self._asked.get(name) for name in self._keepers}
+            drivers.resize(size)
+        self._told_asked = {name: self._asked.get(name) for name in self._all}
 
     def _balance(self, loads: Sequence[Load], room: Room, now: float) -> None:
         """Move one driver to where the work is, if that is worth it."""
@@ -267,7 +266,7 @@ class Stages:
         """Return what people should know of the numbers of drivers."""
         return [
             f"{name} has {format_count(one.size.drivers, 'driver')}; {one.size.scarce}"
-            for name, one in self.keepers.items()
+            for name, one in self.managed.items()
             if one.size.scarce
         ]
 
@@ -284,14 +283,14 @@ class Stages:
         told = self._unwanted()
         return [
             one.load(self._queues, upstream.get(name, 0), self._asked.get(name), told[name])
-            for name, one in self._keepers.items()
+            for name, one in self._all.items()
         ]
 
     def _unwanted(self) -> dict[str, str]:
         """Return why each stage is to have no drivers; empty where it is to have some. They stop
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
-        for name, one in self._keepers.items():
+        for name, one in self._all.items():
             stops = self.leaving and (turn_of_next or self.hurried or one.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)

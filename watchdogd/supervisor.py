@@ -1,13 +1,13 @@
 """The watchdog: one loop that keeps the drivers of a pipeline alive on this host. Read this first.
 
-    stages.py    all stages: which there are, how many drivers each has
-    sizes.py     how many, by what is known now; balance.py: where the work is; both pure
-    keeper.py    the drivers of one stage: started with what, replaced when
-    slot.py      one driver's place: what there is to see of it, what is done to it
-    policy.py    when a driver is started, asked to leave, ended; pure
-    helper.py    the process that does all input and output where the queues are
-    requests.py  what files ask of a watchdog; drain.py: when a drain is over
-    children.py  every process that is started, and how each has ended
+    stages.py         all stages: which there are, how many drivers each has
+    sizes.py          how many, by what is known now; balance.py: where the work is; both pure
+    stage_drivers.py  the drivers of one stage: started with what, replaced when
+    slot.py           one driver's place: what there is to see of it, what is done to it
+    policy.py         when a driver is started, asked to leave, ended; pure
+    helper.py         the process that does all input and output where the queues are
+    requests.py       what files ask of a watchdog; drain.py: when a drain is over
+    children.py       every process that is started, and how each has ended
 
 The loop sleeps in one poll over the socket of the helper and the pipe of the signals, of which one
 tells that a child has ended. It touches no file below the root of the pipeline and waits for
@@ -27,9 +27,9 @@ from msgspec.structs import replace
 from watchdogd.children import Children
 from watchdogd.control import QUIT
 from watchdogd.drain import Drain
+from watchdogd.events import Events
 from watchdogd.helper import Helper
-from watchdogd.herald import Herald
-from watchdogd.kernel import become_subreaper
+from watchdogd.linux import become_subreaper
 from watchdogd.messages import Errands, Read, Request
 from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
@@ -65,7 +65,7 @@ class Supervisor:
         local: str,
         children: Children,
         helper: Helper,
-        herald: Herald,
+        events: Events,
         signals: Signals,
         notifier: Notifier,
         *,
@@ -77,7 +77,7 @@ class Supervisor:
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(pipeline, host, local, herald.say, children)
+        self.stages = Stages(pipeline, host, local, events.say, children)
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
@@ -85,7 +85,7 @@ class Supervisor:
         # Told of each turn of the loop.
         self.watch: Callable[[Supervisor, float], None] = lambda _, __: None
         self._children = children
-        self._herald = herald
+        self._events = events
         self._signals = signals
         self._notifier = notifier
         self._requests = Requests()
@@ -101,7 +101,7 @@ class Supervisor:
     def run(self) -> None:
         """Go on until it is told to leave, or (drain) everything is through."""
         become_subreaper()
-        self._herald.say("watchdog-started", f"process {os.getpid()}")
+        self._events.say("watchdog-started", f"process {os.getpid()}")
         self.stages.set_stages(self.pipeline, time.monotonic())
         self.stages.dismiss_strangers(time.monotonic())
         while not self._over:
@@ -126,7 +126,7 @@ class Supervisor:
             ("children", self._reap),
             ("drivers", self._drive),
             ("leftovers", self._recover),
-            ("events", self._herald.tend),
+            ("events", self._events.tend),
             ("warden", self._guard),
             ("report", self._publish),
             # Last: a look for orphans is not to keep a driver from being started.
@@ -139,7 +139,7 @@ class Supervisor:
                 due.append(now + _TRY_AGAIN)
                 if self._troubles.get(name) != str(error):
                     self._troubles[name] = str(error)
-                    self._herald.say("note", f"{name}: {error}; it is tried again")
+                    self._events.say("note", f"{name}: {error}; it is tried again")
         return min(due)
 
     def _sleep(self, due: float) -> None:
@@ -204,11 +204,11 @@ class Supervisor:
             except OSError as error:
                 read = Read(error=str(error))
         if read.pipeline is None:
-            self._herald.say("reload-refused", read.error)
+            self._events.say("reload-refused", read.error)
         else:
             self.helper.change(read.pipeline)
-            self._herald.configure(read.pipeline.on_event)
-            self._herald.say("reloaded", read.pipeline.file)
+            self._events.command = read.pipeline.on_event
+            self._events.say("reloaded", read.pipeline.file)
         self.reload.answer(read)
         self._notifier.ready()
         # Whoever waits for it hears of it at once.
@@ -218,7 +218,7 @@ class Supervisor:
         if request.kind == "reload":
             self._read_again(now, request.serial)
         elif not self.stages.restart(request.target, request.serial):
-            self._herald.say("note", f"to restart: no stage or driver is called {request.target!r}")
+            self._events.say("note", f"to restart: no stage or driver is called {request.target!r}")
 
     def _read_again(self, now: float, serial: str = "") -> None:
         # Else nothing is started any more, by this file or by another.
@@ -236,7 +236,7 @@ class Supervisor:
         self._notifier.extend(self.stages.grace + _MARGIN)
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
-            self._herald.say("note", words)
+            self._events.say("note", words)
 
     # Acts
 
@@ -288,7 +288,7 @@ class Supervisor:
         self._notifier.status(in_a_line(self))
         self.beat += 1
         self._save(host_report(self, now))
-        pids = [slot.process.pid for slot in self.stages.slots if slot.process is not None]
+        pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
         self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
         return now + every
 
@@ -301,7 +301,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Take the last look, for whoever counts, and say the last word."""
-        self._herald.say("watchdog-stopped", f"process {os.getpid()}")
+        self._events.say("watchdog-stopped", f"process {os.getpid()}")
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
@@ -310,7 +310,7 @@ class Supervisor:
 
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""
-        self._herald.say("watchdog-stopped", f"process {os.getpid()}: {words}")
+        self._events.say("watchdog-stopped", f"process {os.getpid()}: {words}")
         self._farewell(last_word(self, words))
 
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:

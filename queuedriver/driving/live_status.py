@@ -25,6 +25,7 @@ SIZE = 1024
 _MAGIC = b"qdboard3"
 # What the driver shows, in the order of Glimpse.
 _SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi240pQ")
+_BLANK = _MAGIC + bytes(SIZE - len(_MAGIC))
 _TRIES = 100
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
@@ -75,16 +76,24 @@ class Board:
 
     @classmethod
     def create(cls, path: str) -> Self:
-        """Make a blank board under this name; whoever mapped an earlier one keeps that."""
+        """Make a blank board under this name; whoever mapped an earlier one keeps that. A full disk
+        has room for what is there: then the earlier one is blanked, which nobody uses any more."""
         aside = f"{path}.new"
         fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             # Not ftruncate: a write to a hole on a full disk ends a process with SIGBUS.
-            os.write(fd, _MAGIC + bytes(SIZE - len(_MAGIC)))
-            os.rename(aside, path)
-            return cls(path, fd)
+            if os.write(fd, _BLANK) == SIZE:
+                os.rename(aside, path)
+                return cls(path, fd)
+        except OSError:
+            if not os.path.exists(path):
+                raise
         finally:
             os.close(fd)
+        board = cls.open(path)
+        board._map[:] = _BLANK
+        board._shown = _Shown(*_SHOWN.unpack_from(_BLANK)[1:])
+        return board
 
     @classmethod
     def open(cls, path: str) -> Self:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.pipelines import FAR, publish, report
 from tests.cli.processes import ENVIRON, on_terminal, read_until
 from tests.cli.queues import PATIENCE, Called
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.cli.logs import Tail
 from watchdogd.logs import rotate
 
@@ -109,7 +109,7 @@ def test_local_logs_are_found_before_their_watchdog_said_anything(
 ) -> None:
     monkeypatch.setenv("WATCHDOGD_STATE", str(file.parent / "state"))
     root = str(file.parent / "queues")
-    directory = Path(places.local_directory(root, socket.gethostname()), "logs")
+    directory = Path(driver_ids.local_directory(root, socket.gethostname()), "logs")
     directory.mkdir(parents=True)
     write(directory / "parse-1.log", "here")
     assert shown(file, WATCHDOGD_STATE=str(file.parent / "state")).out == "parse-1 | here\n"

@@ -13,8 +13,8 @@ from queuedriver.errors import BadArgument
 from tests.cli import pipelines
 from tests.cli.pipelines import make
 from watchdogd.cli.unit import unit_of
+from watchdogd.driver_ids import STATE_VARIABLE, state_directory
 from watchdogd.pipeline.read import read
-from watchdogd.places import STATE_VARIABLE, state_directory
 
 Capsys = pytest.CaptureFixture[str]
 

@@ -388,7 +388,6 @@ OPERATORS = Group(
             "a second watchdog of one name is started, with another ``$WATCHDOGD_STATE``",
             "the same",
             5,
-            instead="it runs beside the first",
         ),
         Event(
             "burst_into_closed_queues_loads_no_model_again",

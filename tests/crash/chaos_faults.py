@@ -20,7 +20,7 @@ from queuedriver.disk.processes import MARKER
 from tests.crash.chaos_host import MODULE
 from tests.crash.chaos_stages import HOST
 
-Role = Literal["driver", "command", "server", "watchdog", "helper", "template", "spare", "warden",
+Role = Literal["driver", "command", "server", "watchdog", "helper", "template", "warden",
                "operator", "host", "other"]  # fmt: skip
 Kind = Literal["kill", "term", "pause", "sleep"]
 
@@ -31,8 +31,7 @@ VICTIMS: dict[Role, int] = {
     "command": 12,
     "server": 7,
     "watchdog": 4,
-    "template": 5,
-    "spare": 4,
+    "template": 9,
     "helper": 1,
     "warden": 2,
     "operator": 3,
@@ -181,14 +180,11 @@ def role_of(arguments: list[bytes], comm: bytes, is_program: bool) -> Role:
     """What a process is to the run; `is_program`: a driver started it for its documents."""
     if is_program:
         return "server" if any(one.endswith(b"chaos_stages.py") for one in arguments) else "command"
-    if b"watchdogd.preload" in arguments:
+    if b"watchdogd.programs.template" in arguments:
         # A fork of the template has its arguments, and a name of its own.
-        word = comm.partition(b" ")[0]
-        if b" " in comm:
-            return "spare" if word == b"spare" else "template"
-        return "driver" if b"-" in comm else "template"
+        return "driver" if b"-" in comm and b" " not in comm else "template"
     roles: dict[bytes, Role] = {
-        b"watchdogd.hand": "driver",
+        b"watchdogd.programs.driver": "driver",
         b"watchdogd.programs.io_helper": "helper",
         b"watchdogd.programs.warden": "warden",
         b"watchdogd": "watchdog",

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.crash.chaos_stages import HOST
-from watchdogd.kernel import become_subreaper
-from watchdogd.places import STATE_VARIABLE
+from watchdogd.driver_ids import STATE_VARIABLE
+from watchdogd.linux import become_subreaper
 
 ROOT = Path(__file__).parents[2]
 MODULE = "tests.crash.chaos_host"

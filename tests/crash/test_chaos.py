@@ -218,11 +218,10 @@ def test_documents_of_a_seed_are_the_same_each_time(count: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "comm", "is_program", "role"),
     [
-        ("python -P -m watchdogd.hand two-1", "two-1", False, "driver"),
-        ("python -P -m watchdogd.preload one", "one-1", False, "driver"),
-        ("python -P -m watchdogd.preload one", "load one", False, "template"),
-        ("python -P -m watchdogd.preload one", "spare one", False, "spare"),
-        ("python -P -m watchdogd.preload one", "python", False, "template"),
+        ("python -P -m watchdogd.programs.driver two-1", "two-1", False, "driver"),
+        ("python -P -m watchdogd.programs.template one", "one-1", False, "driver"),
+        ("python -P -m watchdogd.programs.template one", "load one", False, "template"),
+        ("python -P -m watchdogd.programs.template one", "python", False, "template"),
         ("python -m watchdogd.programs.io_helper", "watchdogd-io", False, "helper"),
         ("python -P -m watchdogd.programs.warden 7 7.1/ /local", "python", False, "warden"),
         ("python -m watchdogd run p.toml --host rose", "python", False, "watchdog"),

@@ -31,7 +31,6 @@ from queuedriver.operating.queue import Queue
 from tests.fuzz.memory import HOST, PIPELINE, TOKEN
 from tests.fuzz.promise import Target, check_error, check_shown
 from tests.unit.format.test_records import a_report, an_attempt
-from watchdogd import events
 from watchdogd.cli import run as watchdogd
 
 _BUG = 70
@@ -177,15 +176,6 @@ def read_board(data: bytes) -> None:
     board.close()
 
 
-def read_watchdog_events(data: bytes) -> None:
-    """Events of watchdogs, of which one after the damage is found."""
-    path = yard().root / "events.jsonl"
-    path.write_bytes(data + b'\n{"at":1,"host":"rose","event":"note"}\n')
-    found = events.read_events(str(path))
-    assert found[-1].host == "rose"
-    check_shown(map(events.describe, found))
-
-
 def read_below_root(data: bytes) -> None:
     """What watchdogs of other hosts said, read by every command that does."""
     place = yard()
@@ -246,9 +236,5 @@ FILES = {
     ),
     "journal": Target(read_journal, (_JOURNAL,)),
     "board": Target(read_board, (b"qdboard1" + bytes(1016),)),
-    "events": Target(
-        read_watchdog_events,
-        (b'{"at":1.5,"host":"rose","event":"exited","driver":"parse-1","message":"m"}\n',),
-    ),
     "root": Target(read_below_root, (HOST, b"parse=4\n")),
 }

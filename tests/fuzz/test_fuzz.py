@@ -8,7 +8,7 @@ import random
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -25,8 +25,8 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS
 from tests.waiting import until
 from watchdogd.children import Children
-from watchdogd.preload import Load
-from watchdogd.template import Failed, Template
+from watchdogd.orders import Load
+from watchdogd.template import Template
 
 # Each of those in files takes some ten commands.
 _FEW = 40
@@ -197,18 +197,18 @@ talk.recv(1)
 def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: bytes) -> None:
     load = Load(stage="parse", directory="/", call="a:b", watchdog=os.getpid(), env={})
     children = Children()
-    template = Template(
-        load, children, command=(sys.executable, "-c", _LOADER, said[:40_000].hex())
-    )
-    template.start()
+    command = (sys.executable, "-c", _LOADER, said[:40_000].hex())
+    template = Template(load, children, 0.0, command=command)
+    child = template.fork(b"{}", 0)
 
-    def heard() -> Iterable[object]:
+    def failed() -> bool:
         children.reap(0.0)
-        return template.receive()
+        template.receive(0.0)
+        return child.exit is not None
 
-    until(lambda: [*map(type, heard())] == [Failed], "it fails")
-    assert "parse" in template.why
-    template.stop()
+    until(failed, "it fails")
+    assert "parse" in child.failure
+    template.leave(0.0)
 
 
 # The command

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from queuedriver.processors.call import CallProcessor
-from watchdogd import kernel, preload
-from watchdogd.children import Children
-from watchdogd.preload import Load
-from watchdogd.template import Event, Ready, Spawned, Template
+from watchdogd import linux
+from watchdogd.children import Child, Children
+from watchdogd.orders import Load
+from watchdogd.programs import template as program
+from watchdogd.template import Template
 
 COMMAND = (sys.executable, "-P", __file__)
 # Seconds: far more than anything here takes, on a machine that does other things too.
@@ -87,13 +88,14 @@ class Watch:
     def __init__(self, template: Template, children: Children) -> None:
         self.template = template
         self.children = children
-        self.events: list[Event] = []
+        # The drivers that were asked for.
+        self.drivers: dict[str, Child] = {}
 
     def until(self, fact: Callable[[], object], words: str) -> None:
         """Go on until there is this fact."""
         end = time.monotonic() + PATIENCE
         while not fact():
-            assert time.monotonic() < end, f"never: {words}; so far {self.events}"
+            assert time.monotonic() < end, f"never: {words}; so far {self.drivers}"
             poll = select.poll()
             for fd in self.template.fds:
                 poll.register(fd, select.POLLIN)
@@ -101,32 +103,39 @@ class Watch:
             poll.poll(10)
             self.look()
 
-    def look(self) -> None:
+    def look(self, startup_timeout: float = 3600.0) -> None:
         """One turn."""
-        self.children.reap(time.monotonic())
-        self.events += self.template.receive()
+        now = time.monotonic()
+        self.children.reap(now)
+        self.template.receive(now)
+        self.template.tend(startup_timeout, now)
+        self.children.tend(now)
 
-    def ready(self) -> Ready:
-        self.until(lambda: self.of(Ready), "the template has loaded")
-        return next(event for event in self.events if isinstance(event, Ready))
+    def ready(self) -> Template:
+        self.until(lambda: self.template.ready_at, "the template has loaded")
+        return self.template
 
-    def template_gone(self) -> None:
-        self.until(lambda: not self.template.processes, "all of the template has ended")
+    def leave(self) -> None:
+        self.template.leave(time.monotonic())
 
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
+    def gone(self) -> None:
+        self.until(lambda: self.template.child.exit, "the template has ended")
 
-    def order(self, name: str, parent: int | None = None, **words: Any) -> None:
-        """Ask for a driver; what comes of it is among the events."""
-        given = {"parent": os.getpid() if parent is None else parent, "end": "pause", **words}
-        answer = self.template.request(name, json.dumps(given).encode())
-        if answer is not None:
-            self.events.append(answer)
+    def all_gone(self) -> None:
+        self.until(lambda: all(one.exit for one in self.drivers.values()), "no driver is left")
 
-    def drivers(self, count: int) -> list[Spawned]:
-        """So many drivers, in the order in which they came."""
-        self.until(lambda: len(self.of(Spawned)) >= count, f"{count} drivers")
-        return self.of(Spawned)
+    def order(self, name: str, parent: int | None = None, **words: Any) -> Child:
+        """Ask for a driver."""
+        parent = os.getpid() if parent is None else parent
+        order = json.dumps({"end": "pause", **words}).encode()
+        self.drivers[name] = self.template.fork(order, parent)
+        return self.drivers[name]
+
+    def driver(self, name: str) -> Child:
+        """The driver that was asked for, once it has come."""
+        child = self.drivers[name]
+        self.until(lambda: child.pid, f"{name} has come")
+        return child
 
 
 def load_of(directory: Path, call: str = "model:process", function: str = "") -> Load:
@@ -142,19 +151,19 @@ def load_of(directory: Path, call: str = "model:process", function: str = "") ->
 
 def watch(directory: Path, count: int, parent: int) -> None:
     """A watchdog: says which processes it has, and goes on until it is killed."""
-    kernel.become_subreaper()
+    linux.become_subreaper()
     children = Children()
-    template = Template(load_of(directory), children, command=COMMAND)
-    template.start(sys.stderr.fileno())
+    template = Template(
+        load_of(directory), children, time.monotonic(), sys.stderr.fileno(), COMMAND
+    )
     watch = Watch(template, children)
     for number in range(count):
         facts = str(directory / f"facts-{number}")
         # With parent 0 it is told to outlive us.
         watch.order(str(number), os.getpid() if parent else 0, facts=facts)
-    drivers = [one.process.pid for one in watch.drivers(count)]
-    watch.until(lambda: len(template.processes) == 2, "the next spare")
+    drivers = [watch.driver(name).pid for name in watch.drivers]
     watch.until(lambda: len(list(directory.glob("facts-?"))) == count, "all of them live")
-    print(json.dumps([drivers, [one.pid for one in template.processes]]), flush=True)
+    print(json.dumps([drivers, [template.child.pid]]), flush=True)
     while True:
         watch.until(lambda: False, "the end")
 
@@ -162,4 +171,4 @@ def watch(directory: Path, count: int, parent: int) -> None:
 if __name__ == "__main__":
     if len(sys.argv) == 4:
         watch(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    preload.main(live)
+    program.main(live)

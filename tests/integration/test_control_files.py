@@ -15,7 +15,7 @@ from queuedriver.disk.filesystem import Directory
 from tests.waiting import until
 from watchdogd import control
 from watchdogd.children import Children
-from watchdogd.events import EventLog
+from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.messages import Brief, Controls, Errands
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
@@ -69,9 +69,9 @@ class Site:
     def open(self) -> None:
         """Have the helper make everything, and be as far as the page is."""
         (self.local / "logs/parse-2.log").write_text("loading\nready\n")
-        log = EventLog(str(self.local), "rose")
-        log.note("started", stage="parse", driver="parse-2", at=1935410600.0)
-        log.note("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
+        events = Events(str(self.local), "rose", "/", Children())
+        events.say("started", stage="parse", driver="parse-2", at=1935410600.0)
+        events.say("exited", stage="parse", driver="parse-2", signal="SIGSEGV", at=1935410602.25)
         self.helper.tend(time.monotonic())
         (self.local / "report.json").write_bytes(b'{"host":"rose"}')
         self.helper.ask(Errands(report=True, look=True))

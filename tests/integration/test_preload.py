@@ -6,22 +6,24 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
-from watchdogd import kernel
+from watchdogd import linux, template
 from watchdogd.children import Child, Children, Exit
-from watchdogd.orders import Order, encode
-from watchdogd.spare import LIMIT
-from watchdogd.template import Failed, Refused, Spawned, Template
+from watchdogd.orders import LIMIT, Order, encode
+from watchdogd.policy import START_UP
+from watchdogd.template import Template
 
 _PR_SET_CHILD_SUBREAPER = 36
 MODEL = """
@@ -46,18 +48,14 @@ class Stage:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
 
-    def start(self, function: str = "", **given: Any) -> Watch:
+    def start(self, function: str = "", env: dict[str, str] | None = None, **given: Any) -> Watch:
+        load = replace(load_of(self.directory, function=function), env=env or {})
         given.setdefault("command", COMMAND)
         children = Children()
-        template = Template(load_of(self.directory, function=function), children, **given)
-        watch = Watch(template, children)
-        self.watches.append(watch)
-        self.begin(watch)
-        return watch
-
-    def begin(self, watch: Watch) -> None:
         with open(self.log, "ab") as log:
-            watch.template.start(log.fileno())
+            template = Template(load, children, time.monotonic(), log.fileno(), **given)
+        self.watches.append(Watch(template, children))
+        return self.watches[-1]
 
     def facts(self, watch: Watch, name: str = "driver", **words: Any) -> dict[str, Any]:
         """What a new driver found."""
@@ -70,18 +68,18 @@ class Stage:
 
     def end(self) -> None:
         for watch in self.watches:
-            watch.template.stop()
-            watch.template.kill()
-            for driver in watch.of(Spawned):
-                driver.process.send(signal.SIGKILL)
-                ended(watch, driver.process)
-            watch.template_gone()
+            watch.leave()
+            watch.template.child.send(signal.SIGKILL)
+            for driver in watch.drivers.values():
+                driver.send(signal.SIGKILL)
+            watch.all_gone()
+            watch.gone()
         self.watches.clear()
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    kernel.become_subreaper()
+    linux.become_subreaper()
     before = open_files()
     stage = Stage(tmp_path)
     try:
@@ -104,11 +102,12 @@ def ended(watch: Watch, process: Child) -> Exit:
     return process.exit
 
 
-def failed(watch: Watch) -> Failed:
-    watch.until(lambda: watch.of(Failed), "the template has failed")
-    failure = watch.of(Failed)[-1]
-    assert isinstance(failure, Failed)
-    return failure
+def failed(watch: Watch) -> tuple[str, Exit]:
+    """What a driver that will never come is told to have failed by, and how the template ended."""
+    child = watch.order("hopeless")
+    watch.until(lambda: child.exit and watch.template.child.exit, "the template has failed")
+    assert watch.template.child.exit is not None
+    return child.failure, watch.template.child.exit
 
 
 def gone(pid: int) -> bool:
@@ -123,11 +122,9 @@ def test_drivers_share_what_was_loaded_once(stage: Stage) -> None:
     watch = stage.start()
     one, other = stage.facts(watch, "one"), stage.facts(watch, "other")
     assert one["said"] == other["said"]
-    ready = watch.ready()
-    assert ready.loaded_in > 0
-    assert ready.rss >= ready.pss > 1_000_000
-    assert not ready.note
-    assert all(driver.memory > 1_000_000 for driver in watch.of(Spawned))
+    watch.ready()
+    assert watch.template.shared > 1_000_000
+    assert not watch.template.note
     # What a collection visited would be copied.
     assert one["frozen"] > 1000
 
@@ -135,9 +132,8 @@ def test_drivers_share_what_was_loaded_once(stage: Stage) -> None:
 def test_driver_is_the_watchdogs_own_child_and_leads_a_group(stage: Stage) -> None:
     watch = stage.start()
     facts = stage.facts(watch)
-    [driver] = watch.of(Spawned)
     assert facts["parent"] == os.getpid()
-    assert facts["group"] == driver.process.pid
+    assert facts["group"] == watch.driver("driver").pid
 
 
 def test_module_beside_the_pipeline_comes_before_one_of_that_name(stage: Stage) -> None:
@@ -223,15 +219,14 @@ def test_template_cleans_up_after_itself_and_no_driver_does(stage: Stage) -> Non
     )
     watch = stage.start()
     stage.facts(watch, end=0)
-    [driver] = watch.of(Spawned)
-    assert ended(watch, driver.process) == Exit(code=0)
+    assert ended(watch, watch.driver("driver")) == Exit(code=0)
     assert list(stage.directory.glob("kept-*"))
     assert not list(stage.directory.glob("own-*"))
     assert (stage.directory / "left").exists()
     assert not (stage.directory / "cleaned-up").exists()
 
-    watch.template.stop()
-    watch.template_gone()
+    watch.leave()
+    watch.gone()
     assert not list(stage.directory.glob("kept-*"))
     assert (stage.directory / "cleaned-up").exists()
 
@@ -240,9 +235,9 @@ def test_what_was_printed_while_loading_is_in_the_log_once(stage: Stage) -> None
     stage.write("model", MODEL + "print('half a line', end='')\n")
     watch = stage.start(env={"PYTHONUNBUFFERED": ""})
     stage.facts(watch, end=0)
-    ended(watch, watch.of(Spawned)[0].process)
-    watch.template.stop()
-    watch.template_gone()
+    ended(watch, watch.driver("driver"))
+    watch.leave()
+    watch.gone()
     assert stage.log.read_text().count("half a line") == 1
 
 
@@ -257,27 +252,20 @@ def test_watchdog_learns_exactly_how_a_driver_ended(
     stage: Stage, end: object, expected: Exit
 ) -> None:
     watch = stage.start()
-    watch.order("driver", end=end)
-    [driver] = watch.drivers(1)
-    assert ended(watch, driver.process) == expected
+    assert ended(watch, watch.order("driver", end=end)) == expected
 
 
 def test_all_drivers_survive_their_template(stage: Stage) -> None:
     watch = stage.start()
     for number in range(8):
         stage.facts(watch, str(number))
-    drivers = watch.drivers(8)
-    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
-    template, spare = watch.template.processes
-    template.send(signal.SIGKILL)
-    assert failed(watch).ended == Exit(signal=signal.SIGKILL)
-    watch.template_gone()
-    assert gone(spare.pid)
-    watch.look()
-    assert not any(driver.process.exit for driver in drivers)
+    watch.template.child.send(signal.SIGKILL)
+    watch.gone()
+    drivers = list(watch.drivers.values())
+    assert not any(driver.exit for driver in drivers)
     for driver in drivers:
-        driver.process.send(signal.SIGTERM)
-        assert ended(watch, driver.process) == Exit(signal=signal.SIGTERM)
+        driver.send(signal.SIGTERM)
+        assert ended(watch, driver) == Exit(signal=signal.SIGTERM)
 
 
 def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
@@ -296,7 +284,7 @@ def killed_watchdog(stage: Stage, parent: int) -> tuple[list[int], list[int]]:
 
 def test_no_driver_survives_its_watchdog(stage: Stage) -> None:
     drivers, others = killed_watchdog(stage, 1)
-    assert (len(drivers), len(others)) == (8, 2)
+    assert (len(drivers), len(others)) == (8, 1)
     try:
         wait_until_gone(drivers + others)
     finally:
@@ -339,53 +327,17 @@ def kill_what_is_left(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-# The spare
+# Who comes, and when
 
 
-def test_spare_becomes_the_next_driver_at_once_and_is_replaced(stage: Stage) -> None:
+def test_driver_that_ended_before_it_was_known_has_ended_as_it_did(stage: Stage) -> None:
     watch = stage.start()
-    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
-    spare = watch.template.processes[1].pid
-    # No look at the template in between.
-    watch.order("driver")
-    [driver] = watch.of(Spawned)
-    assert driver.process.pid == spare
-    watch.until(lambda: len(watch.template.processes) == 2, "the next spare")
-    assert watch.template.processes[1].pid != spare
-
-
-def test_request_is_served_though_the_spare_was_killed(stage: Stage) -> None:
-    watch = stage.start()
-    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
-    spare = watch.template.processes[1]
-    spare.send(signal.SIGKILL)
-    wait_until_gone([spare.pid])
-    # The watchdog has not looked yet.
-    watch.order("driver")
-    assert not watch.of(Spawned)
-    [driver] = watch.drivers(1)
-    assert driver.process.pid != spare.pid
-    assert driver.process.exit is None
-
-
-def test_spare_that_died_is_replaced_but_not_for_ever(stage: Stage) -> None:
-    watch = stage.start()
-    seen = set()
-    for _ in range(3):
-        watch.until(lambda: len(watch.template.processes) == 2, "a spare")
-        spare = watch.template.processes[1]
-        seen.add(spare.pid)
-        spare.send(signal.SIGKILL)
-        wait_until_gone([spare.pid])
-        watch.look()
-        assert spare not in watch.template.processes
-    assert len(seen) == 3
-    # Something ends them all; none is forked before it is needed.
-    assert watch.template._coming == []
-    assert len(watch.template.processes) == 1
-    watch.order("driver")
-    watch.drivers(1)
-    watch.until(lambda: len(watch.template.processes) == 2, "a spare again")
+    watch.ready()
+    driver = watch.order("driver", end=9)
+    # Nobody reads what the template says until the driver is gone, and reaped among strangers.
+    until(lambda: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT), "its end")
+    watch.children.reap(time.monotonic())
+    assert ended(watch, driver) == Exit(code=9)
 
 
 def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
@@ -393,16 +345,80 @@ def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
     os.mkfifo(go)
     stage.write("model", MODEL + f"open({str(go)!r}).read()\n")
     watch = stage.start()
-    for name in ("one", "two", "withdrawn"):
-        watch.order(name)
-    watch.template.withdraw("withdrawn")
-    assert watch.template.state == "loading"
+    one, two, other = (watch.order(name) for name in ("one", "two", "withdrawn"))
+    # Whoever wants it no more asks it to leave, as any driver.
+    other.ask("leave", "not wanted", time.monotonic())
+    watch.look()
+    assert watch.template.waits(one)
+    assert (other.exit, other.failure) == (Exit(code=0), "")
     go.write_text("now")
-    assert [driver.name for driver in watch.drivers(2)] == ["one", "two"]
-    watch.until(lambda: len(watch.template.processes) == 2, "a spare")
-    assert len(watch.of(Spawned)) == 2
+    assert watch.driver("one").pid != watch.driver("two").pid
+    assert one.exit is None
+    assert two.exit is None
 
 
+SLOW = """
+import os, time
+os.register_at_fork(before=lambda: time.sleep(0.1))
+"""
+
+
+def test_driver_waits_for_its_turn_and_is_not_late_meanwhile(stage: Stage) -> None:
+    stage.write(
+        "model", MODEL + "import os, time\nos.register_at_fork(before=lambda: time.sleep(0.1))\n"
+    )
+    watch = stage.start()
+    watch.ready()
+    one, two = watch.order("one"), watch.order("two")
+    assert (watch.template.waits(one), watch.template.waits(two)) == (False, True)
+    watch.driver("two")
+    assert not watch.template.waits(two)
+
+
+HANGS = """
+import os, signal
+def hang():
+    {deaf}
+    open({there!r}, "x")
+    while True:
+        signal.pause()
+os.register_at_fork(before=hang)
+"""
+
+
+@pytest.mark.parametrize("deaf", ["pass", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+def test_template_that_hangs_while_it_forks_shows_its_stacks_and_is_ended(
+    stage: Stage, deaf: str
+) -> None:
+    there = stage.directory / "there"
+    stage.write("model", MODEL + HANGS.format(deaf=deaf, there=str(there)))
+    watch = stage.start(command=template.COMMAND)
+    driver, waits = watch.order("one"), watch.order("two")
+    watch.until(there.exists, "it hangs")
+    # Its time to start is over.
+    driver.ask("stacks", START_UP, time.monotonic())
+    watch.gone()
+    assert "in hang" in stage.log.read_text()
+    assert driver.exit == waits.exit == Exit(code=75)
+    ended = watch.template.child.exit
+    assert ended == Exit(signal=signal.SIGTERM if deaf == "pass" else signal.SIGKILL)
+
+
+def test_template_that_loads_for_too_long_shows_its_stacks_and_is_ended(stage: Stage) -> None:
+    there = stage.directory / "there"
+    stage.write("model", f"import signal\nopen({str(there)!r}, 'x')\nwhile True: signal.pause()\n")
+    watch = stage.start(command=template.COMMAND)
+    driver = watch.order("one")
+    watch.until(there.exists, "it hangs")
+    watch.look(startup_timeout=0.0)
+    watch.gone()
+    assert "model.py" in stage.log.read_text()
+    watch.until(lambda: driver.exit, "nobody waits for it")
+    assert driver.exit == Exit(code=70)
+    assert driver.failure == "it was not ready in time"
+
+
+# What cannot work
 # What cannot work
 
 
@@ -427,13 +443,11 @@ def test_template_that_cannot_load_says_why_and_whether_to_try_again(
 ) -> None:
     stage.write("model", model)
     watch = stage.start(function)
-    watch.order("waits")
-    failure = failed(watch)
-    assert failure.ended == Exit(code=code)
-    assert words in failure.why
+    waits = watch.order("waits")
+    why, how = failed(watch)
+    assert how == waits.exit == Exit(code=code)
+    assert words in why == waits.failure
     assert "Traceback" in stage.log.read_text()
-    watch.order("late")
-    assert watch.of(Refused) == [Refused(name, failure.why, code) for name in ("waits", "late")]
 
 
 @pytest.mark.parametrize("daemon", [True, False])
@@ -444,10 +458,10 @@ def test_template_with_a_thread_does_not_fork(stage: Stage, daemon: bool) -> Non
         "asleep = threading.Event()\n"
         f"threading.Thread(target=asleep.wait, name='TMonitor', daemon={daemon}).start()\n",
     )
-    failure = failed(stage.start())
-    assert failure.ended == Exit(code=78)
-    assert "1 thread of Python's running ('TMonitor')" in failure.why
-    assert "after_fork()" in failure.why
+    why, how = failed(stage.start())
+    assert how == Exit(code=78)
+    assert "1 thread of Python's running ('TMonitor')" in why
+    assert "after_fork()" in why
 
 
 def test_thread_that_is_about_to_end_does_no_harm(stage: Stage) -> None:
@@ -473,71 +487,46 @@ def test_threads_of_native_code_are_told_of(stage: Stage) -> None:
     assert note in stage.log.read_text()
 
 
-def test_template_that_hangs_while_it_loads_can_be_asked_where(stage: Stage) -> None:
-    there = stage.directory / "there"
-    stage.write("model", f"import signal\nopen({str(there)!r}, 'x')\nsignal.pause()\n")
-    watch = stage.start()
-    watch.until(there.exists, "it hangs")
-    watch.template.processes[0].send(signal.SIGUSR2)
-    watch.until(lambda: "model.py" in stage.log.read_text(), "the stacks are in the log")
-
-
 def test_template_that_loads_can_be_stopped(stage: Stage) -> None:
     there = stage.directory / "there"
     stage.write("model", f"import time\nopen({str(there)!r}, 'x')\ntime.sleep(600)\n")
     watch = stage.start()
     watch.until(there.exists, "it loads")
-    watch.template.stop()
-    watch.template_gone()
-    assert watch.events == []
-    assert watch.template.state == "stopped"
+    watch.leave()
+    watch.gone()
+    assert not watch.template.ready_at
 
 
 def test_template_whose_program_is_not_there_fails_and_says_so(stage: Stage) -> None:
     watch = stage.start(command=("/nowhere/python3",))
-    assert "exit code 70" in failed(watch).why
+    assert "exit code 70" in failed(watch)[0]
     assert "/nowhere/python3 cannot be run: No such file" in stage.log.read_text()
     # That nothing is left open, the fixture sees.
     assert watch.template.fds == []
 
 
-def test_template_that_failed_can_be_started_again(stage: Stage) -> None:
-    stage.write("model", "oops")
-    watch = stage.start()
-    failed(watch)
-    stage.write("model", MODEL)
-    watch.template_gone()
-    stage.begin(watch)
-    stage.facts(watch)
-
-
 def test_stopped_template_leaves_its_drivers_alone(stage: Stage) -> None:
     watch = stage.start()
     stage.facts(watch)
-    watch.template.stop()
-    watch.template_gone()
-    [driver] = watch.of(Spawned)
-    assert driver.process.exit is None
-    assert not watch.of(Failed)
+    watch.leave()
+    watch.gone()
+    assert watch.driver("driver").exit is None
 
 
 @pytest.mark.parametrize("when", [0, 1, 2, 3, 4])
-def test_requests_are_refused_when_the_template_is_killed_meanwhile(
+def test_who_is_still_to_come_is_given_up_when_the_template_is_killed(
     stage: Stage, when: int
 ) -> None:
     watch = stage.start()
     watch.ready()
     for number in range(8):
         watch.order(str(number))
-    watch.drivers(when)
-    watch.template.processes[0].send(signal.SIGKILL)
-    failed(watch)
-    served = [driver.name for driver in watch.of(Spawned)]
-    refused = [refusal.name for refusal in watch.of(Refused)]
-    assert sorted(served + refused) == [str(number) for number in range(8)]
-    assert len(served) >= when
-    watch.template_gone()
-    assert not any(driver.process.exit for driver in watch.of(Spawned))
+    watch.until(lambda: sum(bool(one.pid) for one in watch.drivers.values()) >= when, "some")
+    watch.template.child.send(signal.SIGKILL)
+    watch.until(lambda: watch.template.has_ended, "the template has failed")
+    drivers = watch.drivers.values()
+    watch.until(lambda: all(one.pid or one.exit for one in drivers), "nobody is in between")
+    assert {one.exit for one in drivers} <= {None, Exit(code=75)}
     # That no process and no open file is left, the fixture sees.
     stage.end()
     wait_until_childless(stage.directory)
@@ -588,21 +577,16 @@ def test_request_is_refused_when_no_fork_comes_about(
 ) -> None:
     stage.write("model", MODEL + code)
     watch = stage.start()
-    watch.order("driver")
-    watch.until(lambda: watch.of(Refused), "it is refused")
-    assert watch.of(Refused) == [Refused("driver", why, exit_code)]
-    # Nor does it try for ever when nobody wants one.
-    watch.until(lambda: not watch.template._coming, "it is left at that")
-    assert watch.template.state == "ready"
-    assert len(watch.template.processes) == 1
+    driver = watch.order("driver")
+    watch.until(lambda: driver.exit, "it is given up")
+    assert (driver.failure, driver.exit) == (why, Exit(code=exit_code))
+    assert watch.template.is_usable
 
 
 def test_order_that_is_too_long_is_refused(stage: Stage) -> None:
     watch = stage.start()
     watch.ready()
-    watch.order("driver", more="x" * LIMIT)
-    [refusal] = watch.of(Refused)
-    assert "too long" in refusal.why
+    assert "too long" in watch.order("driver", more="x" * LIMIT).failure
 
 
 # With a driver's real work
@@ -638,20 +622,17 @@ def test_driver_from_a_template_takes_documents_through(stage: Stage) -> None:
         parent=os.getpid(),
     )
     children = Children()
-    watch = Watch(Template(load_of(stage.directory), children), children)
+    watch = Watch(Template(load_of(stage.directory), children, time.monotonic()), children)
     stage.watches.append(watch)
-    stage.begin(watch)
-    watch.ready()
     for name in ("first", "second"):
         Board.create(board).close()
-        answer = watch.template.request(name, encode(order))
-        watch.events += [answer] if answer else []
-        first = watch.drivers(1)[0]
+        watch.drivers[name] = watch.template.fork(encode(order), order.parent)
+        driver = watch.driver(name)
         if name == "first":
-            assert ended(watch, first.process) == Exit(signal=signal.SIGKILL)
+            assert ended(watch, driver) == Exit(signal=signal.SIGKILL)
     watch.until((stage.directory / "out/poison.ready").exists, "it is through")
     assert (stage.directory / "out/poison.ready").read_text() == "DEAR ADA"
-    second = watch.drivers(2)[1]
-    second.process.send(signal.SIGTERM)
-    assert ended(watch, second.process) == Exit(code=0)
+    second = watch.driver("second")
+    second.send(signal.SIGTERM)
+    assert ended(watch, second) == Exit(code=0)
     assert "left, quit" in (stage.directory / "parse-1.log").read_text()

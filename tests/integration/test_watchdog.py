@@ -258,7 +258,7 @@ def test_driver_that_does_nothing_but_crash_is_left_alone_and_the_stage_degraded
 ) -> None:
     (yard.root / "broken.py").write_text(
         "def process(document): pass\nimport sys\n"
-        "if 'watchdogd.hand' in ' '.join(sys.orig_argv): import os; os._exit(3)\n"
+        "if 'watchdogd.programs.driver' in ' '.join(sys.orig_argv): import os; os._exit(3)\n"
     )
     yard.write('name = "one"\ncall = "broken:process"\nmax_unhealthy = 2')
     yard.put("a")

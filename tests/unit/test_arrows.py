@@ -36,6 +36,7 @@ PURE = {
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
+    "watchdogd.states",
     "watchdogd.sizes",
     "watchdogd.stage_words",
 }

@@ -17,7 +17,7 @@ from queuedriver.processors.base import Processor
 from queuedriver.processors.command import CommandProcessor
 from queuedriver.processors.server import ServerProcessor
 from tests.cli.processes import ENVIRON, command
-from watchdogd import hooks
+from watchdogd import events
 from watchdogd.cli.unit import unit_of
 from watchdogd.events import Event
 from watchdogd.pipeline.model import Pipeline
@@ -141,7 +141,7 @@ def test_hook_gets_each_field_as_part_of_one_word(place: Path) -> None:
     for text in NASTY:
         event = Event(at=1.0, host="rose", event="discarded", stage="parse", message=text)
         said = subprocess.run(
-            hooks.words(words, event), capture_output=True, check=True, text=True
+            events.words(words, event), capture_output=True, check=True, text=True
         ).stdout
         assert json.loads(said) == [f"--message={text}", "discarded", "parse"]
     assert os.listdir() == []

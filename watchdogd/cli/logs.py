@@ -15,7 +15,7 @@ from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
 from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, Target, choose, targets
-from watchdogd.places import local_directory
+from watchdogd.driver_ids import local_directory
 
 LOGS = "logs"
 # What loads for all drivers of a stage has a log, too.

@@ -7,7 +7,7 @@ import time
 from queuedriver.cli.program import say
 from queuedriver.cli.render import rate, redraw
 from queuedriver.format.units import format_duration
-from watchdogd.keeper import Keeper
+from watchdogd.stage_drivers import StageDrivers
 from watchdogd.supervisor import Supervisor
 
 # A terminal is drawn anew so often; a file gets a line so often, while the pipeline drains.
@@ -46,39 +46,39 @@ class Progress:
             self._due_at = 0.0
 
 
-def ends(watchdog: Supervisor) -> list[Keeper]:
+def ends(watchdog: Supervisor) -> list[StageDrivers]:
     """Return the stages that documents leave the pipeline from. One without inputs has none."""
     results = set(watchdog.pipeline.results)
-    keepers = (one for one in watchdog.stages.everyone if one.stage.inputs)
-    return [one for one in keepers if results.issuperset(one.stage.outputs)]
+    stages = (one for one in watchdog.stages.managed.values() if one.stage.inputs)
+    return [one for one in stages if results.issuperset(one.stage.outputs)]
 
 
 def _line(watchdog: Supervisor) -> str:
     """Return the whole pipeline in one line."""
-    keepers, loads = watchdog.stages.everyone, watchdog.stages.loads()
+    stages, loads = watchdog.stages.everyone, watchdog.stages.loads()
     # A document that has three stages before it is three times to do.
     to_do = [load.backlog + load.coming for load in loads]
-    left, done = sum(to_do), sum(keeper.totals.documents for keeper in keepers)
+    left, done = sum(to_do), sum(one.totals.documents for one in stages)
     share = done / (done + left) if done + left else 0.0
     filled = round(share * _WIDTH)
     parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {share:4.0%}"]
     if trouble := watchdog.helper.trouble(time.monotonic()):
         parts.append(trouble)
-    if pace := rate(sum(keeper.pace.rate for keeper in ends(watchdog))):
+    if pace := rate(sum(one.pace.rate for one in ends(watchdog))):
         parts.append(pace)
-    times = [_time_left(*one) for one in zip(to_do, keepers, strict=True)]
+    times = [_time_left(*one) for one in zip(to_do, stages, strict=True)]
     if 0.0 < max(times, default=0.0) < math.inf:
         parts.append(f"ETA {format_duration(max(times))}")
     parts += [
-        f"{keeper.stage.name} {load.backlog:,} × {len(keeper.living)}"
-        for load, keeper in zip(loads, keepers, strict=True)
+        f"{one.stage.name} {load.backlog:,} × {len(one.living)}"
+        for load, one in zip(loads, stages, strict=True)
     ]
     return "  ".join(parts)
 
 
-def _time_left(documents: int, keeper: Keeper) -> float:
+def _time_left(documents: int, stage: StageDrivers) -> float:
     """Return the seconds that documents take a stage; infinite while that is not known."""
-    service, drivers = keeper.pace.service, len(keeper.living)
+    service, drivers = stage.pace.service, len(stage.living)
     if not documents:
         return 0.0
     return documents * service / drivers if service is not None and drivers else math.inf

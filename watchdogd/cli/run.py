@@ -4,7 +4,6 @@ import os
 import resource
 import shlex
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -13,15 +12,14 @@ from queuedriver.cli.words import flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd import places
+from watchdogd import driver_ids
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.cli.progress import Progress, ends
-from watchdogd.events import Event, EventLog, describe
+from watchdogd.events import Event, Events, describe
 from watchdogd.helper import Helper
-from watchdogd.herald import Herald
-from watchdogd.lock import only_one
+from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
 from watchdogd.notify import own_notifier
 from watchdogd.pipeline.model import Pipeline
@@ -29,8 +27,8 @@ from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.supervisor import Supervisor
 
-# How long the commands of `on_event` may take at the end to begin, in seconds.
-_LAST_HOOKS = 5.0
+# How long the commands of `on_event` may take at the end, in seconds.
+_LAST_COMMANDS = 10.0
 # Each driver takes two descriptors; more than this is of use to nobody.
 _MOST_FILES = 65_536
 # What a person who sits before it wants to be told of while it runs.
@@ -77,22 +75,23 @@ def run(
     for note in found.notes:
         progress.tell(note)
     local = _make_local(found.pipeline, host)
-    with only_one(found.pipeline.root, host, found.pipeline.file, time.time()):
+    with only_one(found.pipeline.root, host, local):
+        refuse_another(found.pipeline.root, host, progress.tell)
         look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
         progress.tell(f"{found.pipeline.name} runs on {host}; {look} says how it goes")
         return _watch(found, host, local, progress, drain=drain)
 
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = places.local_directory(pipeline.root, host)
+    local = driver_ids.local_directory(pipeline.root, host)
     check_path(local)
     try:
         for name in ("logs", "boards"):
             os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
     except PermissionError as error:
         raise NotPermitted(
-            f"{error.filename}: permission denied; set {places.STATE_VARIABLE} to a directory of "
-            "yours on a local disk"
+            f"{error.filename}: permission denied; set {driver_ids.STATE_VARIABLE} to a directory "
+            "of yours on a local disk"
         ) from None
     return local
 
@@ -111,16 +110,17 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     children = Children()
-    herald = Herald(EventLog(local, host, tell), children, local, pipeline.on_event)
+    events = Events(local, host, pipeline.directory, children, tell)
+    events.command = pipeline.on_event
     brief = Brief(pipeline=pipeline, host=host, local=local)
-    helper = Helper(brief, children, herald.say)
+    helper = Helper(brief, children, events.say)
     with suppress(OSError):
         # Without it, `status` knows nothing while the root does not answer.
         note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
     watchdog = Supervisor(
-        pipeline, host, local, children, helper, herald, signals, own_notifier(), drain=drain
+        pipeline, host, local, children, helper, events, signals, own_notifier(), drain=drain
     )
     watchdog.reload.notes = found.notes
     watchdog.watch = progress
@@ -132,7 +132,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
         watchdog.crashed(fallen[0])
     finally:
         helper.close()
-        herald.close(_LAST_HOOKS)
+        events.close(_LAST_COMMANDS)
         signals.restore()
         progress.clear()
     if fallen is not None:
@@ -169,7 +169,7 @@ def _went_through(watchdog: Supervisor) -> int:
         )
         # Results may be more: a pipeline may part.
         return max(0, then - now - sum(view.discarded.values()))
-    return sum(keeper.totals.documents for keeper in ends(watchdog))
+    return sum(stage.totals.documents for stage in ends(watchdog))
 
 
 def _close(watchdog: Supervisor, progress: Progress) -> int:

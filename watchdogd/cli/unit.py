@@ -9,9 +9,9 @@ import sys
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.driver_ids import STATE_VARIABLE, state_of
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
-from watchdogd.places import STATE_VARIABLE, state_of
 
 # Where systemd looks for programs when nobody says otherwise.
 _USUAL_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")

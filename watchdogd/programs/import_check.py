@@ -20,7 +20,7 @@ import msgspec
 
 from queuedriver.errors import ConfigError, QueueError
 from queuedriver.processors.call import load
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 
 # How many lines of a traceback, and how much of each, are worth reading beside the file.
 _LINES = 8
@@ -48,7 +48,7 @@ def main() -> NoReturn:
     faulthandler.enable()
     # All that a driver has before the user's modules, which may be called like some of it; and no
     # words for them to read.
-    import watchdogd.hand  # noqa: F401
+    import watchdogd.programs.driver  # noqa: F401
 
     del sys.argv[1:]
     os.chdir(directory)

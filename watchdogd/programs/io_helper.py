@@ -24,7 +24,7 @@ from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
     Controls,

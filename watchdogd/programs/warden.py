@@ -87,7 +87,7 @@ def _say_why(pid: int, local: str) -> None:
     """Tell whoever recovers what it leaves not to charge its document for this."""
     try:
         from queuedriver.disk.runtime import note_ending
-        from watchdogd.adoption import dump_of
+        from watchdogd.driver_ids import dump_of
 
         note_ending(dump_of(local, pid), "ended", "its watchdog was killed")
     except Exception as error:  # noqa: BLE001 - an installation that is gone, a disk that is full

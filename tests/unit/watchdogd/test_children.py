@@ -21,7 +21,7 @@ from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
 from watchdogd.children import LIFE, Child, Children, Exit, Rung
-from watchdogd.kernel import become_subreaper
+from watchdogd.linux import become_subreaper
 
 PYTHON = sys.executable
 SLEEP = "import time; time.sleep(3600)"
@@ -61,7 +61,7 @@ def test_start_that_fails_for_want_of_descriptors_keeps_none(children: Children)
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, hard))
         try:
-            child = children.start(["true"], os.environ, order=b"x", stderr=0)
+            child = children.start(["true"], os.environ, order=b"x")
         except OSError as error:
             failed += error.errno == errno.EMFILE
         else:

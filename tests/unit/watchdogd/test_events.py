@@ -1,114 +1,143 @@
 """Everything that happens is written down once, whatever the disk says, and told to whom it may
 concern, who cannot hold anything up."""
 
-import contextlib
+import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.waiting import PATIENCE, is_alive, until
+from tests.waiting import PATIENCE, is_alive, until, until_ended
 from watchdogd.children import Children
-from watchdogd.events import Event, EventLog, describe, read_events
-from watchdogd.hooks import Hooks, words
+from watchdogd.events import Event, Events, describe, words
 
 
-def messages(path: Path) -> list[str]:
-    return [event.message for event in read_events(str(path))]
+class Voice:
+    """Events of one watchdog, and whom it told of them."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.told: list[Event] = []
+        self.children = Children()
+        (place / "local").mkdir()
+        (place / "pipeline").mkdir()
+        self.events = Events(
+            f"{place}/local", "rose", f"{place}/pipeline", self.children, self.told.append
+        )
+
+    def run(self, *command: str) -> None:
+        """The command for events from now on."""
+        self.events.command = command
+
+    def lines(self) -> list[dict[str, Any]]:
+        path = self.place / "local/events.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def log(self) -> str:
+        """What the commands have said."""
+        return (self.place / "local/on_event.log").read_text()
+
+    def quiet(self, now: float) -> None:
+        """Wait for all commands that may be started by then."""
+
+        def quiet() -> bool:
+            self.children.reap(now)
+            self.events.tend(now)
+            return not self.children.running
+
+        until(quiet, "the end of all commands")
+
+
+@pytest.fixture
+def voice(tmp_path: Path) -> Iterator[Voice]:
+    voice = Voice(tmp_path)
+    yield voice
+    voice.children.close()
 
 
 # The log
 
 
-def test_event_is_one_line_and_is_passed_on(tmp_path: Path) -> None:
-    told: list[Event] = []
-    log = EventLog(str(tmp_path), "rose", told.append)
-    log.note("started", stage="parse", driver="parse-2", pid=4711)
-    log.note("exited", "it crashed", stage="parse", driver="parse-2", pid=4711, signal="SIGSEGV")
-    lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
-    assert [msgspec.json.decode(line, type=Event) for line in lines] == told
-    assert [event.event for event in told] == ["started", "exited"]
-    assert told[1].host == "rose"
+def test_event_is_one_line_and_is_passed_on(voice: Voice) -> None:
+    voice.events.say("started", stage="parse", driver="parse-2", pid=4711)
+    voice.events.say("exited", "it crashed", stage="parse", driver="parse-2", signal="SIGSEGV")
+    first, second = voice.lines()
+    assert second.pop("at") > 0
+    assert second == {
+        "host": "rose",
+        "event": "exited",
+        "stage": "parse",
+        "driver": "parse-2",
+        "message": "it crashed",
+        "signal": "SIGSEGV",
+    }
+    assert [one.event for one in voice.told] == ["started", "exited"]
     # What an event is not about is left out.
-    assert b"docid" not in lines[0]
-    assert b"message" not in lines[0]
+    assert first.keys() == {"at", "host", "event", "stage", "driver", "pid"}
+    assert voice.children.running == []
+    assert voice.events.tend(time.monotonic()) == float("inf")
 
 
-def test_log_is_rotated_and_nothing_is_lost(tmp_path: Path) -> None:
-    log = EventLog(str(tmp_path), "rose", max_bytes=1000, keep=3)
-    for number in range(45):
-        log.note("note", f"{number:03} {'x' * 50}", at=0.0)
-    names = sorted(os.listdir(tmp_path), reverse=True)
-    assert names == ["events.jsonl.3", "events.jsonl.2", "events.jsonl.1", "events.jsonl"]
-    kept = [message[:3] for name in names for message in messages(tmp_path / name)]
-    assert kept == [f"{number:03}" for number in range(45 - len(kept), 45)]
-    assert len(kept) > 30
+def test_log_that_has_grown_is_rotated(voice: Voice) -> None:
+    with open(voice.place / "local/events.jsonl", "wb") as file:
+        file.truncate(10_000_000)
+    voice.events.say("ready")
+    assert [one["event"] for one in voice.lines()] == ["ready"]
+    assert (voice.place / "local/events.jsonl.1").stat().st_size == 10_000_000
 
 
-def test_bytes_that_are_no_text_are_written_all_the_same(tmp_path: Path) -> None:
-    log = EventLog(str(tmp_path), "rose")
-    log.note("discarded", "a\udcffb", docid="c\udcff", at=1.0)
-    (event,) = read_events(str(tmp_path / "events.jsonl"))
-    assert event == Event(
-        at=1.0, host="rose", event="discarded", message="a\\udcffb", docid="c\\udcff"
-    )
+def test_bytes_that_are_no_text_are_written_all_the_same(voice: Voice) -> None:
+    voice.events.say("discarded", "a\udcffb", docid="c\udcff", at=1.0)
+    (line,) = voice.lines()
+    assert (line["message"], line["docid"]) == ("a\\udcffb", "c\\udcff")
 
 
-def test_events_wait_while_they_cannot_be_written(tmp_path: Path) -> None:
-    log = EventLog(str(tmp_path / "later"), "rose")
-    log.note("note", "one")
-    log.note("note", "two")
-    assert "No such file" in log.trouble
-    (tmp_path / "later").mkdir()
-    log.flush()
-    assert messages(tmp_path / "later/events.jsonl") == ["one", "two"]
-    assert log.trouble == ""
+def test_events_that_could_not_be_written_are_told_and_counted(voice: Voice) -> None:
+    (voice.place / "local").rename(voice.place / "away")
+    for _ in range(3):
+        voice.events.say("ready")
+    (voice.place / "away").rename(voice.place / "local")
+    voice.events.say("exited")
+    assert [one.event for one in voice.told] == ["ready"] * 3 + ["exited"]
+    note, last = voice.lines()
+    assert (note["event"], last["event"]) == ("note", "exited")
+    assert note["message"] == "3 events before this could not be written"
+    voice.events.say("ready")
+    assert [one["event"] for one in voice.lines()] == ["note", "exited", "ready"]
 
 
-def test_too_many_that_wait_are_dropped_and_counted(tmp_path: Path) -> None:
-    log = EventLog(str(tmp_path / "later"), "rose")
-    for number in range(1010):
-        log.note("note", f"{number}")
-    (tmp_path / "later").mkdir()
-    log.flush()
-    found = messages(tmp_path / "later/events.jsonl")
-    assert found[0] == "10 events before this could not be written"
-    assert found[1:] == [f"{number}" for number in range(10, 1010)]
-
-
-def test_full_disk_tears_no_line_and_loses_none(tmp_path: Path) -> None:
+def test_full_disk_tears_no_line_and_what_is_lost_is_counted(tmp_path: Path) -> None:
     # A file may not grow beyond the limit; as on a full disk, a write may be cut short before.
     script = """
         import resource, signal, sys
-        from watchdogd.events import EventLog
+        from watchdogd.children import Children
+        from watchdogd.events import Events
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        log = EventLog(sys.argv[1], "rose")
+        events = Events(sys.argv[1], "rose", "/", Children())
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         for number in range(30):
-            log.note("note", f"{number:03} {'x' * 60}")
-        assert log.trouble
+            events.say("note", f"{number:03} {'x' * 60}")
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        log.flush()
-        assert not log.trouble
+        events.say("note", "030")
     """
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], check=True, timeout=PATIENCE
     )
     lines = (tmp_path / "events.jsonl").read_bytes().splitlines()
-    found = [msgspec.json.decode(line, type=Event).message[:3] for line in lines]
-    assert found == [f"{number:03}" for number in range(30)]
-
-
-def test_lines_that_are_not_understood_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(b'rubbish\n\xff\xfe\n{"at":1,"host":"h","event":"ready"}\n{"at":2,"ho')
-    assert read_events(str(path)) == [Event(at=1.0, host="h", event="ready")]
+    said = [msgspec.json.decode(line, type=Event).message for line in lines]
+    written = len(said) - 2
+    assert [message[:3] for message in said[:written]] == [f"{n:03}" for n in range(written)]
+    assert 0 < written < 30
+    assert said[written:] == [f"{30 - written} events before this could not be written", "030"]
 
 
 SIGNALLED = "it was ended by SIGSEGV, with 'a' at hand"
@@ -142,34 +171,7 @@ def test_event_is_described_in_one_line_that_steers_no_terminal(event: Event, li
     assert describe(event) == line
 
 
-# Hooks
-
-
-def an_event(message: str = "", driver: str = "parse-2") -> Event:
-    return Event(at=0.0, host="rose", event="hung", stage="parse", driver=driver, message=message)
-
-
-@contextlib.contextmanager
-def hooks(directory: Path, command: Sequence[str]) -> Iterator[Hooks]:
-    """On a clock of the test's own, which begins at 0."""
-    children = Children()
-    made = Hooks(command, children, str(directory))
-    try:
-        yield made
-    finally:
-        # Whoever has not ended yet is ended, and reaped.
-        children.close()
-
-
-def wait(running: Hooks, now: float) -> None:
-    """Until all that run have ended."""
-
-    def ended() -> bool:
-        running.children.reap(now)
-        running.tend(now)
-        return not running.running
-
-    until(ended, "the end of all commands")
+# The command
 
 
 @pytest.mark.parametrize(
@@ -182,74 +184,128 @@ def wait(running: Hooks, now: float) -> None:
     ],
 )
 def test_fields_are_filled_in_once(command: tuple[str, ...], filled: list[str]) -> None:
-    assert words(command, an_event("a {event}; $(rm\0 -rf /) b")) == filled
+    message = "a {event}; $(rm\0 -rf /) b"
+    event = Event(
+        at=0.0, host="rose", event="hung", stage="parse", driver="parse-2", message=message
+    )
+    assert words(command, event) == filled
 
 
-def test_command_gets_its_words_and_no_shell_sees_them(tmp_path: Path) -> None:
-    script = 'printf "%s\\n" "$@"; echo complaint >&2'
-    with hooks(tmp_path, ["sh", "-c", script, "x", "{event}", "{message}"]) as running:
-        running.tell(an_event("$(echo no) *"), now=0.0)
-        wait(running, now=0.0)
-    assert (tmp_path / "hooks.log").read_text() == "hung\n$(echo no) *\ncomplaint\n"
-
-
-def test_four_run_at_once_and_the_others_wait(tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with hooks(tmp_path, ["sh", "-c", f"read go < {fifo}; echo {{message}}"]) as running:
-        for number in range(6):
-            running.tell(an_event(f"{number}"), now=0.0)
-        assert len(running.children.running) == 4
-        holder = os.open(fifo, os.O_RDWR)
-        os.write(holder, b"\n" * 6)
-        wait(running, now=0.0)
-        os.close(holder)
-    assert sorted((tmp_path / "hooks.log").read_text()) == sorted("\n" * 6 + "012345")
-
-
-def test_command_that_takes_longer_than_a_minute_is_killed_with_its_children(
-    tmp_path: Path,
+def test_command_gets_its_words_in_the_pipelines_directory_and_no_shell_sees_them(
+    voice: Voice,
 ) -> None:
-    fifo = tmp_path / "fifo"
+    script = 'printf "%s\\n" "$@" "$(pwd)"; echo complaint >&2'
+    voice.run("sh", "-c", script, "x", "{event}", "{message}")
+    voice.events.say("hung", "$(echo no) *")
+    voice.quiet(0.0)
+    assert voice.log() == f"hung\n$(echo no) *\n{voice.place}/pipeline\ncomplaint\n"
+
+
+def test_four_run_at_once_and_the_others_wait(voice: Voice) -> None:
+    fifo = voice.place / "fifo"
+    os.mkfifo(fifo)
+    voice.run("sh", "-c", f"read go < {fifo}; echo {{message}}")
+    for number in range(6):
+        voice.events.say("note", f"{number}")
+    assert len(voice.children.running) == 4
+    holder = os.open(fifo, os.O_RDWR)
+    os.write(holder, b"\n" * 6)
+    voice.quiet(0.0)
+    os.close(holder)
+    assert sorted(voice.log()) == sorted("\n" * 6 + "012345")
+
+
+def test_command_that_takes_longer_than_a_minute_is_ended_with_its_children(voice: Voice) -> None:
+    fifo = voice.place / "fifo"
     os.mkfifo(fifo)
     # The child holds the FIFO open for writing until it ends.
-    with hooks(tmp_path, ["sh", "-c", f"exec 9> {fifo}; sleep 1000 & wait"]) as running:
-        running.tell(an_event(), now=0.0)
-        with open(fifo, "rb") as file:
-            assert running.children.tend(now=59.0) == 60.0
-            assert is_alive(running.children.running[0].pid)
-            running.children.tend(now=60.0)
-            wait(running, now=61.0)
-            assert file.read() == b""
+    voice.run("sh", "-c", f"exec 9> {fifo}; sleep 1000 & wait")
+    voice.events.say("hung")
+    now = time.monotonic()
+    with open(fifo, "rb") as file:
+        due = voice.children.tend(now)
+        assert now + 50 < due <= now + 60
+        (child,) = voice.children.running
+        assert is_alive(child.pid)
+        voice.children.tend(due)
+        voice.quiet(0.0)
+        assert file.read() == b""
 
 
-def test_flood_of_events_is_told_in_measure(tmp_path: Path) -> None:
-    with hooks(tmp_path, ["true"]) as running:
-        for _ in range(200):
-            running.tell(an_event(), now=1000.0)
-            wait(running, now=1000.0)
-        # The first twenty went out at once; then one a second.
-        assert running.due_at == pytest.approx(1001.0)
-        for second in range(1, 4):
-            running.tend(now=1000.0 + second)
-            assert len(running.children.running) == 1
-            wait(running, now=1000.0 + second)
-    # Of the other 180, only a hundred had room.
-    (line,) = (tmp_path / "hooks.log").read_text().splitlines()
-    assert line.endswith("80 events had no room, and were not told")
+def test_flood_of_events_is_told_in_measure(voice: Voice) -> None:
+    voice.run("echo")
+    for _ in range(200):
+        voice.events.say("ready")
+    now = time.monotonic()
+    voice.quiet(now)
+    # The first twenty went out at once; then one a second.
+    assert voice.log().count("\n") == 20 + 1
+    for second in range(1, 4):
+        assert voice.events.tend(now + second - 1) <= now + second
+        voice.quiet(now + second)
+        assert voice.log().count("\n") == 20 + 1 + second
+    # Four ran at once, and only a hundred had room to wait.
+    assert "96 events had no room, and were not told\n" in voice.log()
 
 
-def test_command_that_is_not_there_is_said_in_the_log_and_nowhere_else(tmp_path: Path) -> None:
-    with hooks(tmp_path, ["/nowhere/notify"]) as running:
-        running.tell(an_event(), now=0.0)
-        wait(running, now=0.0)
-    log = (tmp_path / "hooks.log").read_text()
-    assert log == "/nowhere/notify cannot be run: No such file or directory\n"
+def test_another_command_takes_over_and_what_waits_for_the_former_one_is_told(
+    voice: Voice,
+) -> None:
+    voice.run("echo", "first", "{message}")
+    for number in range(6):
+        voice.events.say("note", f"{number}")
+    voice.run("echo", "second", "{message}")
+    voice.events.say("note", "6")
+    voice.quiet(0.0)
+    said = [f"first {number}" for number in range(6)]
+    assert sorted(voice.log().splitlines()) == [*said, "second 6"]
 
 
-def test_without_a_command_nothing_runs(tmp_path: Path) -> None:
-    with hooks(tmp_path, []) as running:
-        running.tell(an_event(), now=0.0)
-        assert running.children.running == []
-        assert running.due_at == float("inf")
-    assert os.listdir(tmp_path) == []
+def test_command_that_is_not_there_is_said_in_its_log_and_harms_nobody(voice: Voice) -> None:
+    voice.run("/nowhere/notify", "{event}")
+    voice.events.say("started")
+    voice.quiet(0.0)
+    assert [one["event"] for one in voice.lines()] == ["started"]
+    assert voice.log() == "/nowhere/notify cannot be run: No such file or directory\n"
+
+
+def test_command_whose_log_cannot_be_written_runs_all_the_same(voice: Voice) -> None:
+    (voice.place / "local/on_event.log").mkdir()
+    voice.run("touch", "{event}")
+    voice.events.say("started")
+    voice.quiet(0.0)
+    assert (voice.place / "pipeline/started").exists()
+
+
+def test_end_waits_for_commands_but_not_for_ever(voice: Voice) -> None:
+    voice.run("sh", "-c", "sleep 0.1; : > {event}")
+    voice.events.say("watchdog-stopped")
+    voice.events.close(PATIENCE)
+    assert (voice.place / "pipeline/watchdog-stopped").exists()
+    voice.run("sleep", "1000")
+    voice.events.say("note")
+    voice.events.close(0.1)
+    (left,) = voice.children.running
+    # What takes longer ends with the watchdog.
+    voice.children.close()
+    until_ended(left.pid)
+
+
+_WATCHDOG = """
+import os, sys, time
+from watchdogd.children import Children
+from watchdogd.events import Events
+events = Events(sys.argv[1], "rose", "/", Children())
+events.command = ("sh", "-c", "echo $$ > " + sys.argv[2] + "; exec sleep 1000")
+events.say("note")
+time.sleep(1000)
+"""
+
+
+def test_command_does_not_outlive_a_watchdog_that_is_killed(voice: Voice) -> None:
+    told = voice.place / "told"
+    argv = [sys.executable, "-c", _WATCHDOG, str(voice.place / "local"), str(told)]
+    with subprocess.Popen(argv) as watchdog:
+        pid = int(until(lambda: told.exists() and told.read_text().strip()))
+        watchdog.send_signal(signal.SIGKILL)
+    until_ended(pid)

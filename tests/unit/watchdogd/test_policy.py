@@ -13,17 +13,13 @@ from watchdogd.policy import (
     HEALTHY_AFTER,
     HUNG,
     JITTER,
-    KILL_TAKES,
     LATE,
     LEAVING_TAKES,
     LONGEST_DELAY,
     MEMORY,
-    STACKS_TAKE,
     START_UP,
-    TERMINATION_TAKES,
     Action,
     Ask,
-    Asked,
     Life,
     Past,
     Rest,
@@ -445,6 +441,14 @@ def live(**facts: Any) -> Seen:
     return seen(**(usual | facts))
 
 
+DUE = NOW + 3
+
+
+def on(rung: str, why: str) -> dict[str, Any]:
+    """Facts of a driver that has just been put on this rung of the ladder."""
+    return {"rung": rung, "asked_for": why, "asked_at": NOW, "due_at": DUE}
+
+
 LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
 
 
@@ -463,14 +467,9 @@ LOADING = {"started_at": NOW - 10, "ready_at": 0.0, "state": "starting"}
         ({"state": "recycled"}, "draining", "it is leaving", None),
         ({"left_at": NOW - 1}, "draining", "it is leaving", NOW - 1 + LEAVING),
         # It was asked to.
-        ({"asked": Asked("leave", "scale", NOW - 1)}, "draining", "scale", NOW - 1 + LEAVING),
-        (
-            {"asked": Asked("leave", "restart", NOW - 1), "began_at": NOW - 598},
-            "draining",
-            "restart",
-            NOW + 2,
-        ),
-        ({"asked": Asked("hurry", "stop", NOW - 1), "wanted": False}, "draining", "stop", NOW + 4),
+        (on("leave", "scale"), "draining", "scale", DUE),
+        (on("leave", "restart") | {"began_at": NOW - 598}, "draining", "restart", NOW + 2),
+        (on("hurry", "stop") | {"wanted": False}, "draining", "stop", DUE),
         # The file system does not answer: hard limits stand still.
         ({"fs_ok": False}, "waiting-fs", "the file system does not answer", None),
         (
@@ -507,17 +506,17 @@ def test_a_living_driver_is_left_to_its_work(
         ({"began_at": NOW - 599.9}, Rest("busy", "", NOW + 0.1)),
         (LOADING | {"started_at": NOW - 300}, Ask("stacks", START_UP)),
         ({"left_at": NOW - LEAVING}, Ask("stacks", LATE)),
-        ({"asked": Asked("leave", "scale", NOW - LEAVING)}, Ask("stacks", LATE)),
         # Those on their way out may be past another limit first.
-        ({"asked": Asked("leave", "scale", NOW - 1), "began_at": NOW - 600}, Ask("stacks", HUNG)),
+        (on("leave", "scale") | {"began_at": NOW - 600}, Ask("stacks", HUNG)),
         # A dead mount is no reason to be there for ever.
-        ({"asked": Asked("leave", "stop", NOW - LEAVING), "fs_ok": False}, Ask("stacks", LATE)),
+        ({"left_at": NOW - LEAVING, "fs_ok": False}, Ask("stacks", LATE)),
         # Too large.
         ({"memory": 1250}, Rest("ready", "", None)),
         ({"memory": 1251}, Ask("kill", MEMORY)),
         ({"memory": 1251, "fs_ok": False}, Ask("kill", MEMORY)),
-        ({"memory": 1251, "asked": Asked("leave", "scale", NOW)}, Ask("kill", MEMORY)),
-        ({"memory": 1251, "asked": Asked("stacks", HUNG, NOW)}, Ask("kill", MEMORY)),
+        ({"memory": 1251} | on("leave", "scale"), Ask("kill", MEMORY)),
+        ({"memory": 1251} | on("hurry", "stop"), Ask("kill", MEMORY)),
+        ({"memory": 1251} | on("stacks", HUNG), Ask("kill", MEMORY)),
         ({"memory": 1251, "began_at": NOW - 600}, Ask("kill", MEMORY)),
         # Not wanted.
         ({"wanted": False}, Ask("leave", "not wanted")),
@@ -526,66 +525,61 @@ def test_a_living_driver_is_left_to_its_work(
         ({"wanted": False, "began_at": NOW - 600}, Ask("stacks", HUNG)),
         # It is leaving already; a second signal would only hurry it.
         ({"wanted": False, "left_at": NOW}, Rest("draining", "it is leaving", NOW + LEAVING)),
-        # In a hurry.
-        ({"asked": Asked("hurry", "stop", NOW - 5), "wanted": False}, Ask("kill", "stop")),
     ],
 )
 def test_a_driver_is_asked_to_end(facts: dict[str, Any], action: Action) -> None:
     assert decide(live(**facts), STAGE, NOW) == action
 
 
+@pytest.mark.parametrize("rung", ["stacks", "terminate", "kill"])
 @pytest.mark.parametrize(
     ("facts", "why", "sentence"),
     [
-        ({"began_at": NOW - 600}, HUNG, "its document was past its hard limit"),
-        (LOADING | {"started_at": NOW - 300}, START_UP, "it was not ready in time"),
-        (
-            {"wanted": False, "asked": Asked("leave", "scale", NOW - LEAVING)},
-            LATE,
-            "it did not leave",
-        ),
-        ({"left_at": NOW - LEAVING}, LATE, "it did not leave"),
+        ({"began_at": NOW - 601}, HUNG, "its document was past its hard limit"),
+        (LOADING | {"started_at": NOW - 301}, START_UP, "it was not ready in time"),
+        ({"left_at": NOW - LEAVING - 1}, LATE, "it did not leave"),
+        # It was told to leave, and the ladder goes on from there.
+        ({"wanted": False}, "not wanted", "it did not leave"),
+        ({}, "not wanted", "it did not leave"),
     ],
 )
-def test_what_hangs_shows_its_stacks_and_is_terminated_and_killed(
-    facts: dict[str, Any], why: str, sentence: str
+def test_what_hangs_is_on_a_ladder_until_it_ends(
+    facts: dict[str, Any], why: str, sentence: str, rung: str
 ) -> None:
-    now, driver = NOW, live(**facts)
-    for step, takes in (
-        ("stacks", STACKS_TAKE),
-        ("terminate", TERMINATION_TAKES),
-        ("kill", KILL_TAKES),
-    ):
-        action = decide(driver, STAGE, now)
-        assert action == Ask(step, why)  # type: ignore[arg-type]
-        driver = msgspec.structs.replace(driver, asked=Asked(action.step, action.why, now))
-        assert decide(driver, STAGE, now) == Rest("hung", sentence, now + takes)
-        now += takes
-    action = decide(driver, STAGE, now)
-    assert action == Rest(
-        "unkillable", f"{sentence}; killed, it waits in the kernel, as for a dead mount", None
-    )
+    assert decide(live(**facts, **on(rung, why)), STAGE, NOW) == Rest("hung", sentence, DUE)
 
 
-def test_what_uses_too_much_memory_is_killed_once() -> None:
-    driver = live(memory=2000, asked=Asked("kill", MEMORY, NOW))
-    assert decide(driver, STAGE, NOW) == Rest("hung", "it used too much memory", NOW + KILL_TAKES)
+@pytest.mark.parametrize("why", [HUNG, MEMORY, START_UP, LATE, "not wanted", "stop"])
+def test_what_not_even_sigkill_ends_is_unkillable(why: str) -> None:
+    found = decide(live(**on("stuck", why)), STAGE, NOW)
+    assert isinstance(found, Rest)
+    assert (found.state, found.until) == ("unkillable", None)
+    assert "killed, it waits in the kernel, as for a dead mount" in found.why
+
+
+@pytest.mark.parametrize("rung", ["terminate", "kill"])
+def test_who_was_given_its_chance_is_ended_whatever_has_changed(rung: str) -> None:
+    assert decide(live(**on(rung, HUNG)), STAGE, NOW).state == "hung"  # type: ignore[union-attr]
 
 
 def test_a_document_that_ends_while_stacks_are_taken_is_not_killed_for_them() -> None:
-    asked = Asked("stacks", HUNG, NOW - STACKS_TAKE)
     # With nothing at hand, too: whatever comes later has nothing to do with it.
-    assert decide(live(asked=asked), STAGE, NOW) == Withdraw()
-    busy = live(asked=asked, began_at=NOW - 1)
+    assert decide(live(**on("stacks", HUNG)), STAGE, NOW) == Withdraw()
+    assert decide(live(began_at=NOW - 1, **on("stacks", HUNG)), STAGE, NOW) == Withdraw()
+    # Nor for those that were another document's.
+    busy = live(began_at=NOW - 600, **on("stacks", HUNG) | {"asked_at": NOW - 1})
     assert decide(busy, STAGE, NOW) == Withdraw()
-    # Should the next one hang, its own stacks are wanted.
-    assert decide(busy, STAGE, NOW + 599) == Ask("stacks", HUNG)
+    # Should it hang, its own stacks are wanted.
+    assert decide(live(began_at=NOW - 600), STAGE, NOW) == Ask("stacks", HUNG)
+
+
+def test_a_driver_that_is_ready_after_all_is_not_ended_for_having_been_late() -> None:
+    assert decide(live(**on("stacks", START_UP)), STAGE, NOW) == Withdraw()
 
 
 def test_a_file_system_that_stops_answering_stops_the_escalation() -> None:
-    asked = Asked("stacks", HUNG, NOW)
-    stuck = live(asked=asked, began_at=NOW - 600, fs_ok=False)
-    assert decide(stuck, STAGE, NOW + 60) == Withdraw()
+    stuck = live(began_at=NOW - 600, fs_ok=False, **on("stacks", HUNG))
+    assert decide(stuck, STAGE, NOW) == Withdraw()
     # It answers again, after 60 s: the limit has moved as far.
     mended = live(began_at=NOW - 540)
     assert decide(mended, STAGE, NOW + 59) == Rest("busy", "", NOW + 60)
@@ -598,12 +592,6 @@ def test_without_limits_nothing_is_too_long_or_too_large() -> None:
     assert decide(driver, boundless, NOW) == Rest("busy", "", None)
 
 
-_ASKED = st.builds(
-    Asked,
-    step=st.sampled_from(["leave", "hurry", "stacks", "terminate", "kill"]),
-    why=st.sampled_from([HUNG, LATE, MEMORY, "scale"]),
-    at=st.floats(NOW - 1000, NOW),
-)
 _SEEN = st.builds(
     Seen,
     wanted=st.booleans(),
@@ -615,7 +603,10 @@ _SEEN = st.builds(
     state=st.sampled_from(["", "starting", "ready", "blocked", "waiting-fs", "stopped"]),
     left_at=st.just(0.0) | st.floats(NOW - 1000, NOW),
     memory=st.integers(0, 2000),
-    asked=st.none() | _ASKED,
+    rung=st.sampled_from(["run", "leave", "hurry", "stacks", "terminate", "kill", "stuck"]),
+    asked_for=st.sampled_from([HUNG, LATE, MEMORY, START_UP, "not wanted", "stop"]),
+    asked_at=st.floats(NOW - 1000, NOW),
+    due_at=st.floats(NOW, NOW + 1000, exclude_min=True),
     fs_ok=st.booleans(),
     work=st.booleans(),
 )
@@ -626,11 +617,12 @@ def test_nothing_is_asked_twice_and_every_rest_has_an_end_ahead(facts: Seen) -> 
     action = decide(facts, STAGE, NOW)
     if isinstance(action, Ask):
         assert facts.alive
-        after = msgspec.structs.replace(facts, asked=Asked(action.step, action.why, NOW))
-        assert not isinstance(decide(after, STAGE, NOW), Ask)
+        asked = {"rung": action.step, "asked_for": action.why, "asked_at": NOW, "due_at": NOW + 1}
+        after = msgspec.structs.replace(facts, **asked)
+        assert isinstance(decide(after, STAGE, NOW), Rest)
     elif isinstance(action, Withdraw):
         assert facts.alive
-        after = msgspec.structs.replace(facts, asked=None)
+        after = msgspec.structs.replace(facts, rung="run")
         assert not isinstance(decide(after, STAGE, NOW), Withdraw)
     elif isinstance(action, Start):
         assert not facts.alive
@@ -640,23 +632,15 @@ def test_nothing_is_asked_twice_and_every_rest_has_an_end_ahead(facts: Seen) -> 
 
 
 @given(facts=_SEEN)
-def test_an_unwanted_driver_is_gone_or_unkillable_in_a_bounded_time(facts: Seen) -> None:
+def test_an_unwanted_driver_is_leaving_or_on_its_way_to_its_end(facts: Seen) -> None:
     facts = msgspec.structs.replace(facts, wanted=False, alive=True)
-    now, asks = NOW, 0
-    while True:
-        action = decide(facts, STAGE, now)
-        if isinstance(action, Withdraw):
-            facts = msgspec.structs.replace(facts, asked=None)
-        elif isinstance(action, Ask):
-            asks += 1
-            facts = msgspec.structs.replace(facts, asked=Asked(action.step, action.why, now))
-        elif isinstance(action, Rest):
-            if action.state == "unkillable":
-                break
-            assert action.until is not None
-            now = action.until
-    assert asks <= 5
-    assert now - NOW <= 1.0 + 2 * LEAVING + STACKS_TAKE + TERMINATION_TAKES + KILL_TAKES
+    action = decide(facts, STAGE, NOW)
+    if isinstance(action, Withdraw):
+        action = decide(msgspec.structs.replace(facts, rung="run"), STAGE, NOW)
+    if isinstance(action, Rest):
+        # Each of these has its time, and the next rung after it.
+        assert action.until is not None or facts.rung == "stuck"
+        assert facts.rung != "run" or facts.left_at
 
 
 # A stage

@@ -24,7 +24,9 @@ def stage(name: str, output: str, done: int, backlog: int, coming: int, drivers:
 def watchdog(*stages: Any, trouble: str = "") -> Any:
     return SimpleNamespace(
         stages=SimpleNamespace(
-            everyone=[one for one, _ in stages], loads=lambda: [load for _, load in stages]
+            everyone=[one for one, _ in stages],
+            managed={one.stage.name: one for one, _ in stages},
+            loads=lambda: [load for _, load in stages],
         ),
         helper=SimpleNamespace(trouble=lambda _: trouble),
         pipeline=SimpleNamespace(results=("out",)),

@@ -16,10 +16,10 @@ from queuedriver.disk.runtime import read_ending, stacks_file
 from queuedriver.driving.live_status import Board
 from tests.children import end_of
 from tests.waiting import until
-from watchdogd.children import Child, Children, Exit
+from watchdogd.children import Child, Children, Exit, Rung
 from watchdogd.orders import decode, encode, order_of
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.policy import HUNG, LATE, MEMORY, Ask, Asked, Past
+from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
 from watchdogd.slot import Slot
 
 STAGE = Stage(
@@ -54,10 +54,10 @@ class Place:
         process = self.children.start(argv or IDLE, os.environ)
         self.processes.append(process)
         self.theirs = Board.create(self.path)
-        self.slot.born(process, Board.open(self.path), now)
+        self.slot.begin(process, Board.open(self.path), now)
 
     def ended(self) -> Exit:
-        process = self.slot.process
+        process = self.slot.child
         assert process is not None
         self.processes.remove(process)
         return end_of(self.children, process)
@@ -68,10 +68,18 @@ class Place:
     def look(self, now: float, elapsed: float = 1.0, *, fs_ok: bool = True) -> float | None:
         return self.slot.look(now, elapsed, fs_ok)
 
-    def follow(self, now: float, hard: float | None = None) -> None:
+    def follow(self, now: float, hard: float | None = None, *, fs_ok: bool = True) -> None:
         """Do what is to be done; nothing is started."""
-        seen = self.slot.seen(hard, fs_ok=True, work=True)
-        self.slot.follow(STAGE, seen, now, lambda _: None)
+        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, work=True), now)
+
+    @property
+    def rung(self) -> str:
+        assert self.slot.child is not None
+        return self.slot.child.rung
+
+    @property
+    def seen(self) -> Seen:
+        return self.slot.seen(None, fs_ok=True, work=True)
 
 
 @pytest.fixture
@@ -108,15 +116,46 @@ def test_totals_go_on_from_life_to_life(place: Place) -> None:
     assert [kind for kind, _ in place.told] == ["started", "exited", "restarted", "exited"]
 
 
+def no_start(place: Place, why: str, code: int) -> None:
+    child = Child()
+    child.failure, child.exit = why, Exit(code=code)
+    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.slot.died(child.exit, STAGE, 100.0)
+
+
 def test_start_that_comes_to_nothing_is_told_and_remembered(place: Place) -> None:
-    place.slot.coming = True
-    place.slot.not_born("the module does not import", 78, STAGE, 100.0)
+    no_start(place, "the module does not import", 78)
     assert place.slot.hopeless
-    assert not place.slot.coming
     assert place.told[0] == ("exited", "it did not start: the module does not import")
     assert place.told[1][0] == "crash-looped"
+    assert not place.slot.leftovers
     place.slot.forget()
     assert place.slot.past == Past()
+    # This time it is no fault of the stage's.
+    no_start(place, "fork: Resource temporarily unavailable", 75)
+    assert (place.slot.past.state, place.slot.past.unhealthy) == ("backoff", 0)
+
+
+def test_fork_is_told_of_once_it_has_come(place: Place) -> None:
+    child = Child()
+    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.look(101.0)
+    assert (place.slot.rest.state, place.told) == ("starting", [])
+    child.pid = place.children.start(IDLE, os.environ).pid
+    place.look(102.0)
+    assert place.told == [("started", f"process {child.pid}")]
+    place.children.close()
+
+
+def test_fork_that_is_wanted_no_more_before_it_has_come_is_not_told_of(place: Place) -> None:
+    child = Child()
+    place.slot.begin(child, Board.open(place.path), 100.0)
+    place.slot.unwanted = "scale"
+    place.follow(101.0)
+    assert place.rung == "leave"
+    child.exit = Exit(code=0)
+    place.slot.died(child.exit, STAGE, 102.0)
+    assert (place.told, place.slot.past) == ([], Past())
 
 
 def test_leftovers_wait_until_somebody_was_ready_who_looks_for_them(place: Place) -> None:
@@ -141,8 +180,12 @@ def test_leftovers_wait_until_somebody_was_ready_who_looks_for_them(place: Place
 # made it end → whether the next start waits.
 
 
-def asked(step: str, why: str) -> Callable[[Place], None]:
-    return lambda place: place.slot.ask(Ask(step, why), 150.0)  # type: ignore[arg-type]
+def asked(rung: Rung, why: str) -> Callable[[Place], None]:
+    def asked(place: Place) -> None:
+        assert place.slot.child is not None
+        place.slot.child.ask(rung, why, 150.0)
+
+    return asked
 
 
 def unwanted(why: str) -> Callable[[Place], None]:
@@ -196,11 +239,11 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(113.0)
     place.look(118.0, 5.0, fs_ok=False)
     place.look(121.0, 3.0, fs_ok=False)
-    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 120.0
+    assert place.seen.began_at == 120.0
     # The next document has a clock of its own.
     place.theirs.began("b", 130.0, 2)
     place.look(131.0)
-    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 130.0
+    assert place.seen.began_at == 130.0
 
 
 def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
@@ -209,7 +252,7 @@ def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Pla
     place.theirs.began("a", 102.0, 1)
     place.look(103.0)
     place.look(3703.0, 3600.0)
-    assert place.slot.seen(None, fs_ok=True, work=True).began_at == 3702.0
+    assert place.seen.began_at == 3702.0
 
 
 def test_memory_is_what_it_has_more_than_at_its_fork(place: Place) -> None:
@@ -237,11 +280,27 @@ def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Plac
     again = place.slot.hurry(150.1)
     assert 150.1 < again < 151.0
     place.slot.hurry(again)
-    seen = place.slot.seen(None, fs_ok=True, work=True).asked
-    assert seen is not None
-    assert (seen.step, seen.at) == ("hurry", again)
+    assert (place.rung, place.seen.asked_at) == ("hurry", again)
     # Once.
     assert place.slot.hurry(again + 1) == float("inf")
+
+
+def test_driver_has_its_grace_to_leave_and_then_goes_down_the_ladder(place: Place) -> None:
+    place.live()
+    place.theirs.ready(101.0)
+    place.slot.unwanted = "scale"
+    place.look(110.0)
+    place.follow(110.0)
+    assert (place.rung, place.seen.due_at) == ("leave", 110.0 + STAGE.grace + LEAVING_TAKES)
+    assert place.slot.child is not None
+    for rung, kinds in (("stacks", []), ("terminate", []), ("kill", ["killed"])):
+        before = len(place.told)
+        place.slot.child.climb(200.0)
+        place.look(201.0)
+        place.follow(201.0)
+        assert place.rung == rung
+        assert place.slot.rest.state == "hung"
+        assert [kind for kind, _ in place.told[before:]] == kinds
 
 
 @pytest.mark.parametrize("next_one", [True, False])
@@ -263,7 +322,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         place.theirs.ready(101.0)
         place.theirs.began("a", 102.0, 1)
         place.look(140.0)
-        asked("stacks", HUNG)(place)
+        place.follow(140.0, hard=30.0)
         assert ("hung", f"{HUNG} with 'a' at hand") in place.told
         ending = read_ending(name)
         assert ending is not None
@@ -274,7 +333,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
             place.theirs.began("b", 151.0, 2)
         place.look(152.0)
         place.follow(152.0, hard=30.0)
-        assert place.slot.seen(None, fs_ok=True, work=True).asked is None
+        assert place.rung == "run"
         assert read_ending(name) is None
 
 
@@ -286,7 +345,10 @@ def test_full_runtime_directory_keeps_nobody_from_being_ended(
     place.live()
     place.theirs.stacks_go_to("x.stacks")
     place.look(101.0)
-    asked("kill", MEMORY)(place)
+    place.theirs.sign(place.processes[0].pid, 1)
+    place.look(102.0)
+    greedy = replace(STAGE, max_memory=1)
+    place.slot.follow(greedy, place.seen, 102.0)
     assert place.ended() == Exit(signal=signal.SIGKILL)
     place.slot.died(Exit(signal=signal.SIGKILL), STAGE, 200.0)
 
@@ -301,16 +363,14 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
     place.look(120.0)
     for now in (120.0, 140.0):
         place.follow(now, hard=30.0)
-    asked = place.slot.seen(None, fs_ok=True, work=True).asked
-    assert (asked.step if asked else None) == "stacks"
+    assert place.rung == "stacks"
     # The file system does not answer: that it hangs is no fault of its document.
     place.look(141.0, fs_ok=False)
-    for _ in range(2):
-        seen = place.slot.seen(30.0, fs_ok=False, work=True)
-        place.slot.follow(STAGE, seen, 141.0, lambda _: None)
-    asked = place.slot.seen(None, fs_ok=True, work=True).asked
-    # A second SIGTERM would take the document away from it.
-    assert asked == Asked("leave", "not wanted", 120.0)
+    place.follow(141.0, hard=30.0, fs_ok=False)
+    # A second SIGTERM would take the document away from it; and its time goes on.
+    assert (place.rung, place.seen.due_at) == ("leave", 120.0 + STAGE.grace + LEAVING_TAKES)
+    place.follow(141.0, hard=30.0, fs_ok=False)
+    assert place.slot.rest.state == "draining"
 
 
 # Adoption
@@ -327,16 +387,17 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
     place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
-    place.slot.adopted(process, Board.open(place.path), order, 100.0)
+    place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
     place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
     place.look(101.0)
     assert place.slot.totals.documents == 3
-    seen = place.slot.seen(None, fs_ok=True, work=True)
-    assert seen.ready_at == 50.0
+    assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)
     # The kernel has told one that was to end with its watchdog.
-    assert (seen.asked.step if seen.asked else None) == ("leave" if parent else None)
-    assert place.slot.started_at == 50.0
+    assert place.rung == ("leave" if parent else "run")
+    place.slot.unwanted = "scale"
+    place.follow(102.0)
+    assert place.rung == "leave"
 
 
 @pytest.mark.parametrize(
@@ -355,24 +416,25 @@ def test_adopted_driver_is_stale_when_it_was_told_other_things(
     process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
     told = decode(encode(replace(place.slot.next_order, **change)))
-    place.slot.adopted(process, Board.open(place.path), told, 100.0)
+    place.slot.adopt(process, Board.open(place.path), told, 100.0)
     assert place.slot.is_stale is stale
 
 
 def test_adopted_driver_of_which_nobody_knows_what_it_was_told_is_not_stale(place: Place) -> None:
     process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
-    place.slot.adopted(process, Board.open(place.path), None, 100.0)
+    place.slot.adopt(process, Board.open(place.path), None, 100.0)
     assert not place.slot.is_stale
 
 
 def test_adopted_driver_has_said_itself_how_it_ended(place: Place) -> None:
     process = place.children.start(IDLE, os.environ)
     place.processes.append(process)
-    place.slot.adopted(process, Board.open(place.path), None, 100.0)
+    place.slot.adopt(process, Board.open(place.path), None, 100.0)
     place.theirs.left("failed", "its queue is gone", 66)
     process.send(signal.SIGKILL)
     end_of(place.children, process)
     place.processes.remove(process)
     life = place.slot.died(Exit(), STAGE, time.monotonic())
+    assert life is not None
     assert (life.word, life.exit_code, life.signal) == ("failed", 66, "")

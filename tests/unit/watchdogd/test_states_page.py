@@ -1,13 +1,14 @@
 """The page of states has the table of a driver's place as the policy decides it."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from watchdogd import children
 from watchdogd.pipeline.model import Drivers, Stage
-from watchdogd.policy import HUNG, Ask, Asked, Past, Rest, Seen, Start, Withdraw, decide
+from watchdogd.policy import HUNG, Ask, Past, Rest, Seen, Start, Withdraw, decide
 
 PAGE = Path(__file__).parents[3] / "docs/states.rst"
 NOW = 1000.0
@@ -33,11 +34,11 @@ PLACES = {
     "``starting``": replace(_READY, state="starting", ready_at=0.0),
     "``ready``": _READY,
     "``busy``": _BUSY,
-    "``draining``": replace(_BUSY, asked=Asked("leave", "scale", NOW - 1)),
-    "``hung``: stacks": replace(_LATE, asked=Asked("stacks", HUNG, NOW - 1)),
-    "``hung``: TERM": replace(_LATE, asked=Asked("terminate", HUNG, NOW - 1)),
-    "``hung``: KILL": replace(_LATE, asked=Asked("kill", HUNG, NOW - 1)),
-    "``unkillable``": replace(_LATE, asked=Asked("kill", HUNG, NOW - 60)),
+    "``draining``": replace(_BUSY, rung="leave", asked_for="scale", asked_at=NOW - 1),
+    "``hung``: stacks": replace(_LATE, rung="stacks", asked_for=HUNG, asked_at=NOW - 1),
+    "``hung``: TERM": replace(_LATE, rung="terminate", asked_for=HUNG, asked_at=NOW - 1),
+    "``hung``: KILL": replace(_LATE, rung="kill", asked_for=HUNG, asked_at=NOW - 1),
+    "``unkillable``": replace(_LATE, rung="stuck", asked_for=HUNG, asked_at=NOW - 60),
 }
 # What comes, and how much later it is looked at again.
 EVENTS: dict[str, tuple[dict[str, Any], float]] = {
@@ -54,6 +55,7 @@ _ASKED = {
     "stacks": "asked for its stacks",
     "terminate": "TERM to all of it",
     "kill": "KILL to all of it",
+    "stuck": "``unkillable``",
 }
 
 
@@ -64,6 +66,8 @@ def cell(place: str, event: str) -> str:
     if not before.alive and event in ("it is ready", "it takes too much memory"):
         # That comes to a driver, and there is none.
         return ""
+    if later and before.rung not in ("run", "stuck"):
+        return _ASKED[children._LADDER[cast(children.Rung, before.rung)].then]
     match decide(replace(before, **facts), STAGE, NOW + later):
         case Start(why):
             return f"started: {why}"

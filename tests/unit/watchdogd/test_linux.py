@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from watchdogd import kernel
+from watchdogd import linux
 
 
 def run(code: str) -> str:
     """What a process that runs this prints."""
     ran = subprocess.run(
-        [sys.executable, "-c", f"import os, signal\nfrom watchdogd import kernel\n{code}"],
+        [sys.executable, "-c", f"import os, signal\nfrom watchdogd import linux\n{code}"],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
@@ -24,23 +24,23 @@ def run(code: str) -> str:
 
 def test_process_has_the_name_it_chose_as_far_as_it_fits() -> None:
     show = "print(open('/proc/self/comm').read().strip())\n"
-    assert run("kernel.set_name('parse-2')\n" + show) == "parse-2"
-    assert run("kernel.set_name('a-name-of-many-bytes')\n" + show) == "a-name-of-many-"
+    assert run("linux.set_name('parse-2')\n" + show) == "parse-2"
+    assert run("linux.set_name('a-name-of-many-bytes')\n" + show) == "a-name-of-many-"
 
 
 def test_process_whose_parent_has_died_does_not_go_on() -> None:
     # Pid 0 is nobody's parent here.
     with pytest.raises(SystemExit, match="process 0, which wanted this one, has died"):
-        kernel.die_with_parent(0)
-    kernel.outlive_parent()
+        linux.die_with_parent(0)
+    linux.outlive_parent()
 
 
 CHILD = """
 import os, signal, sys
-from watchdogd import kernel
+from watchdogd import linux
 parent = os.getpid()
 if os.fork() == 0:
-    kernel.die_with_parent(parent)
+    linux.die_with_parent(parent)
     {then}
     print(os.getpid(), flush=True)
     print(sys.stdin.readline(), flush=True)
@@ -48,9 +48,7 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize(
-    ("then", "answers"), [("pass", b""), ("kernel.outlive_parent()", b"well?")]
-)
+@pytest.mark.parametrize(("then", "answers"), [("pass", b""), ("linux.outlive_parent()", b"well?")])
 def test_child_dies_with_its_parent_unless_it_is_to_outlive_it(then: str, answers: bytes) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", CHILD.format(then=then)],
@@ -75,12 +73,12 @@ def test_child_dies_with_its_parent_unless_it_is_to_outlive_it(then: str, answer
 def test_orphan_becomes_the_subreapers_child_and_knows_it() -> None:
     found = run(
         """
-kernel.become_subreaper()
+linux.become_subreaper()
 watchdog = os.getpid()
 if os.fork() == 0:
     middle = os.getpid()
     if os.fork() == 0:
-        kernel.await_orphanhood(middle)
+        linux.await_orphanhood(middle)
         print(os.getppid() == watchdog, flush=True)
     os._exit(0)
 os.wait()
@@ -91,7 +89,7 @@ os.wait()
 
 
 def test_who_has_another_parent_already_does_not_wait() -> None:
-    kernel.await_orphanhood(os.getpid())
+    linux.await_orphanhood(os.getpid())
 
 
 SMAPS = """\
@@ -115,7 +113,7 @@ Rss:                2048 kB
 
 def test_what_is_put_into_huge_pages_is_private_and_in_use() -> None:
     mega = 1 << 20
-    found = list(kernel.filled(SMAPS.splitlines(), 2 * mega))
+    found = list(linux.filled(SMAPS.splitlines(), 2 * mega))
     assert found == [(4 * mega, 8 * mega), (14 * mega, 4 * mega)]
 
 
@@ -124,7 +122,7 @@ def test_memory_stays_what_it_was_in_huge_pages() -> None:
         """
 model = bytearray(os.urandom(1 << 20)) * 16
 copy = bytes(model)
-kernel.collapse_memory()
+linux.collapse_memory()
 print(model == copy)
 """
     )
@@ -133,4 +131,4 @@ print(model == copy)
 
 def test_refusal_of_the_kernel_is_an_error() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
-        kernel._prctl(12345, 0)
+        linux._prctl(12345, 0)

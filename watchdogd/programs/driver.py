@@ -1,12 +1,22 @@
-"""A driver's process: `python -m watchdogd.hand` reads its order and drives until it leaves.
+"""A driver's process: it reads its order, and drives until it leaves.
+
+    python -P -m watchdogd.programs.driver NAME
 
 It ties itself to its watchdog before anything else: a watchdog that is killed takes its drivers
 along, each of which finishes the document at hand within its grace. With adoption they live on.
 """
 
+import faulthandler
+import signal
+
+if __name__ == "__main__":
+    # One that hangs while it loads, be it in our own imports, can be asked where.
+    faulthandler.register(signal.SIGUSR2)
+    # What the watchdog sends before the driver listens is a wish to leave at once.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -21,7 +31,7 @@ from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
-from watchdogd.kernel import die_with_parent, set_name
+from watchdogd.linux import die_with_parent, set_name
 from watchdogd.logs import Rotator
 from watchdogd.orders import Order, decode
 
@@ -30,7 +40,7 @@ _ROTATE_EVERY = 2.0
 
 
 def main() -> None:
-    """The process that the watchdog starts for one driver."""
+    """Be the process that the watchdog starts for one driver."""
     order = decode(sys.stdin.buffer.read())
     if order.parent:
         die_with_parent(order.parent)
@@ -38,7 +48,7 @@ def main() -> None:
 
 
 def live(order: Order, processor: Processor | None = None) -> int:
-    """All that a driver process does, from its first moment of its own to its exit code."""
+    """Do all that a driver process does, from its first moment of its own; return its exit code."""
     set_name(order.name)
     board = Board.open(order.board)
     shared = 0 if processor is None else resident_memory()
@@ -111,13 +121,11 @@ def _fail(board: Board, message: str, code: int) -> int:
 
 
 def _say(message: str) -> None:
-    """A line of the log; nobody is hurt when it cannot be written."""
+    """Write a line of the log; nobody is hurt when it cannot be written."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     with contextlib.suppress(OSError, ValueError):
         print(f"{stamp} {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    # What the watchdog sends before the driver listens is a wish to leave at once.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     main()

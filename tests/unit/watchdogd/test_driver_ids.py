@@ -1,5 +1,6 @@
 """Where a watchdog keeps what is its own; no two drivers have one id."""
 
+import os
 import string
 from pathlib import Path
 
@@ -8,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.format.names import MAX_DRIVER_ID, check_driver_id
-from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
-from watchdogd.places import (
+from watchdogd.driver_ids import (
     driver_id,
     local_directory,
     lock_path,
     short_host,
     state_directory,
 )
+from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
 _HOSTS = st.text(string.ascii_letters + string.digits + ".-_", min_size=1, max_size=40)
 _STAGES = st.from_regex(r"[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*", fullmatch=True).filter(
@@ -27,6 +28,36 @@ _STAGES = st.from_regex(r"[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*", fullmatch=True).filte
 def test_driver_id_is_one(host: str, stage: str, slot: int) -> None:
     check_driver_id(driver_id(host, stage, slot))
     assert len(driver_id(host, stage, slot)) <= MAX_DRIVER_ID
+
+
+@pytest.mark.parametrize(
+    ("state", "runtime", "moved"),
+    [
+        ("ext4", "tmpfs", False),
+        ("unknown", "tmpfs", False),
+        # A home on a file server is usual.
+        ("nfs4", "tmpfs", True),
+        ("fuse.sshfs", "tmpfs", True),
+        # There is nothing better.
+        ("nfs4", "nfs4", False),
+    ],
+)
+def test_what_must_not_wait_is_not_on_a_network_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, runtime: str, moved: bool
+) -> None:
+    chosen = tmp_path / "home/not/there/yet"
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("WATCHDOGD_STATE", str(chosen))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def kind_of(path: str) -> str:
+        assert Path(path).exists()
+        return state if Path(path).name == "home" else runtime
+
+    own = tmp_path / f"queuedriver-{os.getuid()}" / "watchdogd"
+    assert state_directory(kind_of) == str(own if moved else chosen)
+    # A login and a service, whose runtime directories differ, meet at the lock all the same.
+    assert lock_path("/queues", "rose").startswith(str(chosen))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""What drivers are called, and where a watchdog keeps what is its own on this host.
+
+Nothing here is below the root of a pipeline: a watchdog must go on while that does not answer.
+
+    <state>/<root>-<hash>/    logs, events.jsonl, boards, orders
+    <state>/<hash>.lock       one watchdog for each host and root
+
+Both are those of a root on a host, whatever the pipeline is called: under another name it is kept
+by the next watchdog all the same, which must find the drivers of the one before.
+"""
+
+import os
+import pwd
+import re
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+from queuedriver.claims.liveness import host_id, process_ticks
+from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network
+from queuedriver.format.names import MAX_DRIVER_ID
+from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
+
+STATE_VARIABLE = "WATCHDOGD_STATE"
+BOARDS = "boards"
+_OF_ROOT = "/var/lib/watchdogd"
+_IN_HOME = ".local/state"
+# A driver id is `<host>-<stage>-<slot>`: 10 for the host, 16 for the stage, 4 for the slot.
+_MAX_HOST = MAX_DRIVER_ID - MAX_STAGE_NAME - len(str(MAX_DRIVERS)) - 2
+_TELLING = 4
+
+
+def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
+    """Return where all watchdogs of this user keep their state on this host: what was chosen, or,
+    where that is on a network mount, the runtime directory. A watchdog must not wait for a network,
+    nor show in memory what a server may take away."""
+    chosen = chosen_directory()
+    if not _may_hang(kind_of(existing(chosen))):
+        return chosen
+    from queuedriver.disk.runtime import runtime_directory
+
+    runtime = runtime_directory()
+    return chosen if _may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
+
+
+def _may_hang(kind: str) -> bool:
+    return kind != UNKNOWN and is_network(kind)
+
+
+def existing(path: str) -> str:
+    """Return the path itself, or the nearest above it that is there."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def chosen_directory() -> str:
+    """Return where this user wants the state to be on this host."""
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return os.path.abspath(chosen)
+    if os.getuid() == 0:
+        return _OF_ROOT
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser(os.path.join("~", _IN_HOME))
+    return os.path.join(base, "watchdogd")
+
+
+def state_of(user: str) -> str | None:
+    """Return where the watchdogs that this user starts by hand keep theirs; None without a home."""
+    if chosen := os.environ.get(STATE_VARIABLE):
+        return os.path.abspath(chosen)
+    try:
+        found = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
+    except KeyError:
+        return None
+    if found.pw_uid == 0:
+        return _OF_ROOT
+    if not os.path.isdir(found.pw_dir):
+        return None
+    return os.path.join(found.pw_dir, _IN_HOME, "watchdogd")
+
+
+def local_directory(root: str, host: str) -> str:
+    """Return where one watchdog keeps what is of one pipeline. The end of the root's path,
+    `data-queues`, tells people; the hash tells two apart."""
+    parts = os.path.realpath(root).split(os.sep)
+    end = "-".join(part for part in parts[-2:] if part)
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", end)[-40:].strip(".-") or "root"
+    return os.path.join(state_directory(), f"{plain}-{_key(root, host)}")
+
+
+def lock_path(root: str, host: str) -> str:
+    """Return the file whose lock a watchdog holds. Not in the runtime directory: that of a login
+    and that of a service differ, and these two must meet."""
+    return os.path.join(chosen_directory(), f"{_key(root, host)}.lock")
+
+
+def _key(root: str, host: str) -> str:
+    # By whatever links it was reached, it is one root.
+    return digits_of(f"{os.path.realpath(root)}\0{host}", 10)
+
+
+def digits_of(text: str, count: int) -> str:
+    """Return so many digits that tell a text from others."""
+    # With OpenSSL, which takes 4 MB of memory: a helper need not have it.
+    from hashlib import sha256
+
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:count]
+
+
+def driver_id(host: str, stage: str, slot: int) -> str:
+    """Return the id of one driver: no other stage, slot or host has the same."""
+    return f"{short_host(host)}-{short_name(stage, slot)}"
+
+
+def short_name(stage: str, slot: int) -> str:
+    """Return what people call a driver: `parse-2`."""
+    return f"{stage}-{slot}"
+
+
+def short_host(host: str) -> str:
+    """Return a host's name in a driver id. One that is too long keeps its beginning and a few
+    digits that tell it from others that begin alike."""
+    plain = host_id(host)
+    if len(plain) <= _MAX_HOST and plain == host:
+        return plain
+    digits = digits_of(host, _TELLING)
+    return f"{plain[: _MAX_HOST - _TELLING - 1].rstrip('_-')}_{digits}"
+
+
+def board_path(local: str, driver: str) -> str:
+    """Return the file in which a driver shows what it does."""
+    return os.path.join(local, BOARDS, f"{driver}.board")
+
+
+def numbers_with_boards(local: str, host: str, stage: str) -> list[int]:
+    """Return the slots of a stage that have, or had, a driver here."""
+    begins = driver_id(host, stage, 0).removesuffix("0")
+    board = re.compile(rf"{re.escape(begins)}([1-9][0-9]*)\.board")
+    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
+    return sorted(int(one[1]) for one in found if one is not None)
+
+
+def stages_with_boards(local: str, host: str) -> set[str]:
+    """Return the stages that have, or had, drivers here."""
+    board = re.compile(rf"{re.escape(short_host(host))}-(.+)-[0-9]+\.board")
+    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
+    return {one[1] for one in found if one is not None}
+
+
+def dump_of(local: str, pid: int) -> str:
+    """Return where the stacks of a driver go; empty when no driver has this pid."""
+    # Late: for a watchdog that was killed.
+    from queuedriver.driving.live_status import Board
+    from queuedriver.errors import ConfigError
+
+    for name in os.listdir(os.path.join(local, BOARDS)):
+        path = os.path.join(local, BOARDS, name)
+        with suppress(OSError, ConfigError), closing(Board.open(path)) as board:
+            glimpse = board.read()
+            if glimpse.pid == pid and glimpse.ticks == process_ticks(pid):
+                return glimpse.dump
+    return ""

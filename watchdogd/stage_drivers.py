@@ -1,0 +1,532 @@
+"""The drivers of one stage on this host: started with what, and replaced when.
+
+A slot is wanted while its number is not above those that the stage's size counts. A driver that was
+told other things than it would be now is stale: another takes its place, one at a time, each when
+the one before works, or all at once in what must not differ between them. Drivers begin anew, or
+(`preload`) as forks of one process that has loaded what they have in common.
+"""
+
+import math
+import os
+import random
+import sys
+from collections import deque
+from collections.abc import Mapping
+
+from queuedriver.driving.live_status import Board
+from queuedriver.errors import ConfigError
+from watchdogd.children import Child, Children, Exit
+from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards, short_name
+from watchdogd.events import Kind
+from watchdogd.launch import code_of
+from watchdogd.logs import open_log
+from watchdogd.messages import QueueSeen
+from watchdogd.orders import Load as TemplateLoad
+from watchdogd.orders import Order, encode, environment_of, keep, order_of, read
+from watchdogd.pace import SECOND_CHANCE, Pace
+from watchdogd.pipeline.model import Pipeline, Stage
+from watchdogd.policy import HUNG, LEAVING_TAKES, Life, Past, degraded, hard_limit, remember
+from watchdogd.sizes import Load, Size, memory_of
+from watchdogd.slot import Slot, Tell, Totals
+from watchdogd.stage_words import StageFacts, stage_facts
+from watchdogd.template import Template
+
+_LATER, _CONFIG = 75, 78
+# Of a driver that has none declared and is not there to be measured: a process of Python has more.
+_LEAST_MEMORY = 20_000_000
+# Documents that were ended for being late: more of them than a stage ever has at a time.
+_REMEMBERED = 1000
+# What took longer to load than this is kept so long when its queues are done, for they may be
+# reopened, in seconds.
+_DEAR = 1.0
+_KEPT = 300.0
+# After a change that all drivers of a queue must agree on: longer than those of other hosts have.
+_SETTLING = 60.0
+COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
+
+
+class Starts:
+    """How many drivers may still be started in this turn of the loop."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        # A driver would have been started, had there been any left.
+        self.put_off = False
+
+
+class Templates:
+    """What the drivers of a stage are forked from, and what it was before."""
+
+    def __init__(self, local: str, children: Children) -> None:
+        self.template: Template | None = None
+        # Told to leave, and not gone yet.
+        self._former: list[Template] = []
+        # What is remembered of those that ended by themselves.
+        self._past = Past()
+        self._local = local
+        self._children = children
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when a template has said something."""
+        return self.template.fds if self.template else []
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is loaded any more, but for what not even SIGKILL ends."""
+        return self.template is None and all(one.child.rung == "stuck" for one in self._former)
+
+    def receive(self, now: float) -> None:
+        """Take in what the template has said."""
+        if self.template is not None:
+            self.template.receive(now)
+
+    def tend(self, load: TemplateLoad | None, stage: Stage, now: float, *, again: bool) -> float:
+        """Let a template go that is not what it would be now (None: none), or of no use; with
+        `again`, load anew one that has ended by itself. Return when to come back."""
+        self._former = [one for one in self._former if not one.child.exit]
+        due = math.inf
+        if (template := self.template) is not None:
+            due = template.tend(stage.startup_timeout, now)
+            if template.load != load:
+                self.leave(now)
+                self._past = Past()
+            elif not template.is_usable:
+                self._remember(template, stage, now)
+                self.leave(now)
+        if again and load is not None and self.template is None:
+            if now < self._past.not_before:
+                return self._past.not_before
+            self.get(load, stage, now)
+        return due
+
+    def get(self, load: TemplateLoad, stage: Stage, now: float) -> Template:
+        """Return the template, or one that begins to load."""
+        if self.template is None or not self.template.is_usable:
+            self.leave(now)
+            log = _open_log(self._local, f"{stage.name}-load", stage)
+            try:
+                self.template = Template(load, self._children, now, log)
+            finally:
+                os.close(log)
+        return self.template
+
+    def leave(self, now: float) -> None:
+        """Let what is loaded go; drivers stay."""
+        if self.template is not None:
+            self.template.leave(now)
+            self._former.append(self.template)
+            self.template = None
+
+    def _remember(self, template: Template, stage: Stage, now: float) -> None:
+        ended = template.child.exit or Exit()
+        life = Life(
+            started_at=template.started_at,
+            ready_at=template.ready_at,
+            ended_at=now,
+            exit_code=ended.code,
+            signal=str(ended.signal or ""),
+        )
+        self._past = remember(self._past, life, stage, random.uniform(-1, 1))
+
+
+class StageDrivers:
+    """The drivers of one stage."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        tell: Tell,
+        children: Children,
+    ) -> None:
+        self.stage = stage
+        self.slots: list[Slot] = []
+        # The file has it no more: it goes when its drivers have left.
+        self.parting = False
+        self.size = Size()
+        # A drain is over: nothing is started any more.
+        self.finished = False
+        self.templates = Templates(local, children)
+        self.pace = Pace()
+        self._pipeline = pipeline
+        self._host = host
+        self._local = local
+        self._tell = tell
+        self._children = children
+        # The latest look at its inputs; None: not seen yet.
+        self._seen: list[QueueSeen | None] = []
+        # The whole pipeline is paused.
+        self._paused = False
+        # When that was, and the latest that saw something to do or to come.
+        self._looked_at = self._not_done_at = 0.0
+        # The documents that the learned limit has ended.
+        self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
+        self._unsettled_until = 0.0
+        # The last slot whose driver was replaced while the others went on.
+        self._rolled: Slot | None = None
+        # What a template is told now; None without preload.
+        self._load = self._make_load()
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when a fork has come."""
+        return self.templates.fds
+
+    # How many
+
+    def resize(self, size: Size) -> None:
+        """Have a driver in each slot that the size counts, and let the others leave; those that are
+        stale leave, too, for another."""
+        self.size = size
+        self._make_slots(size.slots)
+        needed = "done" if self._is_let_go else ""
+        for slot in self.slots:
+            slot.unwanted = needed if slot.number <= size.slots else size.why
+        for slot in self._outdated():
+            slot.unwanted = "restart"
+
+    @property
+    def _is_let_go(self) -> bool:
+        """Whether its queues were done for so long that nobody will reopen them soon."""
+        is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
+        return self.done and self._looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
+
+    def _outdated(self) -> list[Slot]:
+        """Return the stale drivers that are to leave now: one at a time, each when the one before
+        has a successor that works; and all at once when drivers must not differ so."""
+        stale = [slot for slot in self.slots if slot.wanted and slot.is_stale]
+        if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
+            return stale
+        rolled = self._rolled
+        if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
+            return [rolled] if rolled.is_stale else []
+        self._rolled = stale[0] if stale else None
+        return stale[:1]
+
+    def _make_slots(self, count: int) -> None:
+        for number in range(len(self.slots) + 1, count + 1):
+            self.slots.append(Slot(self.stage.name, number, self._order(number), self._tell))
+
+    @property
+    def living(self) -> list[Slot]:
+        """Those with a process, be it still to come."""
+        return [slot for slot in self.slots if slot.run is not None]
+
+    @property
+    def unattended(self) -> bool:
+        """Whether what a dead driver left waits for nobody: the living look for it between their
+        documents, which may take hours."""
+        there = [slot for slot in self.slots if slot.child is not None and slot.child.pid]
+        return not there or any(slot.leftovers and slot.run is None for slot in self.slots)
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing runs here any more that could be ended, nor is about to."""
+        living = any(slot.rest.state != "unkillable" for slot in self.living)
+        return not living and self.templates.settled
+
+    # What the queues say
+
+    def learn(self, queues: Mapping[str, QueueSeen], paused: bool, now: float) -> None:
+        """Take the latest look at the inputs; `paused`: the whole pipeline is."""
+        self._paused = paused
+        self._seen = [queues.get(name) for name in self.stage.inputs]
+        self._looked_at = now
+        if not self.done:
+            self._not_done_at = now
+
+    @property
+    def _known(self) -> list[QueueSeen]:
+        """What was seen of its inputs; nothing before each was seen, as after a reload."""
+        seen = [one for one in self._seen if one is not None]
+        return seen if len(seen) == len(self.stage.inputs) else []
+
+    @property
+    def empty(self) -> bool:
+        """Whether the last look saw no item in its inputs."""
+        return bool(self._known) and not any(one.unfinished for one in self._known)
+
+    @property
+    def drained(self) -> bool:
+        """Whether its inputs were seen empty for the second time."""
+        return bool(self._known) and all(one.drained for one in self._known)
+
+    @property
+    def done(self) -> bool:
+        """Whether its inputs are done and drained, or a drain is over."""
+        return self.finished or (self.drained and all(one.done for one in self._known))
+
+    def _hard_limit(self, slot: Slot) -> float | None:
+        """Return how long what it has at hand may take; that may be large, and then it did not hang
+        but needs longer."""
+        hard = hard_limit(self.stage, self.pace.hard_limit)
+        if hard is None or slot.glimpse.docid not in self._second_chances:
+            return hard
+        return hard * SECOND_CHANCE
+
+    # Turn
+
+    def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
+        """Look at every driver, and do about it what the policy says; return when to come back."""
+        has_work = self.facts.has_drivers
+        due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
+        for slot in self.slots:
+            self._await_turn(slot, now)
+            before = slot.glimpse
+            if (took := slot.look(now, elapsed, fs_ok)) is not None:
+                self.pace.started(took)
+            self.pace.learn(before, slot.glimpse, now)
+            if slot.run is None and slot.wanted and not starts.left:
+                starts.put_off = True
+                continue
+            # One that left as it was told may know more than the look before; one that crashed not.
+            knows_more = slot.past.state == "stopped" and slot.ended_at >= self._looked_at
+            seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
+            until = slot.follow(self.stage, seen, now)
+            if slot.run is None and slot.rest.state == "starting":
+                starts.left -= 1
+                self._start(slot, now)
+                # What could not even be started is over by now, and is tried again later.
+                self._take_end(slot, now)
+                until = None
+            if until is not None:
+                due = min(due, until)
+        totals = self.totals
+        spent = (totals.work + totals.overhead) / 1e9
+        self.pace.count(now, totals.documents + totals.failed, spent)
+        return due
+
+    def _await_turn(self, slot: Slot, now: float) -> None:
+        """Let the time that a driver may take to start begin with the fork of it."""
+        template, run = self.templates.template, slot.run
+        if run is not None and template is not None and template.waits(run.child):
+            run.started_at = now
+
+    def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
+        wanted = [slot for slot in self.slots if slot.wanted]
+        works = bool(wanted) and has_work
+        # Drivers of it that live will be replaced one day; without any, the next start loads it.
+        again = works and fs_ok and any(slot.run is not None for slot in wanted)
+        load = self._load if works or self.living else None
+        return self.templates.tend(load, self.stage, now, again=again)
+
+    # Start
+
+    def _start(self, slot: Slot, now: float) -> None:
+        """Start a driver. What cannot be started has ended at once."""
+        order, board = slot.next_order, None
+        try:
+            board = Board.create(order.board)
+            keep(self._local, order)
+            if self._load is None:
+                child = self._begin(order)
+            else:
+                template = self.templates.get(self._load, self.stage, now)
+                child = template.fork(encode(order), order.parent)
+        except OSError as error:
+            child = Child()
+            child.failure = f"it cannot be started: {error}"
+            child.exit = Exit(code=code_of(error))
+        slot.begin(child, board, now)
+
+    def _begin(self, order: Order) -> Child:
+        log = _open_log(self._local, order.name, self.stage)
+        try:
+            # The last word is for people who list processes.
+            argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
+            return self._children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
+        finally:
+            os.close(log)
+
+    def _order(self, number: int, restart: str = "") -> Order:
+        """Return what a driver in this slot is told now."""
+        name = self.stage.name
+        return order_of(
+            self.stage,
+            self._pipeline,
+            self._local,
+            driver_id(self._host, name, number),
+            short_name(name, number),
+            restart,
+        )
+
+    def _make_load(self, restart: str = "") -> TemplateLoad | None:
+        """Return what a template is told now; None for drivers that begin anew."""
+        stage = self.stage
+        if not stage.preload:
+            return None
+        return TemplateLoad(
+            stage=stage.name,
+            directory=self._pipeline.directory,
+            call=str(stage.work),
+            function=stage.preload if isinstance(stage.preload, str) else "",
+            watchdog=os.getpid(),
+            env=environment_of(stage),
+            restart=restart,
+        )
+
+    # End
+
+    def reap(self, now: float) -> int:
+        """Take note of drivers that have come, and of those that have ended; return how many."""
+        self.templates.receive(now)
+        return sum(self._take_end(slot, now) for slot in self.slots)
+
+    def _take_end(self, slot: Slot, now: float) -> bool:
+        run = slot.run
+        if run is None or (ended := run.child.exit) is None:
+            return False
+        if ended.code == _CONFIG and now < self._unsettled_until:
+            # Its settings differ from those that drivers of another host still have.
+            ended = Exit(code=_LATER)
+        life = slot.died(ended, self.stage, now)
+        if life and life.ended_for == HUNG and self.stage.timeout == "auto":
+            self._second_chances.append(run.glimpse.docid)
+        return True
+
+    # Those that lived before this watchdog did
+
+    def adopt_living(self, now: float) -> None:
+        """Take over the drivers of an earlier watchdog that are still there. Those that outlive a
+        watchdog are ours from now on; the others leave, and their slots are theirs until then."""
+        for number in numbers_with_boards(self._local, self._host, self.stage.name):
+            driver = driver_id(self._host, self.stage.name, number)
+            try:
+                board = Board.open(board_path(self._local, driver))
+            except (OSError, ConfigError):
+                continue
+            glimpse = board.read()
+            child = self._children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
+            if child is None:
+                board.close()
+                continue
+            self._make_slots(number)
+            slot, order = self.slots[number - 1], read(self._local, driver)
+            slot.adopt(child, board, order, now + self.stage.grace + LEAVING_TAKES)
+            if order is None or not order.parent:
+                # How many there are to be is not known before the first look.
+                slot.unwanted = ""
+
+    # Other orders
+
+    def restart(self, serial: str, slots: list[Slot] | None = None) -> None:
+        """Replace drivers, one at a time; those that were given up get another chance at once. With
+        all of them (None) what they share is loaded anew."""
+        if slots is None:
+            self._load = self._make_load(serial)
+        for slot in self.slots if slots is None else slots:
+            slot.forget()
+            slot.next_order = self._order(slot.number, serial)
+
+    def unsettle(self, until: float) -> None:
+        """Note that until then its queues may have drivers with other settings, which are about to
+        leave."""
+        self._unsettled_until = max(self._unsettled_until, until + _SETTLING)
+
+    def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
+        """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
+        old, settled = self.stage, self._order(0).settled
+        self.stage, self._pipeline = stage, pipeline
+        if old.inputs != stage.inputs:
+            self._seen = []
+        self._load = self._make_load(self._load.restart if self._load else "")
+        if self._order(0).settled != settled:
+            self.unsettle(now + old.grace)
+        for slot in self.slots:
+            order = self._order(slot.number, slot.next_order.restart)
+            # Those that were given up get another chance: what was mended may be elsewhere.
+            if order != slot.next_order or slot.past.state == "crash-looped":
+                slot.forget()
+            slot.next_order = order
+
+    # Facts
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes that its drivers have in common."""
+        return self.templates.template.shared if self.templates.template else 0
+
+    @property
+    def facts(self) -> StageFacts:
+        """Return what holds of this stage."""
+        return stage_facts(
+            self._seen,
+            parting=self.parting,
+            degraded=self.degraded,
+            paused=self._paused,
+            done=self.done,
+        )
+
+    @property
+    def degraded(self) -> str:
+        """Why so few drivers are left that people should know; empty while it is well."""
+        wanted = [slot for slot in self.slots if slot.wanted]
+        if not degraded([slot.rest.state for slot in wanted]):
+            return ""
+        return next(slot.rest.why for slot in wanted if slot.rest.state == "crash-looped")
+
+    @property
+    def news(self) -> list[tuple[Kind, str]]:
+        """What people should be told of the stage itself, once."""
+        found: list[tuple[Kind, str]] = []
+        facts = self.facts
+        if facts.degraded:
+            found.append(("degraded", facts.degraded))
+        if facts.paused:
+            found.append(("paused", ""))
+        if facts.tripped:
+            found.append(("stage-tripped", facts.tripped))
+        if facts.done:
+            found.append(("drained", ""))
+        seen = zip(self.stage.inputs, self._seen, strict=False)
+        if late := [name for name, one in seen if one is not None and one.late]:
+            path = self._pipeline.path(late[0])
+            words = "which is closed: they are processed; if more is to come, queuedriver reopen"
+            found.append(("closed-queue", f"documents came into {path}, {words} {path}"))
+        if self.templates.template is not None and self.templates.template.note:
+            found.append(("note", self.templates.template.note))
+        return found
+
+    def load(
+        self, queues: Mapping[str, QueueSeen], coming: int, asked: int | None, unwanted: str
+    ) -> Load:
+        """Return what decides how many drivers this stage is to have."""
+        stage = self.stage
+        first, more = memory_of(stage)
+        if asked is not None and not more:
+            # The file need not say what a driver takes; but whoever asks for more than it says is
+            # bound by what is there to be measured.
+            first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
+        seen = [queues[name] for name in stage.inputs if name in queues]
+        has_work = self.facts.has_work
+        backlog = sum(one.working + (0 if one.paused else one.waiting) for one in seen)
+        return Load(
+            stage=stage.name,
+            backlog=backlog if has_work else 0,
+            coming=coming if has_work else 0,
+            service=self.pace.service,
+            startup=self.pace.startup or 0.0,
+            min=stage.drivers.min,
+            max=stage.drivers.max,
+            asked=asked,
+            unwanted=unwanted,
+            alive=len(self.living),
+            last=max((slot.number for slot in self.living if slot.wanted), default=0),
+            stuck=tuple(slot.number for slot in self.living if slot.rest.state == "unkillable"),
+            memory=first,
+            memory_more=more,
+            cpus=stage.cpus,
+        )
+
+    @property
+    def totals(self) -> Totals:
+        """Of all drivers of this stage on this host, since the watchdog runs."""
+        sums = [sum(one) for one in zip(*(slot.totals for slot in self.slots), strict=True)]
+        return Totals(*sums)
+
+
+def _open_log(local: str, name: str, stage: Stage) -> int:
+    return open_log(os.path.join(local, "logs", f"{name}.log"), stage.log_size, stage.log_keep)
