@@ -523,6 +523,8 @@ def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
     assert yard.ls("input") == ["PAUSE", "a.ready"]
     assert yard.command("resume").returncode == 0
     until(lambda: yard.ls("one") == ["a.ready"])
+    # It goes on at once, and the watchdog tells of it when it sees that.
+    until(lambda: yard.count("resumed"))
     assert (yard.count("paused"), yard.count("resumed")) == (1, 1)
 
 
