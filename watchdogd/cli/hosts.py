@@ -97,7 +97,7 @@ def _seen(report: HostReport, me: Identity, now: float) -> SeenHost:
     ticks = process_ticks(them.pid) if here else None
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
-    return SeenHost(report, standing(report, me, ticks, now), here)
+    return SeenHost(report, standing(report, me, ticks, now, time.monotonic()), here)
 
 
 def read_controls(root: str, host: str = "") -> Controls:
