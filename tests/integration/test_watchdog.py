@@ -313,7 +313,7 @@ def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_th
     (yard.root / "up").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
     log = yard.command("logs", "one").stdout
-    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert " call weights:process: importing 'weights' failed: ConnectionRefusedError" in log
     assert 'weights.py", line 3, in <module>' in log
 
 
