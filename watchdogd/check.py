@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import driver_ids
 from watchdogd.host import physical_memory
@@ -102,11 +102,16 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
     chosen = driver_ids.chosen_directory()
-    if (state := driver_ids.state_directory(here.kind_of)) != chosen:
+    if is_network(kind := here.kind_of(driver_ids.existing(chosen))):
+        state = driver_ids.state_directory(here.kind_of)
+        what = (
+            f"while that does not answer, neither does the watchdog, which has its logs in {state}"
+        )
+        if state != chosen:
+            what = f"the watchdog keeps its logs in {state}, which may be gone after the next boot"
         yield (
-            f"{chosen} is on a {here.kind_of(driver_ids.existing(chosen))} file system, for which "
-            f"a watchdog must not wait: it keeps its logs in {state}, which may be gone when the "
-            f"host is started anew; set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
+            f"{chosen} is on a {kind} file system: {what}; set {driver_ids.STATE_VARIABLE} to a "
+            "directory on a local disk"
         )
 
 
