@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
+from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import driver_ids
 from watchdogd.host import physical_memory
@@ -101,17 +101,18 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "(arrays, mapped files, bytes); graphs of Python objects are copied as they are "
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
-    chosen = driver_ids.chosen_directory()
-    if is_network(kind := here.kind_of(driver_ids.existing(chosen))):
-        state = driver_ids.state_directory(here.kind_of)
-        what = (
-            f"while that does not answer, neither does the watchdog, which has its logs in {state}"
-        )
-        if state != chosen:
-            what = f"the watchdog keeps its logs in {state}, which may be gone after the next boot"
+    chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
+    kind = here.kind_of(driver_ids.existing(chosen))
+    local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
+    if state != chosen:
         yield (
-            f"{chosen} is on a {kind} file system: {what}; set {driver_ids.STATE_VARIABLE} to a "
-            "directory on a local disk"
+            f"{chosen} is on a {kind} file system, for which a watchdog must not wait: it keeps "
+            f"its logs in {state}, which may be gone when the host is started anew; {local}"
+        )
+    elif driver_ids.may_hang(kind):
+        yield (
+            f"{state}, where the watchdog keeps its logs, is on a {kind} file system: while that "
+            f"does not answer, neither does the watchdog; {local}"
         )
 
 

@@ -6,7 +6,6 @@ people goes through `escape` or `escape_name`; what programs read is JSON, where
 
 import json
 import os
-import shutil
 import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -89,9 +88,16 @@ def paint_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     return Paint(wanted and stream.isatty())
 
 
+def _terminal_width() -> int:
+    # Late: it brings along what reads archives, and only a terminal is asked.
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
 def columns_of(stream: TextIO) -> int | None:
     """Return how wide a line may be; None where nothing bounds it."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    return _terminal_width() if stream.isatty() else None
 
 
 def table(
@@ -160,7 +166,7 @@ def eta(waiting: int, seconds: float | None) -> str:
 
 def redraw(line: str = "") -> None:
     """Let a line stand on the terminal where the last one stood; without one, nothing."""
-    shown = shorten(line, shutil.get_terminal_size().columns - 1)
+    shown = shorten(line, _terminal_width() - 1)
     # A terminal that was closed is no reason to end.
     with suppress(OSError, ValueError):
         print(_CLEAR + shown, end="", file=sys.stderr, flush=True)

@@ -1,6 +1,5 @@
 """Which pipeline, stage, driver and host the words of a command line mean."""
 
-import difflib
 import os
 import re
 import shlex
@@ -195,6 +194,9 @@ def check_host(chosen: Chosen, host: str) -> None:
 
 def nearest_first(word: str, known: Iterable[str]) -> list[str]:
     """Return what there is, that which may have been meant before the rest."""
+    # Late: most words are right.
+    import difflib
+
     names = list(known)
     near = difflib.get_close_matches(word, names, n=len(names) or 1)
     return [*near, *(one for one in names if one not in near)]
