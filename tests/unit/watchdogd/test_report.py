@@ -80,9 +80,9 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
     [
         # Its process is there, or it is not: certain, whatever the clocks say.
         ({}, 5, 0.0, "alive"),
-        ({}, 5, HUNG_AFTER - 1, "alive"),
-        # It says something every 2 s while it turns.
-        ({}, 5, HUNG_AFTER + 1, "hung"),
+        # Its helper may be at the queues for long before it copies what it says every 2 s.
+        ({}, 5, SILENT_AFTER - 1, "alive"),
+        ({}, 5, SILENT_AFTER + 1, "hung"),
         ({}, None, 0.0, "gone"),
         ({}, None, 1e6, "gone"),
         ({}, 6, 0.0, "gone"),
@@ -102,3 +102,8 @@ def test_who_lives_is_known_as_far_as_it_can_be(
     fields: dict[str, object], ticks: int | None, age: float, expected: Standing
 ) -> None:
     assert standing(replaced(**fields), ME, ticks, REPORT.at + age) == expected
+
+
+def test_what_is_said_on_its_own_disk_is_missed_sooner() -> None:
+    for age, expected in ((HUNG_AFTER - 1, "alive"), (HUNG_AFTER + 1, "hung")):
+        assert standing(REPORT, ME, 5, REPORT.at + age, copied=False) == expected
