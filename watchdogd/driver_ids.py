@@ -34,15 +34,16 @@ def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
     where that is on a network mount, the runtime directory. A watchdog must not wait for a network,
     nor show in memory what a server may take away."""
     chosen = chosen_directory()
-    if not _may_hang(kind_of(existing(chosen))):
+    if not may_hang(kind_of(existing(chosen))):
         return chosen
     from queuedriver.disk.runtime import runtime_directory
 
     runtime = runtime_directory()
-    return chosen if _may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
+    return chosen if may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
 
 
-def _may_hang(kind: str) -> bool:
+def may_hang(kind: str) -> bool:
+    """Return whether whoever uses such a file system may have to wait for a network."""
     return kind != UNKNOWN and is_network(kind)
 
 

@@ -110,6 +110,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     started_at: float
     at: float
+    # The same on the monotonic clock of its host; 0 when it was not said.
+    turned_at: float = 0.0
     # Counts the documents published: a watchdog of another host lives while this changes.
     beat: int = 0
     # The file, the pipeline's name in it, and where its queues are.
@@ -168,17 +170,24 @@ def decode(data: bytes) -> HostReport:
 
 
 def standing(
-    report: HostReport, me: Identity, ticks: int | None, now: float, *, copied: bool = True
+    report: HostReport,
+    me: Identity,
+    ticks: int | None,
+    now: float,
+    monotonic: float,
+    *,
+    copied: bool = True,
 ) -> Standing:
     """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
-    the process that has its pid here started; None when there is none. `copied`: this is not the
-    report on its own disk."""
+    the process that has its pid here started; None when there is none. `monotonic` is now on the
+    clock of this host that nobody steps. `copied`: this is not the report on its own disk."""
     if report.state == "stopped":
         return "stopped"
     them, age = report.identity, now - report.at
     if (them.boot, them.namespace) == (me.boot, me.namespace) and ticks != HIDDEN:
         if ticks != them.ticks:
             return "gone"
+        age = monotonic - report.turned_at if report.turned_at else age
         return "hung" if age > (SILENT_AFTER if copied else HUNG_AFTER) else "alive"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
@@ -251,6 +260,7 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         identity=identify(os.getpid()),
         started_at=watchdog.started_at,
         at=time.time(),
+        turned_at=time.monotonic(),
         beat=watchdog.beat,
         pipeline=pipeline.file,
         name=pipeline.name,

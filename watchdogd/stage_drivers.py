@@ -20,12 +20,13 @@ from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards, sho
 from watchdogd.events import Kind
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
-from watchdogd.messages import QueueSeen
+from watchdogd.messages import QueueSeen, Usage
 from watchdogd.orders import Load as TemplateLoad
 from watchdogd.orders import Order, encode, environment_of, keep, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import HUNG, LEAVING_TAKES, Life, Past, degraded, hard_limit, remember
+from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
 from watchdogd.stage_words import StageFacts, stage_facts
@@ -139,6 +140,7 @@ class StageDrivers:
         pipeline: Pipeline,
         host: str,
         local: str,
+        view: QueueView,
         tell: Tell,
         children: Children,
     ) -> None:
@@ -154,14 +156,11 @@ class StageDrivers:
         self._pipeline = pipeline
         self._host = host
         self._local = local
+        self._view = view
         self._tell = tell
         self._children = children
-        # The latest look at its inputs; None: not seen yet.
-        self._seen: list[QueueSeen | None] = []
-        # The whole pipeline is paused.
-        self._paused = False
-        # When that was, and the latest that saw something to do or to come.
-        self._looked_at = self._not_done_at = 0.0
+        # When there last was something to do or to come.
+        self._not_done_at = 0.0
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
@@ -192,7 +191,7 @@ class StageDrivers:
     def _is_let_go(self) -> bool:
         """Whether its queues were done for so long that nobody will reopen them soon."""
         is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
-        return self.done and self._looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
+        return self.done and self._view.looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
 
     def _outdated(self) -> list[Slot]:
         """Return the stale drivers that are to leave now: one at a time, each when the one before
@@ -230,13 +229,10 @@ class StageDrivers:
 
     # What the queues say
 
-    def learn(self, queues: Mapping[str, QueueSeen], paused: bool, now: float) -> None:
-        """Take the latest look at the inputs; `paused`: the whole pipeline is."""
-        self._paused = paused
-        self._seen = [queues.get(name) for name in self.stage.inputs]
-        self._looked_at = now
-        if not self.done:
-            self._not_done_at = now
+    @property
+    def _seen(self) -> list[QueueSeen | None]:
+        """Return the latest look at each of its inputs; None: not seen yet."""
+        return [self._view.queues.get(name) for name in self.stage.inputs]
 
     @property
     def _known(self) -> list[QueueSeen]:
@@ -273,8 +269,12 @@ class StageDrivers:
         """Look at every driver, and do about it what the policy says; return when to come back."""
         has_work = self.facts.has_drivers
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
+        if not self.done:
+            self._not_done_at = now
         for slot in self.slots:
             self._await_turn(slot, now)
+            if (run := slot.run) is not None:
+                run.usage = self._view.usage.get(run.child.pid, Usage())
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
@@ -283,7 +283,7 @@ class StageDrivers:
                 starts.put_off = True
                 continue
             # One that left as it was told may know more than the look before; one that crashed not.
-            knows_more = slot.past.state == "stopped" and slot.ended_at >= self._looked_at
+            knows_more = slot.past.state == "stopped" and slot.ended_at >= self._view.looked_at
             seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
@@ -430,8 +430,6 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        if old.inputs != stage.inputs:
-            self._seen = []
         self._load = self._make_load(self._load.restart if self._load else "")
         if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
@@ -456,7 +454,7 @@ class StageDrivers:
             self._seen,
             parting=self.parting,
             degraded=self.degraded,
-            paused=self._paused,
+            paused=self._view.controls.paused,
             done=self.done,
         )
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -312,7 +313,7 @@ def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_th
     (yard.root / "up").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
     log = yard.command("logs", "one").stdout
-    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert " call weights:process: importing 'weights' failed: ConnectionRefusedError" in log
     assert 'weights.py", line 3, in <module>' in log
 
 
@@ -703,3 +704,34 @@ def _command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+# As in a container: its processes cannot be seen from another one, and end with the first of them.
+CONTAINED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="namespaces of processes take root and unshare(1)",
+)
+def test_container_that_is_started_anew_keeps_the_pipeline_and_no_second_one_does(
+    yard: Yard,
+) -> None:
+    yard.write(ONE)
+
+    def namespace() -> int:
+        status = yard.status()
+        return status.identity.namespace if status is not None else 0
+
+    first = yard.run(under=CONTAINED)
+    before = until(namespace)
+    yard.environ["WATCHDOGD_STATE"] += "-of-another"
+    beside = yard.run(under=CONTAINED)
+    _, said = beside.communicate(timeout=PATIENCE)
+    assert beside.returncode == 69
+    assert "already" in said
+    assert namespace() == before
+    first.kill()
+    first.communicate()
+    yard.run(under=CONTAINED)
+    until(lambda: namespace() not in (0, before))

@@ -109,7 +109,8 @@ def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) 
     ticks = process_ticks(them.pid) if here else None
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
-    return SeenHost(report, standing(report, me, ticks, now, copied=copied), here)
+    how = standing(report, me, ticks, now, time.monotonic(), copied=copied)
+    return SeenHost(report, how, here)
 
 
 def read_controls(root: str, host: str = "") -> Controls:

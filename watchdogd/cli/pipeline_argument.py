@@ -238,6 +238,7 @@ def check_host(chosen: Chosen, host: str) -> None:
 
 def nearest_first(word: str, known: Iterable[str]) -> list[str]:
     """Return what there is, that which may have been meant before the rest."""
+    # Late: most words are right.
     import difflib
 
     names = list(known)

@@ -254,6 +254,7 @@ def _show(value: Any) -> str:
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Return the word that was probably meant; None when none is that much alike."""
+    # Late: most files have no mistake.
     import difflib
 
     by_plain = {_plain(one): one for one in known}
