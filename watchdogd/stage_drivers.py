@@ -71,12 +71,13 @@ class StageDrivers:
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.inputs = StageInputs(view, stage.inputs)
+        self.inputs = StageInputs(stage.inputs, view)
         self.templates = Templates(load_of(stage, pipeline), local, children)
         self.pace = Pace()
         self._pipeline = pipeline
         self._host = host
         self._local = local
+        self._view = view
         self._tell = tell
         self._children = children
         # The documents that the learned limit has ended.
@@ -146,13 +147,13 @@ class StageDrivers:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        has_work, looked_at = self.facts.has_drivers, self.inputs.view.looked_at
+        has_work, looked_at = self.facts.has_drivers, self._view.looked_at
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
         self.inputs.note(now)
         for slot in self.slots:
             self._await_turn(slot, now)
             if (run := slot.run) is not None:
-                run.usage = self.inputs.view.usage.get(run.child.pid, Usage())
+                run.usage = self._view.usage.get(run.child.pid, Usage())
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
@@ -293,7 +294,7 @@ class StageDrivers:
             self.inputs.seen,
             parting=self.parting,
             degraded=self.degraded,
-            paused=self.inputs.view.controls.paused,
+            paused=self._view.controls.paused,
             done=self.inputs.done,
         )
 

@@ -313,8 +313,6 @@ class Supervisor:
         self._farewell(last_word(self, words))
 
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
-        # On a full disk, or one that fails, people know less.
-        with suppress(OSError):
-            save(replace(report, beat=self.beat + 1))
+        self._save(replace(report, beat=self.beat + 1))
         self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)
