@@ -173,9 +173,10 @@ class StageDrivers:
                 until = None
             if until is not None:
                 due = min(due, until)
-        totals = self.totals
-        spent = (totals.work + totals.overhead) / 1e9
-        self.pace.count(now, totals.documents + totals.failed, spent)
+        if self.pace.is_due(now):
+            totals = self.totals
+            spent = (totals.work + totals.overhead) / 1e9
+            self.pace.count(now, totals.documents + totals.failed, spent)
         return due
 
     def _await_turn(self, slot: Slot, now: float) -> None:
