@@ -5,7 +5,6 @@ those of all hosts. Instants are in seconds since the epoch, as the host's own c
 durations in seconds, sizes in bytes.
 """
 
-import json
 import os
 import re
 import time
@@ -151,12 +150,14 @@ def encode(report: HostReport) -> bytes:
     try:
         return msgspec.json.encode(report)
     except UnicodeEncodeError:
+        import json
+
         text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False)
         return _LONE_SURROGATE.sub(lambda one: rf"\\u{ord(one[0]):04x}", text).encode()
 
 
 def decode(data: bytes) -> HostReport:
-    """What a watchdog said, or Alien."""
+    """Return what a watchdog said; Alien for anything else."""
     try:
         found = decode_json(data, HostReport)
     except msgspec.DecodeError as error:
