@@ -67,7 +67,7 @@ def hosts_here(file: str) -> Hosts:
     """Read what the watchdogs of a file on this host say of themselves, whatever has become of
     their root. `file` is the absolute path of the pipeline's file, as text."""
     me, now = identify(os.getpid()), time.time()
-    return Hosts(tuple(_seen(report, me, now) for report in local_reports(file)))
+    return Hosts(tuple(_seen(one, me, now, copied=False) for one in local_reports(file)))
 
 
 def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it cannot be changed
@@ -103,13 +103,14 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
     return Hosts((*seen.values(), *newer.values()), tuple(unreadable))
 
 
-def _seen(report: HostReport, me: Identity, now: float) -> SeenHost:
+def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) -> SeenHost:
     them = report.identity
     here = (them.boot, them.namespace) == (me.boot, me.namespace)
     ticks = process_ticks(them.pid) if here else None
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
-    return SeenHost(report, standing(report, me, ticks, now, time.monotonic()), here)
+    how = standing(report, me, ticks, now, time.monotonic(), copied=copied)
+    return SeenHost(report, how, here)
 
 
 def read_controls(root: str, host: str = "") -> Controls:
