@@ -261,7 +261,6 @@ HOST = Group(
             "the file system of the queues hangs, and ``status`` is typed",
             "it answers: ``waiting-fs``",
             5,
-            instead="it hangs as well",
         ),
         Event(
             "term_is_heard_while_the_root_hangs",
