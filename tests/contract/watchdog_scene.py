@@ -105,6 +105,9 @@ class Scene(Yard):
         super().write(*stages, pipeline=pipeline, more=more)
         before = "input"
         for stage in tomllib.loads(self.file.read_text()).get("stage", ()):
+            if "worker" in stage:
+                # It has no queues.
+                continue
             self._inputs.add(stage.get("input", before))
             before = stage.get("output", stage["name"])
             self._outputs.add(before)
@@ -406,8 +409,9 @@ def hanging_root(scene: Scene) -> Iterator[Faulty]:
         scene.__exit__()
 
 
-# A clock that is ahead of the real one by as many seconds as a file says, for all who load it.
-_CLOCK = r"""
+# Clocks that are ahead of the real ones by as many seconds as a file says, for all who load this:
+# the one on the wall, or all.
+_CLOCKS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -415,16 +419,19 @@ _CLOCK = r"""
 #include <sys/mman.h>
 #include <time.h>
 static volatile long *ahead;
+static int all;
 __attribute__((constructor)) static void begin(void) {
-    int fd = open(getenv("CLOCK_AHEAD"), O_RDONLY | O_CLOEXEC);
+    int fd = open(getenv("CLOCKS_AHEAD"), O_RDONLY | O_CLOEXEC);
     if (fd < 0) abort();
     ahead = mmap(0, sizeof *ahead, PROT_READ, MAP_SHARED, fd, 0);
+    all = getenv("CLOCKS_ALL") != 0;
 }
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int code = real(clock, now);
-    if (!code && ahead && clock == CLOCK_REALTIME) now->tv_sec += *ahead;
+    int ours = clock == CLOCK_REALTIME || (all && clock != CLOCK_PROCESS_CPUTIME_ID);
+    if (!code && ahead && ours) now->tv_sec += *ahead;
     return code;
 }
 """
@@ -433,25 +440,37 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 class Clock:
     """The wall clock of a scene's processes, which can be stepped; other clocks go on."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, **more: str) -> None:
         self._ahead = scene.root / "ahead"
         self._ahead.write_bytes(bytes(ctypes.sizeof(ctypes.c_long)))
         source, library = scene.root / "clock.c", scene.root / "clock.so"
-        source.write_text(_CLOCK)
+        source.write_text(_CLOCKS)
         words = ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
         try:
             subprocess.run(words, check=True, capture_output=True)
         except (FileNotFoundError, subprocess.CalledProcessError):
             pytest.skip("a clock that can be stepped takes a C compiler (apt install gcc)")
-        scene.environ |= {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(self._ahead)}
-        self._environ = scene.environ
+        self._environ = {"LD_PRELOAD": str(library), "CLOCKS_AHEAD": str(self._ahead), **more}
+        scene.environ |= self._environ
 
     def step(self, seconds: int) -> None:
         """Set the clock to so many seconds after the real one."""
         with open(self._ahead, "r+b") as file:
             file.write(ctypes.c_long(seconds))
-        told = subprocess.run(["date", "+%s"], env=self._environ, capture_output=True, check=True)
+        environ = {**os.environ, **self._environ}
+        told = subprocess.run(["date", "+%s"], env=environ, capture_output=True, check=True)
         assert abs(int(told.stdout) - seconds - time.time()) < 60
+
+
+@contextlib.contextmanager
+def later(scene: Scene, seconds: int) -> Iterator[None]:
+    """Let what is started meanwhile live so many seconds later, by all clocks."""
+    environ = dict(scene.environ)
+    Clock(scene, CLOCKS_ALL="1").step(seconds)
+    try:
+        yield
+    finally:
+        scene.environ = environ
 
 
 def queuedriver(scene: Scene, *words: str, given: Sequence[str] = ()) -> str:
