@@ -305,7 +305,8 @@ class Scene(Yard):
             if not fate.cause:
                 assert self._results(docid) == [(f"{docid}.ready", fate.content)]
             if not fate.charged:
-                assert not [one for one in self._history(docid) if one == "failed"], docid
+                history = self._history(docid)
+                assert not [one for one in history if one.startswith("failed")], history
         names = {f"{d}.ready" for d, fate in self._fates.items() if not fate.cause}
         assert {n for q in self._outputs - self._inputs for n in self.ls(q)} == names
         left = {q: self.ls(q) for q in self._inputs if set(self.ls(q)) - {"PAUSE", "QUIT"}}
@@ -321,7 +322,7 @@ class Scene(Yard):
         """What the journals have of a document."""
         journals = [self.root / "queues" / queue / PRIVATE / JOURNAL for queue in self._inputs]
         return [
-            one.event
+            f"{one.event} {one.message or ''}".strip()
             for path in journals
             if path.exists()
             for one in read_history(str(path), docid).events
