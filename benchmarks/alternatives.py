@@ -45,9 +45,16 @@ def measure(scale: Scale, places: list[Place]) -> Table:
     for what, results in chosen.items():
         notes |= {f"{name}, {what}: {why}" for name, why in results.failures.items()}
         notes |= set(_lost(what, results))
-    group = Group("")
-    for label, cells in rows(chosen, scale, sizes):
-        group.rows.append([label, *(cells.get(tool.name, _NONE) for tool in there)])
+    groups = [
+        Group(
+            heading,
+            [[label, *(cells.get(one.name, _NONE) for one in there)] for label, cells in rows],
+        )
+        for heading, rows in (
+            ("speed", speeds(chosen, scale, sizes)),
+            ("what became of documents", fates(chosen)),
+        )
+    ]
     lead = LEAD.format(
         model=sizes.model >> 20,
         load=sizes.load,
@@ -63,7 +70,7 @@ def measure(scale: Scale, places: list[Place]) -> Table:
         ours=OURS,
     )
     notes.add(f"All of it on {place.name}.")
-    return Table(TITLE, lead, ["", *(tool.name for tool in there)], [group], sorted(notes))
+    return Table(TITLE, lead, ["", *(tool.name for tool in there)], groups, sorted(notes))
 
 
 def contenders(tools: Iterable[Tool], take: Callable[[Tool, Path], Sample]) -> list[Contender]:
@@ -92,7 +99,7 @@ def _measurements(scale: Scale, sizes: Sizes) -> dict[str, Callable[[Tool, Path]
     }
 
 
-def rows(chosen: dict[str, Results], scale: Scale, sizes: Sizes) -> list[Row]:
+def speeds(chosen: dict[str, Results], scale: Scale, sizes: Sizes) -> list[Row]:
     """The figures, by what they are; a tool that has none is left out of the row."""
     calls = {tool.name for tool in TOOLS if tool.calls}
     functions = _rates(chosen["functions"], chosen["cold"], scale.alternatives_documents)
@@ -113,6 +120,12 @@ def rows(chosen: dict[str, Results], scale: Scale, sizes: Sizes) -> list[Row]:
         ("  memory, models", _each(memory, lambda size: f"{size / sizes.model:.2f}")),
         ("idle, ms", _each(_seconds(chosen["idle"]), lambda wait: f"{1000 * wait:.0f}")),
         ("  slowest", _each(slowest, lambda wait: f"{1000 * wait:.0f}")),
+    ]
+
+
+def fates(chosen: dict[str, Results]) -> list[Row]:
+    """The same for what was lost, and what was done in vain."""
+    return [
         ("killed, s", _each(_seconds(chosen["killed"]), "{:.1f}".format)),
         ("  missing", _sums(chosen["killed"], "missing")),
         ("  of these named", _sums(chosen["killed"], "named")),

@@ -27,7 +27,7 @@ _LOOK_SOON = 0.0005
 class Sizes(NamedTuple):
     """What the documents of each measurement are."""
 
-    model: int = 200 << 20
+    model: int = 512 << 20
     load: float = 2.0
     model_documents: int = 40
     model_seconds: float = 0.05

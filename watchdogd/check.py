@@ -101,12 +101,18 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "(arrays, mapped files, bytes); graphs of Python objects are copied as they are "
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
-    chosen = driver_ids.chosen_directory()
-    if (state := driver_ids.state_directory(here.kind_of)) != chosen:
+    chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
+    kind = here.kind_of(driver_ids.existing(chosen))
+    local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
+    if state != chosen:
         yield (
-            f"{chosen} is on a {here.kind_of(driver_ids.existing(chosen))} file system, for which "
-            f"a watchdog must not wait: it keeps its logs in {state}, which may be gone when the "
-            f"host is started anew; set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
+            f"{chosen} is on a {kind} file system, for which a watchdog must not wait: it keeps "
+            f"its logs in {state}, which may be gone when the host is started anew; {local}"
+        )
+    elif driver_ids.may_hang(kind):
+        yield (
+            f"{state}, where the watchdog keeps its logs, is on a {kind} file system: while that "
+            f"does not answer, neither does the watchdog; {local}"
         )
 
 

@@ -231,12 +231,12 @@ class Children:
 
     @property
     def running(self) -> list[Child]:
-        """Those that were started here, or came as forks, and have not been reaped."""
+        """Return those that were started here, or came as forks, and are not reaped."""
         return [*self._own.values()]
 
     @property
     def fds(self) -> list[int]:
-        """To be polled: readable when an adopted child has ended. Of others SIGCHLD tells."""
+        """Return what to poll: readable when an adopted child has ended. Else SIGCHLD tells."""
         return [child.pidfd for child in self._adopted]
 
     def reap(self, now: float) -> bool:
@@ -281,7 +281,7 @@ class Children:
         return len(ended)
 
     def tend(self, now: float) -> float:
-        """Ask those for the next rung whose time on theirs is over, and end orphans; return when to
+        """Put those on the next rung whose time on theirs is over, and end orphans; return when to
         come back."""
         if now >= self._look_at:
             self._kill_orphans()

@@ -17,7 +17,6 @@ from contextlib import closing, suppress
 
 from queuedriver.claims.liveness import host_id, process_ticks
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network
-from queuedriver.disk.runtime import runtime_directory
 from queuedriver.format.names import MAX_DRIVER_ID
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
@@ -35,13 +34,16 @@ def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
     where that is on a network mount, the runtime directory. A watchdog must not wait for a network,
     nor show in memory what a server may take away."""
     chosen = chosen_directory()
-    if not _may_hang(kind_of(existing(chosen))):
+    if not may_hang(kind_of(existing(chosen))):
         return chosen
+    from queuedriver.disk.runtime import runtime_directory
+
     runtime = runtime_directory()
-    return chosen if _may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
+    return chosen if may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
 
 
-def _may_hang(kind: str) -> bool:
+def may_hang(kind: str) -> bool:
+    """Return whether whoever uses such a file system may have to wait for a network."""
     return kind != UNKNOWN and is_network(kind)
 
 
@@ -128,6 +130,11 @@ def short_host(host: str) -> str:
 def board_path(local: str, driver: str) -> str:
     """Return the file in which a driver shows what it does."""
     return os.path.join(local, BOARDS, f"{driver}.board")
+
+
+def log_path(local: str, name: str) -> str:
+    """Return the file that what is called so prints to."""
+    return os.path.join(local, "logs", f"{name}.log")
 
 
 def numbers_with_boards(local: str, host: str, stage: str) -> list[int]:

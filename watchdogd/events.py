@@ -23,6 +23,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from queuedriver.format.records import encode
 from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
@@ -78,7 +79,7 @@ Kind = Literal[
 
 
 class Say(Protocol):
-    """Tells of an event. `more` are its other fields."""
+    """Write an event down and tell of it. `more` are its other fields."""
 
     def __call__(
         self, kind: Kind, message: str = "", *, stage: str = "", driver: str = "", **more: object
@@ -128,7 +129,7 @@ class Events:
         self._lost = 0
         # Commands that run, those that are to be run, and how many there was no room for.
         self._running: list[Child] = []
-        self._waiting: deque[list[str]] = deque()
+        self._waiting: deque[list[str]] = deque(maxlen=_MOST_WAITING)
         self._dropped = 0
         # How many may be started at once, and when that was so.
         self._tokens, self._counted_at = _BURST, 0.0
@@ -143,7 +144,7 @@ class Events:
         self._tell(event)
         if self.command:
             self._dropped += len(self._waiting) == _MOST_WAITING
-            self._waiting = deque([*self._waiting, words(self.command, event)], _MOST_WAITING)
+            self._waiting.append(words(self.command, event))
             self.tend(time.monotonic())
 
     def tend(self, now: float) -> float:
@@ -185,12 +186,11 @@ class Events:
         # Where its log cannot be written, what a command says is lost, but it still runs.
         with suppress(OSError):
             log = open_log(os.path.join(self._local, COMMAND_LOG), _COMMAND_LOG_SIZE, 1)
-        try:
-            if self._dropped and log is not None:
+            if self._dropped:
                 lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
-                stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-                os.write(log, f"{stamp} {lost}\n".encode())
+                os.write(log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {lost}\n".encode())
                 self._dropped = 0
+        try:
             child = self._children.start(
                 argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
             )
@@ -215,7 +215,7 @@ def words(command: Sequence[str], event: Event) -> list[str]:
 
 def _append(fd: int, event: Event) -> None:
     """Write an event as one line, whole or not at all."""
-    line = _line(event)
+    line = encode(event) + b"\n"
     written = os.write(fd, line)
     if written < len(line):
         # The disk is full, and a part of a line would spoil the next one.
@@ -223,21 +223,8 @@ def _append(fd: int, event: Event) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _line(event: Event) -> bytes:
-    try:
-        return msgspec.json.encode(event) + b"\n"
-    except UnicodeEncodeError:
-        # Bytes of a file's name that are no text.
-        plain = {
-            key: value.encode("utf-8", "backslashreplace").decode()
-            for key, value in msgspec.structs.asdict(event).items()
-            if isinstance(value, str)
-        }
-        return msgspec.json.encode(msgspec.structs.replace(event, **plain)) + b"\n"
-
-
 def describe(event: Event) -> str:
-    """One line for a person; nothing in it can steer a terminal."""
+    """Return one line for a person, in which nothing can steer a terminal."""
     who = event.driver or event.stage
     end = []
     if event.exit_code is not None:

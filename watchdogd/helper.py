@@ -232,7 +232,7 @@ class Helper:
     def listen(self, now: float) -> bool:
         """Take what the helper has said, and tell of it; return whether it has looked."""
         # Not any(): all are to be taken.
-        looked = sum([self._take(message) for message in self.receive(now)]) > 0
+        looked = sum([self._take(message, now) for message in self.receive(now)]) > 0
         well = self.well(now)
         if well != self.was_well and self.answered(now):
             if not well:
@@ -249,10 +249,10 @@ class Helper:
         while self._line is not None and (now := time.monotonic()) < ends_at:
             self._line.flush()
             _readable(self.fd, ends_at - now)
-            heard = self.receive(time.monotonic())
+            heard = self.receive(now := time.monotonic())
             for message in heard:
                 if message.look is not None:
-                    self.view.take(message.look)
+                    self.view.take(message.look, now)
             if any(message.farewell for message in heard):
                 return
 
@@ -284,7 +284,7 @@ class Helper:
             self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
         return lines
 
-    def _take(self, message: Message) -> bool:
+    def _take(self, message: Message, now: float) -> bool:
         if message.note:
             self._say("note", message.note)
         if message.read is not None and message.read.number == self._reading:
@@ -295,7 +295,7 @@ class Helper:
             self._say("recovered", what + gone, queue=one.queue, count=one.claims)
         if message.look is None:
             return False
-        for queue, count in self.view.take(message.look).items():
+        for queue, count in self.view.take(message.look, now).items():
             what = f"{format_count(count, 'document')} of {queue}"
             self._say("discarded", what, queue=queue, count=count)
         return True

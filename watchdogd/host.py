@@ -7,7 +7,7 @@ _CGROUP = "/sys/fs/cgroup"
 
 
 def physical_memory() -> int:
-    """Bytes that the processes of this host, or of this container, may have at most."""
+    """Return how many bytes the processes of this host, or of this container, may have at most."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _limits():
         with suppress(OSError, ValueError), open(path) as file:
@@ -16,7 +16,7 @@ def physical_memory() -> int:
 
 
 def _limits() -> list[str]:
-    """Where the kernel says how much the groups that this process is in may have."""
+    """Return where the kernel says how much the groups that this process is in may have."""
     paths = []
     with suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:

@@ -65,7 +65,7 @@ def _execute(
     directory: str,
     parent: int,
 ) -> NoReturn:
-    """In the child."""
+    """Become the program; in the child."""
     code = BUG
     try:
         os.setpgid(0, 0)

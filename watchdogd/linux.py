@@ -27,7 +27,7 @@ _NAME = 15
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children from now on, for it to reap."""
+    """Make orphans below this process its children from now on, for it to reap."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -64,7 +64,7 @@ def await_orphanhood(parent: int) -> None:
 
 
 def set_name(name: str) -> None:
-    """What `ps -o comm` and `top` call this process; what does not fit is cut off."""
+    """Tell `ps -o comm` and `top` what to call this process; what does not fit is cut off."""
     _prctl(_SET_NAME, os.fsencode(name)[:_NAME])
 
 
@@ -91,8 +91,8 @@ def collapse_memory() -> None:
 
 
 def filled(smaps: Iterable[str], huge: int) -> Iterator[tuple[int, int]]:
-    """The start and size of whole huge pages of private memory that is nearly all in use: what was
-    reserved and never touched must not become memory by this."""
+    """Yield the start and size of whole huge pages of private memory that is nearly all in use:
+    what was reserved and never touched must not become memory by this."""
     start = end = 0
     for line in smaps:
         first, *rest = line.split()

@@ -10,10 +10,10 @@ import contextlib
 import errno
 import io
 import os
-import stat
 import sys
 from typing import TextIO
 
+from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import is_trouble
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -21,50 +21,40 @@ _STDOUT, _STDERR = 1, 2
 
 
 def open_log(path: str, size: int, keep: int) -> int:
-    """A descriptor to append to; a log that has grown to its size is rotated first."""
-    fd, grown = _open_file(path)
-    if grown < size or not rotate(path, keep):
+    """Open a log to append to; one that has grown to its size is rotated first."""
+    fd = _open_file(path)
+    if os.fstat(fd).st_size < size or not rotate(path, keep):
         return fd
     os.close(fd)
-    fd, _ = _open_file(path)
-    return fd
+    return _open_file(path)
 
 
-def _open_file(path: str) -> tuple[int, int]:
-    """A descriptor to append to, and how many bytes are there already."""
+def _open_file(path: str) -> int:
     try:
         fd = os.open(path, _APPEND, 0o644)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            # A FIFO that nobody reads is no sign of a file system in trouble.
-            raise OSError(errno.EINVAL, "not a regular file", path) from None
-        raise
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-    except BaseException:
+        if regular_size(fd) is not None:
+            return fd
         os.close(fd)
-        raise
-    return fd, found.st_size
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+    # Nor is a FIFO that nobody reads a sign of a file system in trouble.
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def rotate(path: str, keep: int) -> bool:
-    """Move a log out of the way, and those before it one further; whether that could be done."""
-    if keep < 1:
-        with contextlib.suppress(OSError):
+    """Move a log out of the way, and those before it one further; return whether that could be
+    done. A log that cannot be rotated grows."""
+    with contextlib.suppress(OSError):
+        if keep < 1:
             os.unlink(path)
             return True
-        return False
-    for number in range(keep, 1, -1):
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(f"{path}.{number - 1}", f"{path}.{number}")
-    try:
+        for number in range(keep, 1, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}.{number - 1}", f"{path}.{number}")
         os.replace(path, f"{path}.1")
-    except OSError:
-        # A log that cannot be rotated grows.
-        return False
-    return True
+        return True
+    return False
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
@@ -72,7 +62,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 class _Lossy(io.FileIO):
-    """What a full disk has no room for is lost."""
+    """A file that loses what a full disk has no room for."""
 
     def write(self, data: object) -> int:
         try:
@@ -125,7 +115,7 @@ class Rotator:
         return True
 
     def _put(self, fd: int) -> None:
-        """Under both numbers at once for whoever writes meanwhile: dup2 leaves no gap."""
+        """Put a file under both numbers; for whoever writes meanwhile dup2 leaves no gap."""
         for number in (_STDOUT, _STDERR):
             os.dup2(fd, number)
         os.close(fd)

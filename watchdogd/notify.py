@@ -1,4 +1,4 @@
-"""What the service manager is told, by systemd's protocol: datagrams to `$NOTIFY_SOCKET`.
+"""Tells the service manager, by systemd's protocol: datagrams to `$NOTIFY_SOCKET`.
 
 Silently nothing where nobody asked to be told. Only the watchdog's own loop calls this, after a
 whole turn of it: a beat from a thread would say that a loop is well that hangs.
@@ -7,7 +7,6 @@ whole turn of it: a beat from a thread would say that a loop is well that hangs.
 import contextlib
 import os
 import socket
-import time
 from collections.abc import MutableMapping
 
 _SOCKET = "NOTIFY_SOCKET"
@@ -32,7 +31,8 @@ class Notifier:
 
     @classmethod
     def of(cls, environ: MutableMapping[str, str], pid: int) -> "Notifier":
-        """As the environment says; which is taken out of it, for our children must not speak."""
+        """Take what the environment says out of it, for our children must not speak; return the
+        notifier for that."""
         address = environ.pop(_SOCKET, "")
         interval = environ.pop(_INTERVAL, "")
         meant = environ.pop(_FOR, "") or str(pid)
@@ -49,25 +49,24 @@ class Notifier:
         self._send("READY=1")
 
     def status(self, words: str) -> None:
-        """One line for people; said again only when it has changed."""
+        """Say a line for people; again only when it has changed."""
         words = " ".join(words.split())[:_MOST]
         if words != self._status and self._send(f"STATUS={words}"):
             self._status = words
 
     def beat(self) -> None:
-        """The loop is well: at least twice in each interval."""
+        """Say that the loop is well; at least twice in each interval."""
         self._send("WATCHDOG=1")
 
-    def reloading(self, now: float | None = None) -> None:
-        """To be followed by `ready`. `now` is monotonic."""
-        now = time.monotonic() if now is None else now
+    def reloading(self, now: float) -> None:
+        """Say that the file is read again, `ready` being next. `now` is monotonic."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={int(now * 1e6)}")
 
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
     def extend(self, seconds: float) -> None:
-        """Starting or stopping will take so much longer."""
+        """Say that starting or stopping will take so many seconds more."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def close(self) -> None:
@@ -86,5 +85,5 @@ class Notifier:
 
 
 def own_notifier() -> Notifier:
-    """This process's."""
+    """Return the notifier of this process."""
     return Notifier.of(os.environ, os.getpid())

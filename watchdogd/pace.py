@@ -8,7 +8,6 @@ what only is large gets through, and what hangs costs one longer wait before it 
 """
 
 import math
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -84,7 +83,12 @@ class Pace:
     @property
     def startup(self) -> float | None:
         """Return the seconds until a driver is ready; None while none was."""
-        return statistics.median(self._startups) if self._startups else None
+        if not self._startups:
+            return None
+        # Late: drivers are there by now, and it takes a while.
+        from statistics import median
+
+        return median(self._startups)
 
     @property
     def rate(self) -> float:

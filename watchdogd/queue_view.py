@@ -1,7 +1,7 @@
 """What is known of the queues from one look to the next, and what was discarded since. Pure.
 
-A helper that was started amid trouble has seen nothing yet: what those before it saw stands until
-it has. Nothing counts as known before a look that met no trouble.
+Stages and the supervisor ask it. A helper that was started amid trouble has seen nothing yet: what
+those before it saw stands until it has. Nothing counts before a look that met no trouble.
 """
 
 from collections.abc import Mapping
@@ -19,20 +19,25 @@ class QueueView:
         self.trouble = ""
         # What drivers take, by their pids.
         self.usage: Mapping[int, Usage] = {}
-        # Whether anything was heard of the queues at all, and whether they were ever seen well.
+        # Whether anything was heard of the queues at all, and whether they were ever seen well; and
+        # when the latest look was heard of since, on the monotonic clock.
         self.heard = self.known = False
+        self.looked_at = 0.0
         # The queues as they were at first.
         self.at_first: Mapping[str, QueueSeen] = {}
         self._discarded_at_first: dict[str, int] = {}
 
-    def take(self, look: Look) -> dict[str, int]:
+    def take(self, look: Look, now: float) -> dict[str, int]:
         """Take the latest look; return how many documents each queue has more in `discarded/`."""
         self.heard = True
         before, self.trouble, self.usage = self.queues, look.trouble, look.usage
+        if look.trouble and not self.known:
+            return {}
+        self.looked_at = now
         # Without trouble all was seen: what is missing then is not of the pipeline any more.
         self.queues = {**before, **look.queues} if look.trouble else look.queues
         self.controls = self.controls if look.controls is None else look.controls
-        if not (look.trouble or self.known):
+        if not self.known:
             self.known, self.at_first = True, look.queues
         for name, queue in look.queues.items():
             at_first = self._discarded_at_first.get(name, queue.discarded)

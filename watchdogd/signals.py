@@ -54,4 +54,4 @@ class Signals(signals.Signals):
         self.reload = True
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """That it came is all there is to it."""
+        """Do nothing: that it came wakes the loop."""

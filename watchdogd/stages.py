@@ -11,7 +11,6 @@ from watchdogd.children import Children
 from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
-from watchdogd.messages import QueueSeen, Usage
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.queue_view import QueueView
@@ -27,27 +26,31 @@ class Stages:
     """The stages of a watchdog, by name and in the order of the file."""
 
     def __init__(
-        self, pipeline: Pipeline, host: str, local: str, say: Say, children: Children
+        self,
+        pipeline: Pipeline,
+        host: str,
+        local: str,
+        view: QueueView,
+        say: Say,
+        children: Children,
     ) -> None:
         self.pipeline = pipeline
         # All are told to leave; at once, not one stage after the other.
         self.leaving = self.hurried = False
         self._host = host
         self._local = local
+        self._view = view
         self._say = say
         self._children = children
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
         self._all: dict[str, StageDrivers] = {}
-        self._queues: Mapping[str, QueueSeen] = {}
         # What earlier watchdogs have learned of how long a document may take, in seconds.
         self.hard_limits: Mapping[str, float | None] = {}
-        # How many drivers operators want instead of what the file says; and what was told of that.
-        self._asked: Mapping[str, int | None] = {}
+        # What was told of how many drivers operators want instead of what the file says.
         self._told_asked: dict[str, int | None] = {}
         # How many drivers the balancer gives each stage; empty before the first look.
         self._split: dict[str, int] = {}
-        self._looked = False
         self._moved_at = -math.inf
         # What was told of each stage.
         self._told: dict[str, list[tuple[Kind, str]]] = {}
@@ -91,22 +94,22 @@ class Stages:
     @property
     def done(self) -> bool:
         """Return whether everything is through."""
-        return all(one.done for one in self._with_queues)
+        return all(one.inputs.done for one in self._with_queues)
 
     @property
     def empty(self) -> bool:
         """Return whether the last look saw nothing that is still to be done."""
-        return all(one.empty for one in self._with_queues)
+        return all(one.inputs.empty for one in self._with_queues)
 
     @property
     def drained(self) -> bool:
         """Return whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.drained for one in self._with_queues)
+        return all(one.inputs.drained for one in self._with_queues)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         for one in self.managed.values():
-            one.finished = True
+            one.inputs.finished = True
 
     @property
     def grace(self) -> float:
@@ -143,14 +146,6 @@ class Stages:
             if {"paused", "stage-tripped"} & (before - {kind for kind, _ in news}):
                 self._say("resumed", stage=name)
 
-    def learn(self, view: QueueView, now: float) -> None:
-        """Take the latest look at the queues, and what operators ask for."""
-        self._queues, self._asked, self._looked = view.queues, view.controls.scale, True
-        for drivers in self._all.values():
-            drivers.learn(view.queues, view.controls.paused, now)
-        for run in [slot.run for slot in self.slots if slot.run is not None]:
-            run.usage = view.usage.get(run.child.pid, Usage())
-
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
         any of this name."""
@@ -168,7 +163,7 @@ class Stages:
         """Return which stage can never go on by itself, and why; empty while there is none."""
         for name, drivers in self.managed.items():
             wanted = [slot for slot in drivers.slots if slot.wanted]
-            if not drivers.done and wanted and all(slot.hopeless for slot in wanted):
+            if not drivers.inputs.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
@@ -180,7 +175,7 @@ class Stages:
             for drivers in self.managed.values()
             if drivers.unattended
             for queue in drivers.stage.inputs
-            if (seen := self._queues.get(queue)) is not None and (seen.working or seen.written)
+            if (seen := self._view.queues.get(queue)) is not None and (seen.working or seen.written)
         ]
 
     # Which there are
@@ -210,7 +205,9 @@ class Stages:
         self.pipeline = pipeline
 
     def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
-        drivers = StageDrivers(stage, pipeline, self._host, self._local, self._tell, self._children)
+        drivers = StageDrivers(
+            stage, pipeline, self._host, self._local, self._view, self._tell, self._children
+        )
         drivers.pace = Pace(self.hard_limits.get(stage.name))
         drivers.adopt_living(now)
         return drivers
@@ -237,18 +234,19 @@ class Stages:
     def _resize(self, now: float, *, balancing: bool) -> None:
         """Have the stages' sizes be what they are to be by all that is known now."""
         loads, room = self.loads(), self.room
-        if self._looked:
+        if self._view.known:
             self._split = complete(self._split, loads, room)
             if balancing:
                 self._balance(loads, room, now)
+        asked = self._view.controls.scale
         for name, size in sizes(loads, room, self._split).items():
             drivers = self._all[name]
-            if self._asked.get(name) != self._told_asked.get(name):
+            if asked.get(name) != self._told_asked.get(name):
                 more = f"; {size.scarce}" if size.scarce else ""
                 words = f"from {drivers.size.drivers} to {size.drivers} drivers{more}"
                 self._say("scaled", words, stage=name)
             drivers.resize(size)
-        self._told_asked = {name: self._asked.get(name) for name in self._all}
+        self._told_asked = {name: asked.get(name) for name in self._all}
 
     def _balance(self, loads: Sequence[Load], room: Room, now: float) -> None:
         """Move one driver to where the work is, if that is worth it."""
@@ -278,11 +276,11 @@ class Stages:
 
     def loads(self) -> list[Load]:
         """Return what decides how many drivers each stage is to have."""
-        unfinished = {name: one.unfinished for name, one in self._queues.items()}
+        unfinished = {name: one.unfinished for name, one in self._view.queues.items()}
         upstream = coming(self.pipeline, unfinished)
-        told = self._unwanted()
+        told, asked = self._unwanted(), self._view.controls.scale
         return [
-            one.load(self._queues, upstream.get(name, 0), self._asked.get(name), told[name])
+            one.load(upstream.get(name, 0), asked.get(name), told[name])
             for name, one in self._all.items()
         ]
 
@@ -291,7 +289,7 @@ class Stages:
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
         for name, one in self._all.items():
-            stops = self.leaving and (turn_of_next or self.hurried or one.done)
+            stops = self.leaving and (turn_of_next or self.hurried or one.inputs.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

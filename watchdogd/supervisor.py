@@ -77,7 +77,7 @@ class Supervisor:
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(pipeline, host, local, events.say, children)
+        self.stages = Stages(pipeline, host, local, helper.view, events.say, children)
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
@@ -159,7 +159,6 @@ class Supervisor:
                 self._serve(request, now)
             if self._requests.outdated:
                 self.helper.ask(Errands(forget_controls=(QUIT,)))
-            self.stages.learn(view, now)
             if self.drain and self.drain.see(self.stages, view.trouble, now):
                 self.stages.finish()
                 self._leave()
@@ -314,8 +313,6 @@ class Supervisor:
         self._farewell(last_word(self, words))
 
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
-        # On a full disk, or one that fails, people know less.
-        with suppress(OSError):
-            save(replace(report, beat=self.beat + 1))
+        self._save(replace(report, beat=self.beat + 1))
         self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
         self.helper.listen_to_the_end(_LAST_LOOK)

@@ -14,7 +14,6 @@ import errno
 import itertools
 import operator
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -170,6 +169,9 @@ class Directory:
         try:
             self.remove(name)
         except IsADirectoryError:
+            # With it come archives of five kinds; for what hardly ever happens.
+            import shutil
+
             shutil.rmtree(name, dir_fd=self.fd)
 
     def names(self) -> Iterator[str]:

@@ -11,7 +11,6 @@ another environment, and so another directory of its own, than the driver had.
 
 import errno
 import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -37,14 +36,25 @@ _FILES = "/".join(("", *Directory.__module__.split("."))) + '.py"'
 
 def runtime_directory() -> str:
     """Return the directory; it is made if it is not there."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    path = os.path.join(base or tempfile.gettempdir(), _own_name())
+    base = os.environ.get("XDG_RUNTIME_DIR") or _temporary()
+    path = os.path.join(base, _own_name())
     os.makedirs(path, mode=0o700, exist_ok=True)
     if os.stat(path, follow_symlinks=False).st_uid != os.getuid():
         raise ConfigError(
             f"{path} belongs to another user; set XDG_RUNTIME_DIR to a directory of yours"
         )
     return path
+
+
+def _only_for_us(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL, 0o600)
+
+
+def _temporary() -> str:
+    # Late: it takes a driver's start as long as several modules of ours.
+    import tempfile
+
+    return tempfile.gettempdir()
 
 
 EndedFor = Literal["hung", "memory", "ended"]
@@ -66,14 +76,13 @@ class KilledFor(NamedTuple):
 def stacks_file() -> Iterator[FileIO]:
     """Open the file that faulthandler is to write to of a driver that runs in this thread; gone
     with a driver that leaves by itself."""
-    suffix = f"-{threading.get_ident():x}.stacks"
-    number, path = tempfile.mkstemp(suffix, dir=runtime_directory())
-    os.close(number)
-    try:
-        with FileIO(path, "a") as file:
+    name = f"{os.urandom(8).hex()}-{threading.get_ident():x}.stacks"
+    path = os.path.join(runtime_directory(), name)
+    with FileIO(path, "a", opener=_only_for_us) as file:
+        try:
             yield file
-    finally:
-        os.unlink(path)
+        finally:
+            os.unlink(path)
 
 
 def note_ending(path: str, cause: EndedFor, message: str) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 import shlex
-import shutil
 import signal
 from collections.abc import Sequence
 
@@ -128,6 +127,9 @@ def split_command(command: str | Sequence[str]) -> list[str]:
 
 
 def _find(name: str, search: str) -> str:
+    # Late: it brings along what reads archives, and not every driver has a command.
+    import shutil
+
     found = shutil.which(name, path=search)
     if found is not None:
         return os.path.abspath(found)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -312,7 +313,7 @@ def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_th
     (yard.root / "up").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
     log = yard.command("logs", "one").stdout
-    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert " call weights:process: importing 'weights' failed: ConnectionRefusedError" in log
     assert 'weights.py", line 3, in <module>' in log
 
 
@@ -356,6 +357,19 @@ def test_what_drivers_share_is_not_held_against_one_of_them(yard: Yard) -> None:
     code, said = yard.drain()
     assert (code, len(yard.ls("one"))) == (0, 5), said
     assert (yard.count("recycled"), yard.count("killed")) == (0, 0)
+
+
+def test_driver_that_waits_for_its_fork_behind_others_is_not_late(yard: Yard) -> None:
+    (yard.root / "slow.py").write_text(
+        "import os, time\nos.register_at_fork(before=lambda: time.sleep(1.2))\n"
+        "def process(document): return document.read()\n"
+    )
+    yard.write(
+        'name = "one"\ncall = "slow:process"\npreload = true\ndrivers = 8\nstartup_timeout = "8 s"'
+    )
+    yard.run()
+    until(lambda: yard.count("ready") == 8)
+    assert (yard.count("exited"), yard.count("restarted")) == (0, 0)
 
 
 def test_driver_is_recycled_between_documents_and_nothing_is_counted(yard: Yard) -> None:
@@ -522,6 +536,8 @@ def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
     assert yard.ls("input") == ["PAUSE", "a.ready"]
     assert yard.command("resume").returncode == 0
     until(lambda: yard.ls("one") == ["a.ready"])
+    # It goes on at once, and the watchdog tells of it when it sees that.
+    until(lambda: yard.count("resumed"))
     assert (yard.count("paused"), yard.count("resumed")) == (1, 1)
 
 
@@ -701,3 +717,34 @@ def _command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+# As in a container: its processes cannot be seen from another one, and end with the first of them.
+CONTAINED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None,
+    reason="namespaces of processes take root and unshare(1)",
+)
+def test_container_that_is_started_anew_keeps_the_pipeline_and_no_second_one_does(
+    yard: Yard,
+) -> None:
+    yard.write(ONE)
+
+    def namespace() -> int:
+        status = yard.status()
+        return status.identity.namespace if status is not None else 0
+
+    first = yard.run(under=CONTAINED)
+    before = until(namespace)
+    yard.environ["WATCHDOGD_STATE"] += "-of-another"
+    beside = yard.run(under=CONTAINED)
+    _, said = beside.communicate(timeout=PATIENCE)
+    assert beside.returncode == 69
+    assert "already" in said
+    assert namespace() == before
+    first.kill()
+    first.communicate()
+    yard.run(under=CONTAINED)
+    until(lambda: namespace() not in (0, before))

@@ -4,7 +4,6 @@ A mistake is found at a path in the tables of the file, as `("stage", 2, "timeou
 looked for when there is one to tell.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -255,6 +254,9 @@ def _show(value: Any) -> str:
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Return the word that was probably meant; None when none is that much alike."""
+    # Late: most files have no mistake.
+    import difflib
+
     by_plain = {_plain(one): one for one in known}
     near = difflib.get_close_matches(_plain(word), by_plain, n=1, cutoff=likeness)
     return by_plain[near[0]] if near else None

@@ -245,7 +245,9 @@ def _fork_driver(control: socket.socket, asked: Fork) -> bool:
     if middle:
         os.close(waiting)
         _become_driver(control, asked, middle)
-        os.write(telling, _DONE)
+        # A template that has ended meanwhile is of no concern to a driver that is there.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(telling, _DONE)
         os.close(telling)
         return True
     os.close(telling)
@@ -305,7 +307,7 @@ def _become_driver(control: socket.socket, asked: Fork, middle: int) -> None:
             getattr(module, function)()
     try:
         control.send(msgspec.json.encode(Came(asked.serial, os.getpid())))
-    except BrokenPipeError:
+    except ConnectionError:
         raise SystemExit("nobody waits for this driver any more") from None
     control.close()
 

@@ -1,5 +1,6 @@
 """What the comparison with other tools counts, from what their workers and logs say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.alternatives_reckoning import (
@@ -10,6 +11,7 @@ from benchmarks.alternatives_reckoning import (
     rates,
     spread,
 )
+from benchmarks.alternatives_tools import COMMAND, FUNCTION, MODEL, OWN, TOOLS, Job
 
 
 def course(*lines: str) -> Course:
@@ -71,3 +73,22 @@ def test_left_over_is_what_is_neither_a_result_nor_the_queues_own(tmp_path: Path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert left_over(tmp_path, "s2") == sorted(left)
+
+
+def test_a_tool_that_is_not_there_is_named_by_what_it_lacks() -> None:
+    there = replace(OWN, needs=("sh",))
+    assert there.missing() == ""
+    assert replace(there, needs=("sh", "no-such-program", "nor-this")).missing() == (
+        "no-such-program"
+    )
+
+
+def test_every_tool_has_a_set_up_for_each_kind_of_work(tmp_path: Path) -> None:
+    for number, tool in enumerate(TOOLS):
+        assert tool.note.startswith(tool.name)
+        for kind in (FUNCTION, COMMAND, MODEL):
+            directory = tmp_path / f"{number}-{kind}"
+            directory.mkdir()
+            tool.lay_out(directory, Job(kind, limit=2.0))
+            place, _ = tool.results(Job(kind))
+            assert place.endswith("s1" if kind == MODEL else "s3")

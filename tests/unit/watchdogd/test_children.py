@@ -2,9 +2,7 @@
 
 import contextlib
 import errno
-import fcntl
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -16,7 +14,7 @@ import pytest
 
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.disk.processes import signal_name
-from tests.children import end_of
+from tests.children import end_of, few_descriptors, open_files
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE
 from tests.waiting import until, until_ended
@@ -48,30 +46,28 @@ def test_exit_code_and_signal_are_told_apart(children: Children) -> None:
     assert end_of(children, run(children, "import os; os.kill(os.getpid(), 11)")) == Exit(signal=11)
 
 
-def test_start_that_fails_for_want_of_descriptors_keeps_none(children: Children) -> None:
+@pytest.mark.parametrize("what", ["program", "warden"])
+def test_start_that_fails_for_want_of_descriptors_keeps_none(
+    children: Children, tmp_path: Path, what: str
+) -> None:
     """Whichever of those that it needs is one too many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     failed = 0
-    for free in range(12):
-        before = set(os.listdir("/proc/self/fd"))
-        # A number that is free below the limit, for each that it may have; the rest is taken.
-        top = max(map(int, before)) + 32
-        taken = [fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3) for _ in range(top)]
-        for fd in taken[:free]:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(taken) + 1, hard))
-        try:
-            child = children.start(["true"], os.environ, order=b"x")
-        except OSError as error:
-            failed += error.errno == errno.EMFILE
-        else:
+    for free in range(8):
+        before = open_files()
+        with few_descriptors(free):
+            try:
+                if what == "program":
+                    children.start(["true"], os.environ, order=b"x")
+                else:
+                    # Each one later than the one before may be replaced.
+                    children.guard(str(tmp_path), now=free * 60.0)
+            except OSError as error:
+                failed += error.errno == errno.EMFILE
+        assert open_files() == before, free
+        for child in children.running:
+            child.send(signal.SIGKILL)
             end_of(children, child)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            for fd in taken[free:]:
-                os.close(fd)
-        assert set(os.listdir("/proc/self/fd")) == before, free
-    assert 0 < failed < 12
+    assert 0 < failed < 8
 
 
 def test_running_process_is_not_waited_for(children: Children) -> None:
@@ -273,6 +269,24 @@ def test_end_leaves_nothing_running(tmp_path: Path) -> None:
     children.close()
     until_ended(*pids, deaf.pid)
     assert children.running == []
+
+
+def _lose_a_child() -> None:
+    """In a process of its own, which has no other children."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    children = Children()
+    child = children.start(["true"], os.environ)
+    # How, nobody is told.
+    assert end_of(children, child) == Exit()
+    assert not child.send(signal.SIGKILL)
+    children.close()
+
+
+def test_end_of_a_child_is_seen_where_the_kernel_reaps_them() -> None:
+    process = FORKS.Process(target=_lose_a_child)
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
 
 
 # Forks that were asked for

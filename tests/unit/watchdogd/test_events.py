@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.children import few_descriptors, open_files
 from tests.waiting import PATIENCE, is_alive, until, until_ended
 from watchdogd.children import Children
 from watchdogd.events import Event, Events, describe, words
@@ -275,6 +276,23 @@ def test_command_whose_log_cannot_be_written_runs_all_the_same(voice: Voice) -> 
     voice.events.say("started")
     voice.quiet(0.0)
     assert (voice.place / "pipeline/started").exists()
+
+
+def test_event_for_which_no_file_can_be_opened_is_counted_and_keeps_nothing_open(
+    voice: Voice,
+) -> None:
+    voice.run("true")
+    for free in range(5):
+        before = open_files()
+        with few_descriptors(free):
+            voice.events.say("hung")
+        assert open_files() == before, free
+    voice.events.say("ready")
+    assert [one.event for one in voice.told] == [*["hung"] * 5, "ready"]
+    lost = voice.lines()[0]["message"]
+    assert lost == "1 event before this could not be written"
+    voice.quiet(0.0)
+    assert "had no room, and were not told" in voice.log()
 
 
 def test_end_waits_for_commands_but_not_for_ever(voice: Voice) -> None:

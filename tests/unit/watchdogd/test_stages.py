@@ -32,8 +32,9 @@ class House:
         self.told: list[tuple[str, str, str]] = []
         self.children = Children()
         self.host = host
+        self.view = QueueView()
         self.stages = Stages(
-            self._pipeline(stages), "rose", str(directory), self._say, self.children
+            self._pipeline(stages), "rose", str(directory), self.view, self._say, self.children
         )
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
@@ -62,9 +63,7 @@ class House:
 
     def _look(self) -> None:
         controls = Controls(scale=self.numbers)
-        view = QueueView()
-        view.take(Look(queues=self.queues, controls=controls))
-        self.stages.learn(view, 100.0)
+        self.view.take(Look(queues=self.queues, controls=controls), 100.0)
 
     def begin(self) -> None:
         """Look for the first time, and do what follows."""

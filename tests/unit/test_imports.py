@@ -1,0 +1,40 @@
+"""What starts when a pipeline starts imports no more than it needs: each module is waited for."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Each takes a millisecond or more, of each process; what needs one imports it then.
+COSTLY = {
+    "bz2",
+    "lzma",
+    "pydantic",
+    "psutil",
+    "rich",
+    "statistics",
+    "tempfile",
+    "typer",
+    "watchdog",
+}
+# What only a driver does, and what only a watchdog does.
+DRIVING = {"queuedriver.driving.driver", "queuedriver.claims.recovery"}
+KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
+
+
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("watchdogd.programs.driver", {*COSTLY, *KEEPING, "tempfile"}),
+        ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING, "tempfile", "filelock"}),
+        ("watchdogd.cli.run", {*COSTLY, *DRIVING, "tempfile"}),
+    ],
+)
+def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
+    module: str, needless: set[str]
+) -> None:
+    script = f"import sys, {module}; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert needless & {*ran.stdout.split()} == set()
