@@ -253,7 +253,12 @@ class Scene(Yard):
         """Run a command that perhaps nobody can end, as it waits in the kernel."""
         words = (sys.executable, "-m", "watchdogd", *words)
         process = subprocess.Popen(
-            words, env=self.environ, cwd=self.root, stdout=subprocess.PIPE, text=True
+            words,
+            env=self.environ,
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._started.append(process)
         self._codes[process.pid] = -signal.SIGKILL
@@ -357,7 +362,6 @@ def row(act: Callable[..., None]) -> Callable[..., None]:
         scene.account()
 
     marks = [pytest.mark.xfail(strict=True, reason=event.instead)] if event.instead else []
-    marks += [pytest.mark.quick] if event.quick else []
     for mark in marks:
         test = mark(test)
     return test
