@@ -17,7 +17,6 @@ from contextlib import closing, suppress
 
 from queuedriver.claims.liveness import host_id, process_ticks
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network
-from queuedriver.disk.runtime import runtime_directory
 from queuedriver.format.names import MAX_DRIVER_ID
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 
@@ -37,6 +36,8 @@ def state_directory(kind_of: Callable[[str], str] = filesystem_type) -> str:
     chosen = chosen_directory()
     if not may_hang(kind_of(existing(chosen))):
         return chosen
+    from queuedriver.disk.runtime import runtime_directory
+
     runtime = runtime_directory()
     return chosen if may_hang(kind_of(runtime)) else os.path.join(runtime, "watchdogd")
 

@@ -5,7 +5,6 @@ those of all hosts. Instants are in seconds since the epoch, as the host's own c
 durations in seconds, sizes in bytes.
 """
 
-import json
 import os
 import re
 import time
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 VERSION = 1
 HOSTS = os.path.join(".watchdogd", "hosts")
 # After so long without a new document a watchdog of another host is called silent, and one whose
-# process is here hung: it says something every 2 s. Only `status` says so, by the clocks: nothing
-# is decided by it.
+# process is here hung. It says something every 2 s on its own disk, from where it is copied when
+# all queues have been looked at. Only `status` says so, by the clocks: nothing is decided by it.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -151,12 +150,14 @@ def encode(report: HostReport) -> bytes:
     try:
         return msgspec.json.encode(report)
     except UnicodeEncodeError:
+        import json
+
         text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False)
         return _LONE_SURROGATE.sub(lambda one: rf"\\u{ord(one[0]):04x}", text).encode()
 
 
 def decode(data: bytes) -> HostReport:
-    """What a watchdog said, or Alien."""
+    """Return what a watchdog said; Alien for anything else."""
     try:
         found = decode_json(data, HostReport)
     except msgspec.DecodeError as error:
@@ -169,11 +170,17 @@ def decode(data: bytes) -> HostReport:
 
 
 def standing(
-    report: HostReport, me: Identity, ticks: int | None, now: float, monotonic: float
+    report: HostReport,
+    me: Identity,
+    ticks: int | None,
+    now: float,
+    monotonic: float,
+    *,
+    copied: bool = True,
 ) -> Standing:
     """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
     the process that has its pid here started; None when there is none. `monotonic` is now on the
-    clock of this host that nobody steps."""
+    clock of this host that nobody steps. `copied`: this is not the report on its own disk."""
     if report.state == "stopped":
         return "stopped"
     them, age = report.identity, now - report.at
@@ -181,7 +188,7 @@ def standing(
         if ticks != them.ticks:
             return "gone"
         age = monotonic - report.turned_at if report.turned_at else age
-        return "hung" if age > HUNG_AFTER else "alive"
+        return "hung" if age > (SILENT_AFTER if copied else HUNG_AFTER) else "alive"
     if me.machine and (them.machine, them.host) == (me.machine, me.host) and them.boot != me.boot:
         return "gone"
     return "silent" if age > SILENT_AFTER else "alive"

@@ -10,7 +10,6 @@ besides. No two clocks are ever compared.
 
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
@@ -259,7 +258,7 @@ def owner_of(token: names.Token, owners: Mapping[str, Owner]) -> Owner:
 @cache
 def _host() -> tuple[str, str, str, int]:
     return (
-        socket.gethostname(),
+        os.uname().nodename,
         _line("/etc/machine-id"),
         _line("/proc/sys/kernel/random/boot_id"),
         _namespace(),
@@ -314,7 +313,7 @@ def process_ticks(pid: int) -> int | None:
 
 def host_id(host: str | None = None) -> str:
     """Return the host's name in the alphabet of driver ids, with room for `-<slot>`."""
-    plain = re.sub(r"[^A-Za-z0-9_]+", "_", host or socket.gethostname()).strip("_")
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", host or os.uname().nodename).strip("_")
     return plain[: names.MAX_DRIVER_ID - 8] or "host"
 
 

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from queuedriver.cli import say
 from queuedriver.cli.words import argument, flag
@@ -24,7 +23,8 @@ def lines_of(path: str, separator: bytes = b"\n") -> list[str]:
     if path == "-":
         data = sys.stdin.buffer.read() if sys.stdin else b""
     else:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
     return [os.fsdecode(line) for line in data.split(separator) if line]
 
 

@@ -4,7 +4,6 @@ A file name may hold anything but '/' and NUL, and so may a message made of one.
 people goes through `escape` or `escape_name`; what programs read is JSON, where names are exact.
 """
 
-import json
 import os
 import sys
 import unicodedata
@@ -88,16 +87,17 @@ def paint_for(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Paint:
     return Paint(wanted and stream.isatty())
 
 
-def _terminal_width() -> int:
-    # Late: it brings along what reads archives, and only a terminal is asked.
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
 def columns_of(stream: TextIO) -> int | None:
     """Return how wide a line may be; None where nothing bounds it."""
-    return _terminal_width() if stream.isatty() else None
+    return size_of_terminal().columns if stream.isatty() else None
+
+
+def size_of_terminal() -> os.terminal_size:
+    """Return how many columns and lines the terminal has."""
+    # Where nothing is drawn, nothing needs it.
+    import shutil
+
+    return shutil.get_terminal_size()
 
 
 def table(
@@ -166,7 +166,7 @@ def eta(waiting: int, seconds: float | None) -> str:
 
 def redraw(line: str = "") -> None:
     """Let a line stand on the terminal where the last one stood; without one, nothing."""
-    shown = shorten(line, _terminal_width() - 1)
+    shown = shorten(line, size_of_terminal().columns - 1)
     # A terminal that was closed is no reason to end.
     with suppress(OSError, ValueError):
         print(_CLEAR + shown, end="", file=sys.stderr, flush=True)
@@ -175,5 +175,7 @@ def redraw(line: str = "") -> None:
 def write_json(document: dict[str, object], indent: int | None = 2) -> None:
     """Print a result for programs, on a line of its own without `indent`. ASCII, so every name in
     it is exact."""
+    import json
+
     whole = {"version": VERSION, **document}
     print(json.dumps(whole, indent=indent, default=msgspec.to_builtins))

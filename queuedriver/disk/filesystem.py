@@ -169,7 +169,7 @@ class Directory:
         try:
             self.remove(name)
         except IsADirectoryError:
-            # Late: it brings along what reads archives, and few programs leave a directory.
+            # With it come archives of five kinds; for what hardly ever happens.
             import shutil
 
             shutil.rmtree(name, dir_fd=self.fd)

@@ -2,7 +2,6 @@
 
 import math
 import os
-import random
 import time
 
 from queuedriver.disk.processes import tree_memory
@@ -21,6 +20,8 @@ class Recycling:
     """The limits of one life."""
 
     def __init__(self, options: Options, now: float) -> None:
+        import random
+
         spread = random.uniform(1 - _JITTER, 1 + _JITTER)
         # How many documents are enough.
         self.documents = (

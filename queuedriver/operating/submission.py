@@ -77,8 +77,8 @@ class Submission(NamedTuple):
                 with open(content, "rb") as source:
                     copy_all(source.fileno(), target.fileno())
             else:
-                while data := content.read(1 << 20):
-                    target.write(data)
+                while block := content.read(1 << 20):
+                    target.write(block)
 
     def _enter_all(self, aside: list[tuple[str, str]], refused: list[str]) -> Iterator[Submitted]:
         """Let in what was written aside, taking it off that list."""

@@ -37,12 +37,13 @@ class BatchProcessor(Processor, Protocol):
         """Process several documents; return for each None when done, or what went wrong."""
 
 
-def make(kind: str, work: str | Sequence[str], **settings: Any) -> Processor:
-    """Return the processor that a kind and its words name. Only its module is imported."""
+def make(kind: str, work: str | Sequence[str], said: str = "--call", **settings: Any) -> Processor:
+    """Return the processor that a kind and its words name. Only its module is imported. What was
+    `said` of a call is told in errors."""
     if kind == "call" and isinstance(work, str):
         from queuedriver.processors.call import load
 
-        return load(work)
+        return load(work, said)
     if kind == "command":
         from queuedriver.processors.command import CommandProcessor
 

@@ -107,6 +107,23 @@ def test_a_directory_with_a_pipeline_in_it_will_do(tmp_path: Path, capsys: Capsy
     assert pipelines.call(capsys, "status", tmp_path, "--json").json["name"] == "serif"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_may_be_told_its_pipeline_by_the_same_option(
+    name: str, capsys: Capsys
+) -> None:
+    options = pipelines.call(capsys, name, "--help").out.partition("\nOptions:")[2]
+    assert "-p, --pipeline FILE" in options
+
+
+@pytest.mark.parametrize("name", ["check", "run", "status", "unit"])
+def test_pipeline_that_is_not_there_has_code_66_however_it_is_named(
+    name: str, capsys: Capsys
+) -> None:
+    for words in (["/nowhere.toml"], ["-p", "/nowhere.toml"]):
+        called = pipelines.call(capsys, name, *words)
+        assert (called.code, "/nowhere.toml" in called.err) == (66, True)
+
+
 def test_one_pipeline_is_named_in_one_way(tmp_path: Path, capsys: Capsys) -> None:
     called = pipelines.call(capsys, "status", "a.toml", "-p", "b.toml")
     assert (called.code, called.err) == (2, "watchdogd: a.toml or -p b.toml: name one of them\n")

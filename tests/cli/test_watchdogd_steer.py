@@ -14,7 +14,7 @@ from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
 from tests.cli.processes import command, unprivileged
 from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
-from watchdogd.control import parse_request
+from watchdogd.control import MARK, parse_request
 
 Capsys = pytest.CaptureFixture[str]
 Watch = Callable[..., Called]
@@ -196,6 +196,19 @@ def test_a_pipeline_and_its_stages_are_paused_and_resumed(file: Path, watch: Wat
     assert "PAUSE" in listed(queues / "values")
     assert watch("resume", "parse") == (0, "", "")
     assert "PAUSE" not in listed(queues / "values")
+
+
+def test_what_was_paused_with_the_pipeline_is_resumed_with_it_though_no_watchdog_runs(
+    file: Path, watch: Watch
+) -> None:
+    watch("pause")
+    for queue, text in (("input", MARK), ("values", b"")):
+        (file.parent / "queues" / queue / "PAUSE").write_bytes(text)
+    assert watch("resume") == (0, "", "")
+    assert not (file.parent / "queues/input/PAUSE").exists()
+    # What was paused by itself.
+    assert "parse is PAUSED" in watch("status").out
+    assert "values is PAUSED" not in watch("status").out
 
 
 def test_a_stage_that_was_told_to_quit_is_resumed_too(file: Path, watch: Watch) -> None:

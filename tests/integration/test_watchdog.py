@@ -313,7 +313,7 @@ def test_import_that_fails_for_a_while_is_tried_again_and_its_traceback_is_in_th
     (yard.root / "up").touch()
     until(lambda: yard.ls("one") == ["a.ready"])
     log = yard.command("logs", "one").stdout
-    assert "importing 'weights' failed: ConnectionRefusedError" in log
+    assert " call weights:process: importing 'weights' failed: ConnectionRefusedError" in log
     assert 'weights.py", line 3, in <module>' in log
 
 
@@ -536,6 +536,8 @@ def test_paused_pipeline_claims_nothing_until_it_is_resumed(yard: Yard) -> None:
     assert yard.ls("input") == ["PAUSE", "a.ready"]
     assert yard.command("resume").returncode == 0
     until(lambda: yard.ls("one") == ["a.ready"])
+    # It goes on at once, and the watchdog tells of it when it sees that.
+    until(lambda: yard.count("resumed"))
     assert (yard.count("paused"), yard.count("resumed")) == (1, 1)
 
 

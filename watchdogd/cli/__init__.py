@@ -5,9 +5,9 @@ from queuedriver.cli.program import Command, Program
 __all__ = ["COMMANDS", "PROGRAM", "Command", "main", "run"]
 
 COMMANDS = {
-    "check": Command("check", "check", "Name every mistake of a pipeline's file; draw its stages."),
+    "check": Command("check", "check", "Name every mistake of a pipeline's file; list its stages."),
     "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
-    "status": Command("status", "status", "Say how a pipeline is going."),
+    "status": Command("status", "status", "Show how a pipeline is going."),
     "top": Command("status", "top", "Show how it is going, as it goes."),
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),

@@ -11,14 +11,15 @@ from queuedriver.cli.render import columns_of, escape, escape_name, table, write
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine
-from watchdogd.cli.pipeline_argument import PIPELINE, pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.drawing import COLUMNS, draw, ends
 from watchdogd.pipeline.problems import BadPipeline, Problem
 
 
 def check(
-    file: str | None = PIPELINE,
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
     host: str | None = option("NAME", "This host's name; else what it is called."),
     as_json: bool = flag("Print for programs.", "--json"),
 ) -> int:
@@ -34,7 +35,7 @@ def check(
       0   it can run here        66  there is no such file
       77  not permitted          78  mistakes, each on a line of its own
     """
-    named = pipeline_file(file)
+    named = pipeline_file(either(pipeline, option))
     found = None
     try:
         found = examine(named, host or socket.gethostname(), check_imports)

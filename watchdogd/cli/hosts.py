@@ -1,7 +1,6 @@
 """Which watchdogs there are on which hosts, by what each said last, and what all are asked."""
 
 import os
-import socket
 import time
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -13,6 +12,7 @@ from queuedriver.format.records import Identity
 from watchdogd import control
 from watchdogd.messages import Controls
 from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
+from watchdogd.report_file import local_reports
 
 # A host's document may be long; longer is somebody else's file.
 _MAX_DOCUMENT = 16 << 20
@@ -34,7 +34,7 @@ class SeenHost(NamedTuple):
 
 
 class Hosts(NamedTuple):
-    """All watchdogs of one root, and which documents could not be read, and why."""
+    """Watchdogs of one root, and the documents that could not be read, with the reasons."""
 
     seen: tuple[SeenHost, ...] = ()
     unreadable: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Hosts(NamedTuple):
     @property
     def own_name(self) -> str:
         """Return what this host is called by its own watchdog, or else by the system."""
-        return next((one.report.host for one in self.seen if one.here), socket.gethostname())
+        return next((one.report.host for one in self.seen if one.here), os.uname().nodename)
 
     def meant(self, host: str | None) -> "Hosts":
         """Return those of one host; all when none was named."""
@@ -63,13 +63,22 @@ class Hosts(NamedTuple):
         return self._replace(seen=tuple(one for one in self.seen if one.report.host == host))
 
 
-def read_hosts(root: str) -> Hosts:
-    """Read what the watchdogs of all hosts said. Where nothing ever ran there are none."""
+def hosts_here(file: str) -> Hosts:
+    """Read what the watchdogs of a file on this host say of themselves, whatever has become of
+    their root. `file` is the absolute path of the pipeline's file, as text."""
+    me, now = identify(os.getpid()), time.time()
+    return Hosts(tuple(_seen(one, me, now, copied=False) for one in local_reports(file)))
+
+
+def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it cannot be changed
+    """Read what the watchdogs of all hosts said; those of this host say it here before it is copied
+    to where all hosts see it. Where nothing ever ran there are none."""
+    newer = {one.report.host: one for one in here.seen if one.report.root == root}
     try:
         directory = Directory.open(os.path.join(root, HOSTS), inside=2)
     except (FileNotFoundError, NotADirectoryError):
-        return Hosts()
-    seen = []
+        return Hosts(tuple(newer.values()))
+    seen = {}
     unreadable = []
     me, now = identify(os.getpid()), time.time()
     try:
@@ -77,7 +86,10 @@ def read_hosts(root: str) -> Hosts:
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
-                seen.append(_seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now))
+                one = _seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now)
+                seen[one.report.host] = max(
+                    one, newer.pop(one.report.host, one), key=lambda one: one.report.at
+                )
             except FileNotFoundError:
                 continue
             except Alien as error:
@@ -88,16 +100,17 @@ def read_hosts(root: str) -> Hosts:
                 unreadable.append(f"{os.path.join(directory.path, name)}: {error.strerror}")
     finally:
         directory.close()
-    return Hosts(tuple(seen), tuple(unreadable))
+    return Hosts((*seen.values(), *newer.values()), tuple(unreadable))
 
 
-def _seen(report: HostReport, me: Identity, now: float) -> SeenHost:
+def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) -> SeenHost:
     them = report.identity
     here = (them.boot, them.namespace) == (me.boot, me.namespace)
     ticks = process_ticks(them.pid) if here else None
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
-    return SeenHost(report, standing(report, me, ticks, now, time.monotonic()), here)
+    how = standing(report, me, ticks, now, time.monotonic(), copied=copied)
+    return SeenHost(report, how, here)
 
 
 def read_controls(root: str, host: str = "") -> Controls:

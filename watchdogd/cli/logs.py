@@ -53,7 +53,7 @@ def logs(
     """
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
-    chosen = choose(pipeline)
+    chosen = choose(pipeline, hung_too=True)
     places = {name: path for name, path in _places(chosen).items() if host in (None, name)}
     shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
     try:
@@ -85,6 +85,8 @@ def _places(chosen: Chosen) -> dict[str, str]:
         copied = os.path.join(copies, control.host_file(seen.report.host))
         found[seen.report.host] = local if readable else copied
     # Its watchdog may never have come as far as to say anything.
+    if chosen.hung:
+        return {name: path for name, path in found.items() if not path.startswith(copies)}
     own = os.path.join(local_directory(chosen.pipeline.root, hosts.own_name), LOGS)
     if os.path.isdir(own):
         found.setdefault(hosts.own_name, own)

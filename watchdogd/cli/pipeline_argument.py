@@ -3,20 +3,20 @@
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 import msgspec
 
 from queuedriver.cli.words import argument, option
-from queuedriver.errors import BadArgument, NotFound, QueueError
-from watchdogd.cli.hosts import Hosts, read_hosts
+from queuedriver.errors import BadArgument, FileSystemTrouble, NotFound, QueueError
+from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
 from watchdogd.pipeline.read import load_bytes, read
-from watchdogd.report import StageReport
+from watchdogd.report import HOSTS, StageReport
+from watchdogd.report_file import answers
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
@@ -40,6 +40,8 @@ class Chosen(NamedTuple):
     option: str
     # What is wrong with the file, when the watchdogs' older understanding of it is all there is.
     error: str = ""
+    # Neither it nor what is below its root may be looked at: that does not answer.
+    hung: bool = False
 
     @property
     def start(self) -> str:
@@ -51,23 +53,61 @@ class Chosen(NamedTuple):
         return f"watchdogd {words}{self.option}"
 
 
-def choose(given: str | None) -> Chosen:
-    """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is."""
+def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
+    """Return the pipeline that is meant; while its file is bad, what its watchdogs say it is. Where
+    its file system does not answer, only what a watchdog of this host says, if that is wanted."""
+    option = "" if given is None else f" -p {shlex.quote(given)}"
+    file, here = _known_here(given)
+    if here.seen and not answers(lambda: _touch(given, here)):
+        if not hung_too:
+            raise FileSystemTrouble(f"{file}, or what is below its root, does not answer")
+        pipeline = _completed(None, here.seen[0].report.root, here)
+        return Chosen(pipeline, here, file, option, hung=True)
     file = pipeline_file(given)
-    option = f" -p {shlex.quote(file)}" if given is not None else ""
-    error = ""
+    said, bad = None, None
     try:
-        pipeline = read(file)
-        hosts = read_hosts(pipeline.root)
-    except BadPipeline as bad:
-        root = bad.root
-        hosts = Hosts() if root is None else read_hosts(root)
-        if root is None or not hosts.alive:
-            raise
-        first, error = hosts.alive[0].report, str(bad)
-        # Not the root that the document names: others may have written it.
-        pipeline = Pipeline(name=first.name, file=first.pipeline, root=root, stages=())
-    return Chosen(_completed(pipeline, hosts), hosts, file, option, error)
+        said = read(file)
+    except BadPipeline as error:
+        bad = error
+    root = said.root if said else bad and bad.root
+    wrong = str(bad) if bad else ""
+    for one in here.alive:
+        # Who runs goes on where it is, whatever the file says by now.
+        if one.report.root != root:
+            runs = f"a watchdog runs on {one.report.root}; stop that one to start it there"
+            wrong = wrong or f"its root is {root} now, and {runs}"
+            root = one.report.root
+    hosts = read_hosts(root, here) if root else Hosts()
+    if bad and not hosts.alive:
+        raise bad
+    return Chosen(_completed(said, root or "", hosts), hosts, file, option, wrong)
+
+
+def _known_here(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, Hosts]:
+    """Return the file that is meant, by its path as text, and its watchdogs on this host; nothing
+    where it has none."""
+    named = given or environ.get(VARIABLE)
+    for file in (named, os.path.join(named, USUAL)) if named else _usual():
+        path = os.path.abspath(file)
+        if (hosts := hosts_here(path)).seen:
+            return path, hosts
+    return "", Hosts()
+
+
+def _usual() -> Iterator[str]:
+    """Yield where the file may be when nobody says: here, and above."""
+    directory = os.getcwd()
+    while directory not in (os.sep, ""):
+        yield os.path.join(directory, USUAL)
+        directory = os.path.dirname(directory)
+
+
+def _touch(given: str | None, here: Hosts) -> None:
+    """Look at all that a command looks at first, and that may never answer."""
+    file = pipeline_file(given)
+    load_bytes(file)
+    for root in [one.report.root for one in here.alive] or [read(file).root]:
+        os.listdir(os.path.join(root, HOSTS))
 
 
 def either(argument: str | None, option: str | None) -> str | None:
@@ -90,9 +130,9 @@ def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) ->
     how = f"name one with -p FILE, or set {VARIABLE}"
     if found:
         raise BadArgument(f"{', '.join(found)}: which of them? {how}")
-    for above in Path.cwd().parents:
-        if (file := above / USUAL).exists():
-            return str(file)
+    for file in _usual():
+        if os.path.exists(file):
+            return file
     raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
 
 
@@ -104,8 +144,12 @@ def _is_one(name: str) -> bool:
         return False
 
 
-def _completed(pipeline: Pipeline, hosts: Hosts) -> Pipeline:
-    """Return it with the stages that run although the file, as it is now, has them no more."""
+def _completed(pipeline: Pipeline | None, root: str, hosts: Hosts) -> Pipeline:
+    """Return it as it runs on a root: with the stages that it has no more, or all of them."""
+    if pipeline is None:
+        first = hosts.seen[0].report
+        # Not the root that the document names: others may have written it.
+        pipeline = Pipeline(name=first.name, file=first.pipeline, root=root, stages=())
     stages = {stage.name: stage for stage in pipeline.stages}
     for one in (stage for host in hosts.alive for stage in host.report.stages):
         if one.name not in stages and _may_be(one):
@@ -117,7 +161,7 @@ def _completed(pipeline: Pipeline, hosts: Hosts) -> Pipeline:
                 kind="call",
                 work="",
             )
-    return msgspec.structs.replace(pipeline, stages=tuple(stages.values()))
+    return msgspec.structs.replace(pipeline, root=root, stages=tuple(stages.values()))
 
 
 def _may_be(stage: StageReport) -> bool:

@@ -2,21 +2,21 @@
 
 import os
 import resource
+import shlex
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
-from queuedriver.cli.words import argument, flag, option
+from queuedriver.cli.words import flag, option
 from queuedriver.errors import BadArgument, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd import driver_ids
-from watchdogd.check import check_host
+from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.bar import Bar
-from watchdogd.cli.pipeline_argument import pipeline_file
+from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.progress import Progress, ends
 from watchdogd.events import Event, Events, describe
 from watchdogd.helper import Helper
 from watchdogd.lock import only_one, refuse_another
@@ -32,22 +32,17 @@ _LAST_COMMANDS = 10.0
 # Each driver takes two descriptors; more than this is of use to nobody.
 _MOST_FILES = 65_536
 # What a person who sits before it wants to be told of while it runs.
-_LOUD = {
-    "crash-looped",
-    "trial",
-    "hung",
-    "killed",
-    "unkillable",
-    "reload-refused",
-    "waiting-fs",
-    "fs-well",
-    "degraded",
-    "note",
-}
+_LOUD = frozenset(
+    (
+        *("crash-looped", "trial", "hung", "killed", "unkillable", "degraded", "reload-refused"),
+        *("waiting-fs", "fs-well", "note"),
+    )
+)
 
 
 def run(
-    file: str | None = argument("PIPELINE", "The pipeline's file."),
+    pipeline: str | None = PIPELINE,
+    option: str | None = PIPELINE_FILE,
     drain: bool = flag("End when all is through; the queues stay open."),
     host: str | None = option("NAME", "This host's name; else what it is called."),
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
@@ -73,16 +68,18 @@ def run(
     host = host or socket.gethostname()
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
+    progress = Progress(quiet=quiet, drain=drain)
     # All that could be said later is said now, before anything is started.
-    found = check_host(pipeline_file(file), host)
-    pipeline, notes = found.pipeline, found.notes
-    if not quiet:
-        for note in notes:
-            say(note)
-    local = _make_local(pipeline, host)
-    with only_one(pipeline.root, host, local):
-        refuse_another(pipeline.root, host, say)
-        return _watch(pipeline, host, local, notes, drain=drain, quiet=quiet)
+    given = either(pipeline, option)
+    found = check_host(pipeline_file(given), host)
+    for note in found.notes:
+        progress.tell(note)
+    local = _make_local(found.pipeline, host)
+    with only_one(found.pipeline.root, host, local):
+        refuse_another(found.pipeline.root, host, progress.tell)
+        look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
+        progress.tell(f"{found.pipeline.name} runs on {host}; {look} says how it goes")
+        return _watch(found, host, local, progress, drain=drain)
 
 
 def _make_local(pipeline: Pipeline, host: str) -> str:
@@ -99,24 +96,13 @@ def _make_local(pipeline: Pipeline, host: str) -> str:
     return local
 
 
-def _watch(
-    pipeline: Pipeline,
-    host: str,
-    local: str,
-    notes: tuple[str, ...],
-    *,
-    drain: bool,
-    quiet: bool,
-) -> int:
-    terminal = not quiet and sys.stderr is not None and sys.stderr.isatty()
-    bar = Bar() if terminal else None
+def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain: bool) -> int:
+    pipeline = found.pipeline
 
     def tell(event: Event) -> None:
-        if quiet or not _is_loud(event):
-            return
-        if bar is not None:
-            bar.clear()
-        say(describe(event))
+        bad_end = event.event == "exited" and (event.signal or event.exit_code)
+        if bad_end or event.event in _LOUD:
+            progress.tell(describe(event))
 
     # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
     os.chdir("/")
@@ -136,9 +122,8 @@ def _watch(
     watchdog = Supervisor(
         pipeline, host, local, children, helper, events, signals, own_notifier(), drain=drain
     )
-    watchdog.reload.notes = notes
-    if bar is not None:
-        watchdog.watch = bar
+    watchdog.reload.notes = found.notes
+    watchdog.watch = progress
     fallen = None
     try:
         watchdog.run()
@@ -149,25 +134,18 @@ def _watch(
         helper.close()
         events.close(_LAST_COMMANDS)
         signals.restore()
-        if bar is not None:
-            bar.clear()
+        progress.clear()
     if fallen is not None:
         # Who lives on is told to leave by the kernel, and ended by the warden.
         words, code = fallen
         say(words)
         return code
     children.close()
-    return _close(watchdog, quiet=quiet)
-
-
-def _is_loud(event: Event) -> bool:
-    if event.event == "exited":
-        return bool(event.signal or event.exit_code)
-    return event.event in _LOUD
+    return _close(watchdog, progress)
 
 
 def _left_alone(watchdog: Supervisor) -> Iterator[str]:
-    """What was in the queues all the time, and is no document: somebody may wait for it."""
+    """Tell what was in the queues all the time, and is no document: somebody may wait for it."""
     pipeline = watchdog.pipeline
     for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
         seen = watchdog.helper.view.queues.get(name)
@@ -191,33 +169,25 @@ def _went_through(watchdog: Supervisor) -> int:
         )
         # Results may be more: a pipeline may part.
         return max(0, then - now - sum(view.discarded.values()))
-    ends = set(pipeline.results)
-    stages = watchdog.stages.managed.values()
-    return sum(
-        one.totals.documents
-        for one in stages
-        if one.stage.inputs and ends.issuperset(one.stage.outputs)
-    )
+    return sum(stage.totals.documents for stage in ends(watchdog))
 
 
-def _close(watchdog: Supervisor, *, quiet: bool) -> int:
-    """The last words, and the exit code."""
+def _close(watchdog: Supervisor, progress: Progress) -> int:
+    """Say the last words; return the exit code."""
     pipeline = watchdog.pipeline
     discarded = watchdog.helper.view.discarded
-    if not quiet:
-        where = ", ".join(pipeline.path(name) for name in pipeline.results)
-        went = f"{format_count(_went_through(watchdog), 'document')} went through"
-        say(f"{went}: {where}" if where else went)
-        for words in _left_alone(watchdog):
-            say(words)
-        for name, count in discarded.items():
-            place = os.path.join(pipeline.path(name), "discarded")
-            say(f"{format_count(count, 'document')} discarded, with the reason: {place}")
+    where = ", ".join(pipeline.path(name) for name in pipeline.results)
+    went = f"{format_count(_went_through(watchdog), 'document')} went through"
+    progress.tell(f"{went}: {where}" if where else went)
+    for words in _left_alone(watchdog):
+        progress.tell(words)
+    for name, count in discarded.items():
+        place = os.path.join(pipeline.path(name), "discarded")
+        progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")
     if watchdog.drain and watchdog.drain.hopeless:
         say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
-        if not quiet:
-            say("it was asked to leave before everything was through; run it again for the rest")
+        progress.tell("asked to leave before everything was through; run it again for the rest")
         return 75
     return 1 if discarded and watchdog.drain else 0

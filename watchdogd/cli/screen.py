@@ -88,14 +88,17 @@ def _stage(stage: SeenStage) -> tuple[str, ...]:
     return (
         escape_name(stage.name),
         escape_name(stage.state),
-        *(f"{n:,}" for n in (stage.waiting, stage.working, stage.failed, stage.discarded)),
-        _count(stage.later),
+        *(
+            "?" if number is None else f"{number:,}"
+            for number in (stage.waiting, stage.working, stage.failed, stage.discarded)
+        ),
+        _count(stage.later or 0),
         f"{stage.drivers}/{_wanted(stage)}",
         rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
         *shares(stage.work, stage.wait, stage.block, stage.overhead),
-        eta(stage.waiting, stage.eta),
+        eta(stage.waiting or 0, stage.eta),
     )
 
 

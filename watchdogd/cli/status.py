@@ -2,18 +2,17 @@
 
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Timer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
-from queuedriver.cli.render import columns_of, paint_for, width, write_json
-from watchdogd.cli.hosts import read_hosts
+from queuedriver.cli.render import columns_of, paint_for, size_of_terminal, width, write_json
+from queuedriver.errors import ConfigError
 from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
 from watchdogd.cli.screen import lines
 from watchdogd.cli.status_facts import View, look
@@ -35,7 +34,7 @@ def status(
     option: str | None = PIPELINE_FILE,
     as_json: bool = AS_JSON,
 ) -> int:
-    """Say how a pipeline is going: its stages, its drivers, and what somebody must look after.
+    """Show how a pipeline is going: its stages, its drivers, what somebody must look after.
 
     FAILED are those of the waiting that failed before. DRIVERS are those alive, of those wanted.
     TIME is what one document takes. WORK, WAIT, BLOCK and OVERHEAD are the shares of the drivers'
@@ -50,7 +49,7 @@ def status(
       66  no such file              78  the file has mistakes, and no watchdog runs
     """
     with _impatiently():
-        view = look(choose(either(pipeline, option)))
+        view = look(choose(either(pipeline, option), hung_too=True))
     if as_json:
         _print_json(view)
     else:
@@ -71,7 +70,8 @@ def top(
     terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
     if not (terminal or as_json):
         return status(pipeline, option)
-    chosen = choose(either(pipeline, option))
+    given = either(pipeline, option)
+    chosen = choose(given, hung_too=True)
     observer = Observer()
     with _screen(drawn=not as_json) as keys:
         while True:
@@ -85,7 +85,9 @@ def top(
             took = time.monotonic() - began
             if _quits(keys, max(_EVERY, took * _SHARE)):
                 return _code(view)
-            chosen = chosen._replace(hosts=read_hosts(chosen.pipeline.root))
+            # While somebody writes the file, it is as it was.
+            with suppress(ConfigError):
+                chosen = choose(given, hung_too=True)
 
 
 def _code(view: View) -> int:
@@ -131,7 +133,7 @@ def _screen(*, drawn: bool) -> Iterator[list[int]]:
 
 def _draw(view: View) -> None:
     """Draw all in one write, over what was there: nothing flickers."""
-    size = shutil.get_terminal_size()
+    size = size_of_terminal()
     drawn = list(lines(view, size.columns, paint_for(sys.stdout)))
     heights = [1 + max(0, width(_plain(line)) - 1) // size.columns for line in drawn]
     while len(drawn) > 1 and sum(heights[: len(drawn)]) >= size.lines:

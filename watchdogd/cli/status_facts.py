@@ -28,6 +28,8 @@ from watchdogd.stage_words import stage_facts
 _OF_WATCHDOG = (
     *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "notes"),
 )
+# What of the counts of its queues is told of a stage.
+_COUNTED = ("waiting", "failed", "later", "discarded", "next_due")
 
 
 class SeenDriver(DriverReport, frozen=True, kw_only=True):
@@ -37,31 +39,21 @@ class SeenDriver(DriverReport, frozen=True, kw_only=True):
     kept: bool
 
 
-class SeenStage(msgspec.Struct, frozen=True, kw_only=True):
+class SeenStage(StageReport, frozen=True, kw_only=True):
     """One stage on all hosts; times in seconds, sizes in bytes, shares of time in milliseconds."""
 
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    state: str
-    why: str
-    waiting: int
-    working: int
-    failed: int
-    later: int
-    discarded: int
+    # None where its queues do not answer.
+    waiting: int | None = None
+    working: int | None = None
+    failed: int | None = None
+    later: int | None = None
+    discarded: int | None = None
     # When the first that was postponed is due; 0 when none is.
-    next_due: int
+    next_due: int = 0
     done: bool
     drivers: int
-    wanted: int
-    min: int
-    max: int
     # The number that an operator asked for on this host; None: as the file says.
     scaled: int | None
-    rate: float
-    service: float | None
-    memory: int
     work: int
     wait: int
     block: int
@@ -80,7 +72,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """One look at a pipeline."""
 
     chosen: Chosen
     at: float
@@ -113,6 +105,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             "paused": self.controls.paused,
             "quit": self.controls.quit,
             "file_error": self.chosen.error,
+            "hung": self.chosen.hung,
             "watchdogs": [
                 {"standing": one.standing} | {key: getattr(one.report, key) for key in _OF_WATCHDOG}
                 for one in hosts.seen
@@ -125,16 +118,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look(chosen: Chosen, observer: Observer | None = None) -> View:
-    """Look at a pipeline once."""
+    """Look at a pipeline once; where its file system does not answer, at nothing of it."""
     pipeline, now = chosen.pipeline, time.time()
     observer = observer or Observer()
-    inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
-    queues = {
-        queue: seen
-        for queue in inputs
-        if (seen := _overview(pipeline.path(queue), observer, now)) is not None
-    }
-    controls = read_controls(pipeline.root, chosen.hosts.own_name)
+    controls, queues = Controls(), {}
+    results: tuple[Result, ...] = ()
+    if not chosen.hung:
+        inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
+        looks = {queue: _overview(pipeline.path(queue), observer, now) for queue in inputs}
+        queues = {queue: seen for queue, seen in looks.items() if seen is not None}
+        controls = read_controls(pipeline.root, chosen.hosts.own_name)
+        results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)
     drivers = tuple(_drivers(pipeline.stages, chosen.hosts, queues))
     return View(
         chosen=chosen,
@@ -142,7 +136,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
         controls=controls,
         stages=tuple(_stage(one, chosen, controls, queues, drivers) for one in pipeline.stages),
         drivers=drivers,
-        results=tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results),
+        results=results,
     )
 
 
@@ -263,28 +257,25 @@ def _stage(
     rates = {view.id: view.rate for view in _views(stage, queues) if view.id in unkept}
     rate = sum(one.rate for one in reports) + sum(rates.values())
     done = 0 < len(looks) == len(seen) and all(queue.done for queue in seen)
-    over = any(one.state == "done" for one in reports)
+    # What is known from the watchdogs alone.
+    told = {one.state: one.why for one in reports}
     facts = stage_facts(
         looks,
-        degraded=next((one.why for one in reports if one.state == "degraded"), ""),
+        degraded=told.get("degraded", ""),
         paused=controls.paused,
-        done=over or (done and not counts.unfinished),
+        done="done" in told or (done and not counts.unfinished),
     )
-    state, why = facts.word
+    state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)
-    spent = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    numbers = {share: sum(getattr(one, share) for one in own) for share in SHARES}
+    if not chosen.hung:
+        numbers |= {key: getattr(counts, key) for key in _COUNTED} | {"working": counts.claimed}
     return SeenStage(
         name=stage.name,
         inputs=stage.inputs,
         outputs=stage.outputs,
         state=state,
         why=why,
-        waiting=counts.waiting,
-        working=counts.claimed,
-        failed=counts.failed,
-        later=counts.later,
-        discarded=counts.discarded,
-        next_due=counts.next_due,
         done=done,
         drivers=living,
         wanted=sum(one.wanted for one in reports),
@@ -293,10 +284,11 @@ def _stage(
         scaled=controls.scale.get(stage.name),
         rate=rate,
         service=_service(reports, own),
+        startup=max((one.startup for one in reports if one.startup is not None), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
         # The rate is that of the last minute, and who is gone does no more.
         eta=counts.waiting / rate if rate and living else None,
-        **spent,
+        **numbers,
     )
 
 

@@ -27,6 +27,8 @@ from watchdogd.cli.pipeline_argument import (
     stage_named,
     targets,
 )
+from watchdogd.messages import QueueSeen
+from watchdogd.queues.moves import spread_pause
 
 _NOT_THERE = 69
 _CONFIG = 78
@@ -64,7 +66,7 @@ def scale(
         check_host(chosen, host)
     _ask_back(chosen, wanted, host, yes)
     control.scale(chosen.pipeline.root, wanted, host)
-    _warn(chosen, host, "it holds once one does")
+    _nobody(chosen, host, "it holds once one does")
 
 
 def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
@@ -93,7 +95,7 @@ def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FIL
         control.pause(chosen.pipeline.root, _queues(chosen, stage))
     else:
         control.pause(chosen.pipeline.root)
-        _warn(chosen, None, "drivers that run without one go on")
+        _nobody(chosen, None, "drivers that run without one go on")
 
 
 def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -113,7 +115,14 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
             say(f"the whole pipeline is paused all the same; {chosen.command('resume')}")
         return
     control.resume(root)
-    _warn(chosen, None, "what was paused goes on once one does")
+    # So would a watchdog, if there is one.
+    inputs = {queue for one in chosen.pipeline.stages for queue in one.inputs}
+    seen = {queue: QueueSeen(paused=True) for queue in inputs if _is_paused(chosen, queue)}
+    spread_pause(chosen.pipeline, seen, paused=False)
+
+
+def _is_paused(chosen: Chosen, queue: str) -> bool:
+    return os.path.lexists(os.path.join(chosen.pipeline.path(queue), control.PAUSE))
 
 
 def restart(
@@ -204,27 +213,18 @@ def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
     return found
 
 
-def _warn(chosen: Chosen, host: str | None, consequence: str) -> None:
-    """Say so when there is no watchdog that would obey."""
-    if not chosen.hosts.meant(host).alive:
-        say(f"{_none(chosen.hosts, host)}: {consequence}")
-
-
-def _nobody(chosen: Chosen, host: str | None) -> bool:
+def _nobody(chosen: Chosen, host: str | None, otherwise: str = "") -> bool:
     """Return whether nobody is there to obey, for certain, and say so. A request that nobody serves
     must not wait for whoever comes next."""
     meant = chosen.hosts.meant(host)
     if meant.alive:
         return False
-    say(_none(chosen.hosts, host))
-    return meant.state == "not running"
-
-
-def _none(hosts: Hosts, host: str | None) -> str:
-    there = [one for one in hosts.meant(host).seen if one.standing in ("silent", "hung")]
+    there = [one.report.host for one in meant.seen if one.standing in ("silent", "hung")]
+    words = f"no watchdog runs{' on ' + host if host else ''}"
     if there:
-        return f"nothing is heard of the watchdog on {', '.join(one.report.host for one in there)}"
-    return f"no watchdog runs{' on ' + host if host else ''}"
+        words = f"nothing is heard of the watchdog on {', '.join(there)}"
+    say(f"{words}: {otherwise}" if otherwise else words)
+    return meant.state == "not running"
 
 
 def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str) -> Hosts:

@@ -54,14 +54,14 @@ class Stop(NamedTuple):
 
 
 class End(NamedTuple):
-    """What came of it, in a queue or a directory that no stage takes from."""
+    """One result of it, in a queue or a directory that no stage takes from."""
 
     queue: str
     name: str
 
 
 class Route(NamedTuple):
-    """All that is known of it: along the stages, and what came out."""
+    """One document as far as it is known: its stops along the stages, and its results."""
 
     docid: str
     stops: list[Stop]

@@ -25,6 +25,9 @@ def words_of(view: View) -> Iterator[Words]:
     """Yield all there is to say, the most urgent first."""
     chosen = view.chosen
     alive = chosen.hosts.alive
+    if chosen.hung:
+        where = f"{chosen.pipeline.file}, or what is below {chosen.pipeline.root},"
+        yield Words(f"{where} does not answer: this is what the watchdog here says")
     for host in chosen.hosts.seen:
         yield from _absent(host, view)
     for path in chosen.hosts.unreadable:
@@ -117,10 +120,7 @@ def _configuration(chosen: Chosen) -> Iterator[Words]:
                 f"{chosen.command('reload')}"
             )
     if chosen.error and not any(report.reload_error for report in reports):
-        yield Words(
-            f"{chosen.pipeline.file} is not right any more, and so cannot be started again: "
-            f"{_first_line(chosen.error)}"
-        )
+        yield Words(f"{chosen.pipeline.file} is not what runs: {_first_line(chosen.error)}")
 
 
 def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Words]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from queuedriver.errors import BadDocid
 from queuedriver.format.settings import Publication
-from queuedriver.processors.command import Template
 from watchdogd.control import CONTROL
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import Table, nearest
@@ -182,6 +181,8 @@ def _check_keys(stage: Stage, table: Table) -> None:
 
 def _check_command(stage: Stage, table: Table) -> None:
     """Hold the outputs that the words of a command name against those of its stage."""
+    from queuedriver.processors.command import Template
+
     # None among them: it has a plain `{output}`, which is the first queue's.
     used = {slot["queue"] for slot in Template(stage.work).outputs.values()}
     unknown = sorted(queue for queue in used if queue and queue not in stage.outputs)

@@ -16,8 +16,6 @@ from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
 from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
 from queuedriver.options import Said, StageOptions, rows
-from queuedriver.processors.command import Template
-from queuedriver.processors.program import split_command
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
 from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
 
@@ -335,6 +333,8 @@ def _program(value: Any) -> tuple[str, ...]:
         _each(enumerate(value), _word)
     else:
         _expect("a text", value, _WORDS)
+    from queuedriver.processors.program import split_command
+
     try:
         return tuple(split_command(value))
     except ConfigError as error:
@@ -347,6 +347,8 @@ def _word(value: Any) -> None:
 
 def _command(value: Any) -> tuple[str, ...]:
     """Read a program and its words, with places for each document's own."""
+    from queuedriver.processors.command import Template
+
     words = _program(value)
     try:
         Template(words)

@@ -85,7 +85,9 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         largest = options.max_memory + resident_memory()
         options = msgspec.structs.replace(options, max_memory=largest)
     if processor is None:
-        processor = make(order.kind, order.work, start_timeout=order.startup_timeout)
+        processor = make(
+            order.kind, order.work, said=order.kind, start_timeout=order.startup_timeout
+        )
     if order.worker:
         from watchdogd.programs.worker import work
 

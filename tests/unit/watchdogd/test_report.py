@@ -81,9 +81,9 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
     [
         # Its process is there, or it is not: certain, whatever the clocks say.
         ({}, 5, 0.0, "alive"),
-        ({}, 5, HUNG_AFTER - 1, "alive"),
-        # It says something every 2 s while it turns.
-        ({}, 5, HUNG_AFTER + 1, "hung"),
+        # Its helper may be at the queues for long before it copies what it says every 2 s.
+        ({}, 5, SILENT_AFTER - 1, "alive"),
+        ({}, 5, SILENT_AFTER + 1, "hung"),
         ({}, None, 0.0, "gone"),
         ({}, None, 1e6, "gone"),
         ({}, 6, 0.0, "gone"),
@@ -110,5 +110,13 @@ def test_who_lives_is_known_as_far_as_it_can_be(
 
 @pytest.mark.parametrize("stepped", [-3600.0, 3600.0])
 def test_clock_that_is_stepped_makes_no_watchdog_of_this_host_look_hung(stepped: float) -> None:
-    assert standing(REPORT, ME, 5, REPORT.at + stepped, REPORT.turned_at + 1) == "alive"
-    assert standing(REPORT, ME, 5, REPORT.at + stepped, REPORT.turned_at + 99) == "hung"
+    now, turned_at = REPORT.at + stepped, REPORT.turned_at
+    assert standing(REPORT, ME, 5, now, turned_at + 1, copied=False) == "alive"
+    assert standing(REPORT, ME, 5, now, turned_at + 99, copied=False) == "hung"
+
+
+def test_what_is_said_on_its_own_disk_is_missed_sooner() -> None:
+    for age, expected in ((HUNG_AFTER - 1, "alive"), (HUNG_AFTER + 1, "hung")):
+        now, monotonic = REPORT.at + age, REPORT.turned_at + age
+        assert standing(REPORT, ME, 5, now, monotonic, copied=False) == expected
+        assert standing(REPORT, ME, 5, now, monotonic) == "alive"
