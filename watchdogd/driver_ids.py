@@ -132,6 +132,11 @@ def board_path(local: str, driver: str) -> str:
     return os.path.join(local, BOARDS, f"{driver}.board")
 
 
+def log_path(local: str, name: str) -> str:
+    """Return the file that what is called so prints to."""
+    return os.path.join(local, "logs", f"{name}.log")
+
+
 def numbers_with_boards(local: str, host: str, stage: str) -> list[int]:
     """Return the slots of a stage that have, or had, a driver here."""
     begins = driver_id(host, stage, 0).removesuffix("0")

@@ -16,7 +16,7 @@ import msgspec
 from queuedriver.format.settings import Settings
 from queuedriver.options import Options
 from watchdogd.children import GRACE
-from watchdogd.driver_ids import board_path
+from watchdogd.driver_ids import board_path, driver_id, log_path, short_name
 from watchdogd.pipeline.model import Pipeline, Stage
 
 DIRECTORY = "orders"
@@ -126,9 +126,10 @@ Answer = Loaded | Unfit | Came | Failed
 
 
 def order_of(
-    stage: Stage, pipeline: Pipeline, local: str, driver: str, name: str, restart: str = ""
+    stage: Stage, pipeline: Pipeline, host: str, local: str, number: int, restart: str = ""
 ) -> Order:
-    """Return what a driver of this stage is told now."""
+    """Return what a driver in this slot of a stage is told now."""
+    driver, name = driver_id(host, stage.name, number), short_name(stage.name, number)
     return Order(
         id=driver,
         name=name,
@@ -143,9 +144,9 @@ def order_of(
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
         options=msgspec.structs.replace(stage.options(), linger=_LINGER),
         startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
-        env=environment_of(stage),
+        env=_environment(stage),
         board=board_path(local, driver),
-        log=os.path.join(local, "logs", f"{name}.log"),
+        log=log_path(local, name),
         log_size=stage.log_size,
         log_keep=stage.log_keep,
         parent=0 if pipeline.adopt else os.getpid(),
@@ -153,7 +154,22 @@ def order_of(
     )
 
 
-def environment_of(stage: Stage) -> dict[str, str]:
+def load_of(stage: Stage, pipeline: Pipeline, restart: str = "") -> Load | None:
+    """Return what a template of this stage is told now; None for drivers that begin anew."""
+    if not stage.preload:
+        return None
+    return Load(
+        stage=stage.name,
+        directory=pipeline.directory,
+        call=str(stage.work),
+        function=stage.preload if isinstance(stage.preload, str) else "",
+        watchdog=os.getpid(),
+        env=_environment(stage),
+        restart=restart,
+    )
+
+
+def _environment(stage: Stage) -> dict[str, str]:
     """Return what a driver of this stage has in its environment besides the watchdog's own."""
     return {**stage.env, GRACE: f"{stage.grace:g}"}
 

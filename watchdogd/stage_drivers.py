@@ -6,31 +6,29 @@ the one before works, or all at once in what must not differ between them. Drive
 (`preload`) as forks of one process that has loaded what they have in common.
 """
 
-import math
 import os
-import random
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
 from watchdogd.children import Child, Children, Exit
-from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards, short_name
+from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
 from watchdogd.events import Kind
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
-from watchdogd.messages import QueueSeen, Usage
-from watchdogd.orders import Load as TemplateLoad
-from watchdogd.orders import Order, encode, environment_of, keep, order_of, read
+from watchdogd.messages import Usage
+from watchdogd.orders import Order, encode, keep, load_of, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import HUNG, LEAVING_TAKES, Life, Past, degraded, hard_limit, remember
+from watchdogd.policy import HUNG, LEAVING_TAKES, degraded, hard_limit
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
 from watchdogd.slot import Slot, Tell, Totals
+from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
-from watchdogd.template import Template
+from watchdogd.template import Templates
 
 _LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
@@ -55,82 +53,6 @@ class Starts:
         self.put_off = False
 
 
-class Templates:
-    """What the drivers of a stage are forked from, and what it was before."""
-
-    def __init__(self, local: str, children: Children) -> None:
-        self.template: Template | None = None
-        # Told to leave, and not gone yet.
-        self._former: list[Template] = []
-        # What is remembered of those that ended by themselves.
-        self._past = Past()
-        self._local = local
-        self._children = children
-
-    @property
-    def fds(self) -> list[int]:
-        """To be polled: readable when a template has said something."""
-        return self.template.fds if self.template else []
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is loaded any more, but for what not even SIGKILL ends."""
-        return self.template is None and all(one.child.rung == "stuck" for one in self._former)
-
-    def receive(self, now: float) -> None:
-        """Take in what the template has said."""
-        if self.template is not None:
-            self.template.receive(now)
-
-    def tend(self, load: TemplateLoad | None, stage: Stage, now: float, *, again: bool) -> float:
-        """Let a template go that is not what it would be now (None: none), or of no use; with
-        `again`, load anew one that has ended by itself. Return when to come back."""
-        self._former = [one for one in self._former if not one.child.exit]
-        due = math.inf
-        if (template := self.template) is not None:
-            due = template.tend(stage.startup_timeout, now)
-            if template.load != load:
-                self.leave(now)
-                self._past = Past()
-            elif not template.is_usable:
-                self._remember(template, stage, now)
-                self.leave(now)
-        if again and load is not None and self.template is None:
-            if now < self._past.not_before:
-                return self._past.not_before
-            self.get(load, stage, now)
-        return due
-
-    def get(self, load: TemplateLoad, stage: Stage, now: float) -> Template:
-        """Return the template, or one that begins to load."""
-        if self.template is None or not self.template.is_usable:
-            self.leave(now)
-            log = _open_log(self._local, f"{stage.name}-load", stage)
-            try:
-                self.template = Template(load, self._children, now, log)
-            finally:
-                os.close(log)
-        return self.template
-
-    def leave(self, now: float) -> None:
-        """Let what is loaded go; drivers stay."""
-        if self.template is not None:
-            self.template.leave(now)
-            self._former.append(self.template)
-            self.template = None
-
-    def _remember(self, template: Template, stage: Stage, now: float) -> None:
-        ended = template.child.exit or Exit()
-        life = Life(
-            started_at=template.started_at,
-            ready_at=template.ready_at,
-            ended_at=now,
-            exit_code=ended.code,
-            signal=str(ended.signal or ""),
-        )
-        self._past = remember(self._past, life, stage, random.uniform(-1, 1))
-
-
 class StageDrivers:
     """The drivers of one stage."""
 
@@ -149,9 +71,8 @@ class StageDrivers:
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        # A drain is over: nothing is started any more.
-        self.finished = False
-        self.templates = Templates(local, children)
+        self.inputs = StageInputs(stage.inputs, view)
+        self.templates = Templates(load_of(stage, pipeline), local, children)
         self.pace = Pace()
         self._pipeline = pipeline
         self._host = host
@@ -159,15 +80,11 @@ class StageDrivers:
         self._view = view
         self._tell = tell
         self._children = children
-        # When there last was something to do or to come.
-        self._not_done_at = 0.0
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
-        # What a template is told now; None without preload.
-        self._load = self._make_load()
 
     @property
     def fds(self) -> list[int]:
@@ -191,7 +108,7 @@ class StageDrivers:
     def _is_let_go(self) -> bool:
         """Whether its queues were done for so long that nobody will reopen them soon."""
         is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
-        return self.done and self._view.looked_at - self._not_done_at >= (_KEPT if is_dear else 0.0)
+        return self.inputs.done and self.inputs.done_for >= (_KEPT if is_dear else 0.0)
 
     def _outdated(self) -> list[Slot]:
         """Return the stale drivers that are to leave now: one at a time, each when the one before
@@ -229,32 +146,6 @@ class StageDrivers:
 
     # What the queues say
 
-    @property
-    def _seen(self) -> list[QueueSeen | None]:
-        """Return the latest look at each of its inputs; None: not seen yet."""
-        return [self._view.queues.get(name) for name in self.stage.inputs]
-
-    @property
-    def _known(self) -> list[QueueSeen]:
-        """What was seen of its inputs; nothing before each was seen, as after a reload."""
-        seen = [one for one in self._seen if one is not None]
-        return seen if len(seen) == len(self.stage.inputs) else []
-
-    @property
-    def empty(self) -> bool:
-        """Whether the last look saw no item in its inputs."""
-        return bool(self._known) and not any(one.unfinished for one in self._known)
-
-    @property
-    def drained(self) -> bool:
-        """Whether its inputs were seen empty for the second time."""
-        return bool(self._known) and all(one.drained for one in self._known)
-
-    @property
-    def done(self) -> bool:
-        """Whether its inputs are done and drained, or a drain is over."""
-        return self.finished or (self.drained and all(one.done for one in self._known))
-
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
@@ -269,8 +160,7 @@ class StageDrivers:
         """Look at every driver, and do about it what the policy says; return when to come back."""
         has_work = self.facts.has_drivers
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
-        if not self.done:
-            self._not_done_at = now
+        self.inputs.note(now)
         for slot in self.slots:
             self._await_turn(slot, now)
             if (run := slot.run) is not None:
@@ -306,12 +196,11 @@ class StageDrivers:
             run.started_at = now
 
     def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
-        wanted = [slot for slot in self.slots if slot.wanted]
-        works = bool(wanted) and has_work
+        wanted = [slot for slot in self.slots if slot.wanted] if has_work else []
         # Drivers of it that live will be replaced one day; without any, the next start loads it.
-        again = works and fs_ok and any(slot.run is not None for slot in wanted)
-        load = self._load if works or self.living else None
-        return self.templates.tend(load, self.stage, now, again=again)
+        again = fs_ok and any(slot.run is not None for slot in wanted)
+        needed = bool(wanted or self.living)
+        return self.templates.tend(self.stage, now, needed=needed, again=again)
 
     # Start
 
@@ -321,11 +210,7 @@ class StageDrivers:
         try:
             board = Board.create(order.board)
             keep(self._local, order)
-            if self._load is None:
-                child = self._begin(order)
-            else:
-                template = self.templates.get(self._load, self.stage, now)
-                child = template.fork(encode(order), order.parent)
+            child = self.templates.fork(order, self.stage, now) or self._begin(order)
         except OSError as error:
             child = Child()
             child.failure = f"it cannot be started: {error}"
@@ -333,7 +218,7 @@ class StageDrivers:
         slot.begin(child, board, now)
 
     def _begin(self, order: Order) -> Child:
-        log = _open_log(self._local, order.name, self.stage)
+        log = open_log(order.log, order.log_size, order.log_keep)
         try:
             # The last word is for people who list processes.
             argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
@@ -343,30 +228,7 @@ class StageDrivers:
 
     def _order(self, number: int, restart: str = "") -> Order:
         """Return what a driver in this slot is told now."""
-        name = self.stage.name
-        return order_of(
-            self.stage,
-            self._pipeline,
-            self._local,
-            driver_id(self._host, name, number),
-            short_name(name, number),
-            restart,
-        )
-
-    def _make_load(self, restart: str = "") -> TemplateLoad | None:
-        """Return what a template is told now; None for drivers that begin anew."""
-        stage = self.stage
-        if not stage.preload:
-            return None
-        return TemplateLoad(
-            stage=stage.name,
-            directory=self._pipeline.directory,
-            call=str(stage.work),
-            function=stage.preload if isinstance(stage.preload, str) else "",
-            watchdog=os.getpid(),
-            env=environment_of(stage),
-            restart=restart,
-        )
+        return order_of(self.stage, self._pipeline, self._host, self._local, number, restart)
 
     # End
 
@@ -392,19 +254,10 @@ class StageDrivers:
     def adopt_living(self, now: float) -> None:
         """Take over the drivers of an earlier watchdog that are still there. Those that outlive a
         watchdog are ours from now on; the others leave, and their slots are theirs until then."""
-        for number in numbers_with_boards(self._local, self._host, self.stage.name):
-            driver = driver_id(self._host, self.stage.name, number)
-            try:
-                board = Board.open(board_path(self._local, driver))
-            except (OSError, ConfigError):
-                continue
-            glimpse = board.read()
-            child = self._children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
-            if child is None:
-                board.close()
-                continue
+        for number, child, board in _find(self._children, self._local, self._host, self.stage.name):
             self._make_slots(number)
-            slot, order = self.slots[number - 1], read(self._local, driver)
+            slot = self.slots[number - 1]
+            order = read(self._local, slot.driver)
             slot.adopt(child, board, order, now + self.stage.grace + LEAVING_TAKES)
             if order is None or not order.parent:
                 # How many there are to be is not known before the first look.
@@ -416,7 +269,7 @@ class StageDrivers:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
-            self._load = self._make_load(serial)
+            self.templates.load = load_of(self.stage, self._pipeline, serial)
         for slot in self.slots if slots is None else slots:
             slot.forget()
             slot.next_order = self._order(slot.number, serial)
@@ -430,7 +283,8 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        self._load = self._make_load(self._load.restart if self._load else "")
+        self.inputs.names = stage.inputs
+        self.templates.load = load_of(stage, pipeline, self.templates.restart)
         if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
         for slot in self.slots:
@@ -451,11 +305,11 @@ class StageDrivers:
     def facts(self) -> StageFacts:
         """Return what holds of this stage."""
         return stage_facts(
-            self._seen,
+            self.inputs.seen,
             parting=self.parting,
             degraded=self.degraded,
             paused=self._view.controls.paused,
-            done=self.done,
+            done=self.inputs.done,
         )
 
     @property
@@ -479,7 +333,7 @@ class StageDrivers:
             found.append(("stage-tripped", facts.tripped))
         if facts.done:
             found.append(("drained", ""))
-        seen = zip(self.stage.inputs, self._seen, strict=False)
+        seen = zip(self.stage.inputs, self.inputs.seen, strict=False)
         if late := [name for name, one in seen if one is not None and one.late]:
             path = self._pipeline.path(late[0])
             words = "which is closed: they are processed; if more is to come, queuedriver reopen"
@@ -488,9 +342,7 @@ class StageDrivers:
             found.append(("note", self.templates.template.note))
         return found
 
-    def load(
-        self, queues: Mapping[str, QueueSeen], coming: int, asked: int | None, unwanted: str
-    ) -> Load:
+    def load(self, coming: int, asked: int | None, unwanted: str) -> Load:
         """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         first, more = memory_of(stage)
@@ -498,12 +350,10 @@ class StageDrivers:
             # The file need not say what a driver takes; but whoever asks for more than it says is
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))
-        seen = [queues[name] for name in stage.inputs if name in queues]
         has_work = self.facts.has_work
-        backlog = sum(one.working + (0 if one.paused else one.waiting) for one in seen)
         return Load(
             stage=stage.name,
-            backlog=backlog if has_work else 0,
+            backlog=self.inputs.backlog if has_work else 0,
             coming=coming if has_work else 0,
             service=self.pace.service,
             startup=self.pace.startup or 0.0,
@@ -526,5 +376,18 @@ class StageDrivers:
         return Totals(*sums)
 
 
-def _open_log(local: str, name: str, stage: Stage) -> int:
-    return open_log(os.path.join(local, "logs", f"{name}.log"), stage.log_size, stage.log_keep)
+def _find(
+    children: Children, local: str, host: str, stage: str
+) -> Iterator[tuple[int, Child, Board]]:
+    """Yield the drivers of a stage that an earlier watchdog has started, and that live."""
+    for number in numbers_with_boards(local, host, stage):
+        try:
+            board = Board.open(board_path(local, driver_id(host, stage, number)))
+        except (OSError, ConfigError):
+            continue
+        glimpse = board.read()
+        child = children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
+        if child is None:
+            board.close()
+        else:
+            yield number, child, board

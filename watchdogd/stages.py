@@ -94,22 +94,22 @@ class Stages:
     @property
     def done(self) -> bool:
         """Return whether everything is through."""
-        return all(one.done for one in self._with_queues)
+        return all(one.inputs.done for one in self._with_queues)
 
     @property
     def empty(self) -> bool:
         """Return whether the last look saw nothing that is still to be done."""
-        return all(one.empty for one in self._with_queues)
+        return all(one.inputs.empty for one in self._with_queues)
 
     @property
     def drained(self) -> bool:
         """Return whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.drained for one in self._with_queues)
+        return all(one.inputs.drained for one in self._with_queues)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
         for one in self.managed.values():
-            one.finished = True
+            one.inputs.finished = True
 
     @property
     def grace(self) -> float:
@@ -163,7 +163,7 @@ class Stages:
         """Return which stage can never go on by itself, and why; empty while there is none."""
         for name, drivers in self.managed.items():
             wanted = [slot for slot in drivers.slots if slot.wanted]
-            if not drivers.done and wanted and all(slot.hopeless for slot in wanted):
+            if not drivers.inputs.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
@@ -280,7 +280,7 @@ class Stages:
         upstream = coming(self.pipeline, unfinished)
         told, asked = self._unwanted(), self._view.controls.scale
         return [
-            one.load(self._view.queues, upstream.get(name, 0), asked.get(name), told[name])
+            one.load(upstream.get(name, 0), asked.get(name), told[name])
             for name, one in self._all.items()
         ]
 
@@ -289,7 +289,7 @@ class Stages:
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
         for name, one in self._all.items():
-            stops = self.leaving and (turn_of_next or self.hurried or one.done)
+            stops = self.leaving and (turn_of_next or self.hurried or one.inputs.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

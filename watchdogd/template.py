@@ -1,4 +1,7 @@
-"""The watchdog's side of a template: orders go in, drivers come out. Nothing here waits.
+"""The watchdog's side of templates: orders go in, drivers come out. Nothing here waits.
+
+    Template     a process that has loaded what drivers have in common, and forks them
+    Templates    that of a stage, and those that it replaces
 
 A fork that was asked for is a child with pid 0. The template takes one order at a time: a driver
 that waits for its turn, behind a template that loads or behind other forks, is not late yet. One
@@ -18,8 +21,22 @@ import msgspec
 
 from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
-from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
-from watchdogd.policy import START_UP
+from watchdogd.driver_ids import log_path
+from watchdogd.logs import open_log
+from watchdogd.orders import (
+    LIMIT,
+    Answer,
+    Came,
+    Failed,
+    Fork,
+    Load,
+    Loaded,
+    Order,
+    Unfit,
+    encode,
+)
+from watchdogd.pipeline.model import Stage
+from watchdogd.policy import START_UP, Life, Past, remember
 
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.template")
 # A library that starts threads while it loads is of no use to forks: most can be told to have one.
@@ -96,6 +113,17 @@ class Template:
     @property
     def has_ended(self) -> bool:
         return self.child.exit is not None and self._control is None
+
+    def life(self, now: float) -> Life:
+        """Return what kind of run has ended now, as that of a driver without documents."""
+        ended = self.child.exit or Exit()
+        return Life(
+            started_at=self.started_at,
+            ready_at=self.ready_at,
+            ended_at=now,
+            exit_code=ended.code,
+            signal=str(ended.signal or ""),
+        )
 
     def waits(self, child: Child) -> bool:
         """Return whether it is not the turn of this fork yet."""
@@ -213,6 +241,85 @@ class Template:
         if self._control is not None:
             self._control.close()
             self._control = None
+
+
+class Templates:
+    """What the drivers of a stage are forked from, and what it was before."""
+
+    def __init__(self, load: Load | None, local: str, children: Children) -> None:
+        # What one would be told now; None: drivers begin anew.
+        self.load = load
+        self.template: Template | None = None
+        # Told to leave, and not gone yet.
+        self._former: list[Template] = []
+        # What is remembered of those that ended by themselves.
+        self._past = Past()
+        self._local = local
+        self._children = children
+
+    @property
+    def fds(self) -> list[int]:
+        """To be polled: readable when a template has said something."""
+        return self.template.fds if self.template else []
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is loaded any more, but for what not even SIGKILL ends."""
+        return self.template is None and all(one.child.rung == "stuck" for one in self._former)
+
+    def receive(self, now: float) -> None:
+        """Take in what the template has said."""
+        if self.template is not None:
+            self.template.receive(now)
+
+    @property
+    def restart(self) -> str:
+        """The request by which the template was loaded anew."""
+        return self.load.restart if self.load else ""
+
+    def tend(self, stage: Stage, now: float, *, needed: bool, again: bool) -> float:
+        """Let a template go that is not needed, not what it would be now, or of no use; with
+        `again`, load anew one that has ended by itself. Return when to come back."""
+        self._former = [one for one in self._former if not one.child.exit]
+        due = math.inf
+        if (template := self.template) is not None:
+            due = template.tend(stage.startup_timeout, now)
+            if not needed or template.load != self.load:
+                self.leave(now)
+                self._past = Past()
+            elif not template.is_usable:
+                self._past = remember(self._past, template.life(now), stage, 0.0)
+                self.leave(now)
+        if again and self.load is not None and self.template is None:
+            if now < self._past.not_before:
+                return self._past.not_before
+            self._get(self.load, stage, now)
+        return due
+
+    def fork(self, order: Order, stage: Stage, now: float) -> Child | None:
+        """Ask for a driver with this order, of one that begins to load if there is none; return
+        None for a stage whose drivers begin anew."""
+        if self.load is None:
+            return None
+        return self._get(self.load, stage, now).fork(encode(order), order.parent)
+
+    def _get(self, load: Load, stage: Stage, now: float) -> Template:
+        if self.template is None or not self.template.is_usable:
+            self.leave(now)
+            path = log_path(self._local, f"{stage.name}-load")
+            log = open_log(path, stage.log_size, stage.log_keep)
+            try:
+                self.template = Template(load, self._children, now, log)
+            finally:
+                os.close(log)
+        return self.template
+
+    def leave(self, now: float) -> None:
+        """Let what is loaded go; drivers stay."""
+        if self.template is not None:
+            self.template.leave(now)
+            self._former.append(self.template)
+            self.template = None
 
 
 def _give_up(child: Child, words: str, code: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.driving.closing import FED
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from tests.drivers import Running, Site
@@ -57,7 +58,7 @@ def test_documents_go_through_three_stages_and_done_follows_the_last(site: Site)
     assert {(ended.exit_code, ended.word) for ended in ends} == {(0, "done")}
     assert sum(ended.counters.documents for ended in ends) == 3 * DOCUMENTS
     wanted = {f"{docid}.ready": b"in first second " for docid in docids}
-    assert site.files("end") == {**wanted, "done": b""}
+    assert site.files("end") == {**wanted, "done": FED}
     assert [site.items(name) for name in ("in", "first", "second")] == [[], [], []]
 
 
@@ -73,7 +74,7 @@ def test_a_stage_is_not_done_while_a_document_is_at_hand_before_it(site: Site) -
     assert not is_done(site, "first")
     site.open_gate()
     assert [one.ended().word for one in (slow, other, last)] == ["done"] * 3
-    assert site.files("end") == {"one.ready": b"SOME TEXT", "done": b""}
+    assert site.files("end") == {"one.ready": b"SOME TEXT", "done": FED}
 
 
 def test_a_driver_that_dies_in_the_middle_holds_the_end_up_and_loses_nothing(site: Site) -> None:
@@ -89,7 +90,7 @@ def test_a_driver_that_dies_in_the_middle_holds_the_end_up_and_loses_nothing(sit
     assert site.files("end") == {
         "one.ready": b"SOME TEXT",
         "two.ready": b"SOME TEXT",
-        "done": b"",
+        "done": FED,
     }
 
 
@@ -118,4 +119,4 @@ def test_a_document_given_up_before_the_end_holds_nothing_up(site: Site) -> None
     close(site)
     assert [one.ended().word for one in (first, last)] == ["done"] * 2
     assert site.discarded() == ["bad"]
-    assert site.files("end") == {"good.ready": b"attempt 0: attempt 0", "done": b""}
+    assert site.files("end") == {"good.ready": b"attempt 0: attempt 0", "done": FED}

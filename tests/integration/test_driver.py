@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.claims.heartbeat import BEAT
+from queuedriver.driving.closing import FED
 from queuedriver.driving.driver import Driver
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
@@ -69,7 +70,7 @@ def test_a_driver_of_a_queue_that_is_done_leaves_when_it_is_drained(site: Site) 
     site.open_gate()
     assert driver.ended()[:2] == (0, "done")
     # What it fed is done, too.
-    assert site.files() == {"one.ready": b"SOME TEXT", "done": b""}
+    assert site.files() == {"one.ready": b"SOME TEXT", "done": FED}
 
 
 def test_what_is_not_due_is_left_by_who_drains(site: Site) -> None:

@@ -359,6 +359,19 @@ def test_what_drivers_share_is_not_held_against_one_of_them(yard: Yard) -> None:
     assert (yard.count("recycled"), yard.count("killed")) == (0, 0)
 
 
+def test_driver_that_waits_for_its_fork_behind_others_is_not_late(yard: Yard) -> None:
+    (yard.root / "slow.py").write_text(
+        "import os, time\nos.register_at_fork(before=lambda: time.sleep(1.2))\n"
+        "def process(document): return document.read()\n"
+    )
+    yard.write(
+        'name = "one"\ncall = "slow:process"\npreload = true\ndrivers = 8\nstartup_timeout = "8 s"'
+    )
+    yard.run()
+    until(lambda: yard.count("ready") == 8)
+    assert (yard.count("exited"), yard.count("restarted")) == (0, 0)
+
+
 def test_driver_is_recycled_between_documents_and_nothing_is_counted(yard: Yard) -> None:
     yard.write(f"{ONE}\nmax_documents = 3")
     for number in range(10):

@@ -46,12 +46,12 @@ def pipeline(*, adopt: bool = True) -> Pipeline:
 
 
 def order(one: Stage, **facts: Any) -> Any:
-    return replace(order_of(one, pipeline(), "/local", "rose-parse-1", "parse-1"), **facts)
+    return replace(order_of(one, pipeline(), "rose", "/local", 1), **facts)
 
 
 @given(one=STAGES, adopt=st.booleans(), serial=TEXTS)
 def test_order_that_is_read_back_is_the_same(one: Stage, adopt: bool, serial: str) -> None:
-    told = order_of(one, pipeline(adopt=adopt), "/local", "rose-parse-1", "parse-1", serial)
+    told = order_of(one, pipeline(adopt=adopt), "rose", "/local", 1, serial)
     assert decode(encode(told)) == told
     assert decode(encode(told)).settled == told.settled
 

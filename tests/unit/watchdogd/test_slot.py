@@ -38,7 +38,7 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "rose-one-1.board")
         self.told: list[tuple[str, str]] = []
-        order = order_of(STAGE, PIPELINE, str(directory), "rose-one-1", "one-1")
+        order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
         self.slot = Slot("one", 1, order, self._tell)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
