@@ -714,13 +714,6 @@ def test_service_manager_is_told(yard: Yard) -> None:
     assert watchdog.wait(PATIENCE) == 0
 
 
-def _command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 # As in a container: its processes cannot be seen from another one, and end with the first of them.
 CONTAINED = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
