@@ -80,11 +80,17 @@ class View:
 
     def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
         """Look at the queue once; `clock` is in seconds since the epoch."""
+        before, empty = self.seen, self._empty
         with Queue(Directory.open(self.path)) as queue:
             seen = self._look(queue, now, clock, anew=anew)
             trip = queue.stopped()
+        # A driver that is still there may be done with what came before anybody looks.
+        went_through = self._ended and empty is not None and self._empty != empty
+        if before is not None and (before.paused, before.quit) != (seen.paused, seen.quit):
+            # The directory has changed because of that.
+            went_through = False
         self._ended = seen.done and (self._ended or seen.drained)
-        late = self._ended and seen.unfinished > 0
+        late = self._ended and (seen.unfinished > 0 or went_through)
         tripped = trip.words(self.path) if trip is not None else ""
         self.seen = replace(seen, tripped=tripped, late=late)
         return self.seen
