@@ -60,7 +60,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> tuple[object, ...]:
-        """What all drivers of a queue must agree on."""
+        """Return what all drivers of a queue must agree on."""
         said = {**msgspec.structs.asdict(self.options), "outputs": self.outputs}
         return tuple(said[name] for name in Settings.__struct_fields__)
 

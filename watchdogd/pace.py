@@ -52,9 +52,13 @@ class Pace:
         # As it was when last something was done: documents may take longer than we look back.
         self._service: float | None = None
 
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time to count again."""
+        return not self._samples or now - self._samples[-1].at >= _SAMPLE_EVERY
+
     def count(self, now: float, documents: int, spent: float) -> None:
         """Take note that so many documents were dealt with, in so many seconds of drivers' time."""
-        if self._samples and now - self._samples[-1].at < _SAMPLE_EVERY:
+        if not self.is_due(now):
             return
         self._samples.append(_Sample(now, documents, spent))
         while self._samples[0].at < now - SERVICE_OVER:

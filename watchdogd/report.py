@@ -247,7 +247,7 @@ def _stage(drivers: "StageDrivers") -> StageReport:
         service=pace.service,
         startup=pace.startup,
         hard_limit=pace.hard_limit,
-        memory=sum(slot.memory for slot in drivers.living) + drivers.shared_memory,
+        memory=sum(slot.memory for slot in drivers.living) + drivers.templates.shared,
     )
 
 

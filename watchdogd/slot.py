@@ -198,7 +198,7 @@ class Slot:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Return what people call it."""
         return self.next_order.name
 
     @property
@@ -220,17 +220,20 @@ class Slot:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is to be a driver here."""
+        """Return whether there is to be a driver here."""
         return self.unwanted in ("", "restart")
 
     @property
     def is_stale(self) -> bool:
-        """Whether the driver here was told other things than it would be now."""
-        return self.run is not None and self.run.order != self.next_order
+        """Return whether the driver here was told other things than it would be now."""
+        if self.run is None or self.run.order is self.next_order:
+            # Nearly always: to compare two orders takes longer than the rest of a look.
+            return False
+        return self.run.order != self.next_order
 
     @property
     def works(self) -> bool:
-        """Whether a driver is here that has become ready."""
+        """Return whether a driver is here that has become ready."""
         return self.run is not None and bool(self.run.glimpse.ready_at)
 
     @property
@@ -240,7 +243,7 @@ class Slot:
 
     @property
     def hopeless(self) -> bool:
-        """Whether only an operator can get a driver to live here again."""
+        """Return whether only an operator can get a driver to live here again."""
         return self.run is None and math.isinf(self.past.not_before)
 
     # Look
@@ -351,7 +354,8 @@ class Slot:
             # That it was restarted once is no reason to do so again.
             self.next_order = replace(self.next_order, restart=order.restart)
         glimpse = board.read()
-        self.run = run = Run(child, board, order or self.next_order, glimpse.ready_at)
+        told = self.next_order if order is None or order == self.next_order else order
+        self.run = run = Run(child, board, told, glimpse.ready_at)
         run.started_at = glimpse.ready_at or time.monotonic()
         run.glimpse, run.is_told = glimpse, True
         self.starts += 1

@@ -9,7 +9,7 @@ the one before works, or all at once in what must not differ between them. Drive
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import ConfigError
@@ -101,26 +101,15 @@ class StageDrivers:
         needed = "done" if self._is_let_go else ""
         for slot in self.slots:
             slot.unwanted = needed if slot.number <= size.slots else size.why
-        for slot in self._outdated():
+        leaving, self._rolled = _outdated(self.slots, self._rolled)
+        for slot in leaving:
             slot.unwanted = "restart"
 
     @property
     def _is_let_go(self) -> bool:
-        """Whether its queues were done for so long that nobody will reopen them soon."""
+        """Return whether its queues were done for so long that nobody will reopen them soon."""
         is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
         return self.inputs.done and self.inputs.done_for >= (_KEPT if is_dear else 0.0)
-
-    def _outdated(self) -> list[Slot]:
-        """Return the stale drivers that are to leave now: one at a time, each when the one before
-        has a successor that works; and all at once when drivers must not differ so."""
-        stale = [slot for slot in self.slots if slot.wanted and slot.is_stale]
-        if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
-            return stale
-        rolled = self._rolled
-        if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
-            return [rolled] if rolled.is_stale else []
-        self._rolled = stale[0] if stale else None
-        return stale[:1]
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
@@ -128,19 +117,19 @@ class StageDrivers:
 
     @property
     def living(self) -> list[Slot]:
-        """Those with a process, be it still to come."""
+        """Return those with a process, be it still to come."""
         return [slot for slot in self.slots if slot.run is not None]
 
     @property
     def unattended(self) -> bool:
-        """Whether what a dead driver left waits for nobody: the living look for it between their
-        documents, which may take hours."""
+        """Return whether what a dead driver left waits for nobody: the living look for it between
+        their documents, which may take hours."""
         there = [slot for slot in self.slots if slot.child is not None and slot.child.pid]
         return not there or any(slot.leftovers and slot.run is None for slot in self.slots)
 
     @property
     def settled(self) -> bool:
-        """Whether nothing runs here any more that could be ended, nor is about to."""
+        """Return whether nothing runs here any more that could be ended, nor is about to."""
         living = any(slot.rest.state != "unkillable" for slot in self.living)
         return not living and self.templates.settled
 
@@ -158,7 +147,7 @@ class StageDrivers:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        has_work = self.facts.has_drivers
+        has_work, looked_at = self.facts.has_drivers, self._view.looked_at
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
         self.inputs.note(now)
         for slot in self.slots:
@@ -173,7 +162,7 @@ class StageDrivers:
                 starts.put_off = True
                 continue
             # One that left as it was told may know more than the look before; one that crashed not.
-            knows_more = slot.past.state == "stopped" and slot.ended_at >= self._view.looked_at
+            knows_more = slot.past.state == "stopped" and slot.ended_at >= looked_at
             seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
@@ -184,9 +173,10 @@ class StageDrivers:
                 until = None
             if until is not None:
                 due = min(due, until)
-        totals = self.totals
-        spent = (totals.work + totals.overhead) / 1e9
-        self.pace.count(now, totals.documents + totals.failed, spent)
+        if self.pace.is_due(now):
+            totals = self.totals
+            spent = (totals.work + totals.overhead) / 1e9
+            self.pace.count(now, totals.documents + totals.failed, spent)
         return due
 
     def _await_turn(self, slot: Slot, now: float) -> None:
@@ -289,17 +279,14 @@ class StageDrivers:
             self.unsettle(now + old.grace)
         for slot in self.slots:
             order = self._order(slot.number, slot.next_order.restart)
-            # Those that were given up get another chance: what was mended may be elsewhere.
-            if order != slot.next_order or slot.past.state == "crash-looped":
+            if order != slot.next_order:
+                slot.next_order = order
                 slot.forget()
-            slot.next_order = order
+            elif slot.past.state == "crash-looped":
+                # It gets another chance: what was mended may be elsewhere.
+                slot.forget()
 
     # Facts
-
-    @property
-    def shared_memory(self) -> int:
-        """Bytes that its drivers have in common."""
-        return self.templates.template.shared if self.templates.template else 0
 
     @property
     def facts(self) -> StageFacts:
@@ -314,7 +301,7 @@ class StageDrivers:
 
     @property
     def degraded(self) -> str:
-        """Why so few drivers are left that people should know; empty while it is well."""
+        """Return why so few drivers are left that people should know; empty while it is well."""
         wanted = [slot for slot in self.slots if slot.wanted]
         if not degraded([slot.rest.state for slot in wanted]):
             return ""
@@ -322,7 +309,7 @@ class StageDrivers:
 
     @property
     def news(self) -> list[tuple[Kind, str]]:
-        """What people should be told of the stage itself, once."""
+        """Return what people should be told of the stage itself, once."""
         found: list[tuple[Kind, str]] = []
         facts = self.facts
         if facts.degraded:
@@ -392,3 +379,15 @@ def _find(
             board.close()
         else:
             yield number, child, board
+
+
+def _outdated(slots: Sequence[Slot], rolled: Slot | None) -> tuple[list[Slot], Slot | None]:
+    """Return the stale drivers that are to leave now, and the slot that was rolled last: one at a
+    time, each when the one before has a successor that works; and all at once when drivers must not
+    differ so."""
+    stale = [slot for slot in slots if slot.wanted and slot.is_stale]
+    if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
+        return stale, rolled
+    if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
+        return [rolled] if rolled.is_stale else [], rolled
+    return stale[:1], stale[0] if stale else None

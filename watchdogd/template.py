@@ -107,7 +107,7 @@ class Template:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it forks, or will."""
+        """Return whether it forks, or will."""
         return self.child.exit is None and self.child.rung == "run" and self._control is not None
 
     @property
@@ -263,8 +263,13 @@ class Templates:
         return self.template.fds if self.template else []
 
     @property
+    def shared(self) -> int:
+        """Return the bytes that drivers have in common."""
+        return self.template.shared if self.template else 0
+
+    @property
     def settled(self) -> bool:
-        """Whether nothing is loaded any more, but for what not even SIGKILL ends."""
+        """Return whether nothing is loaded any more, but for what not even SIGKILL ends."""
         return self.template is None and all(one.child.rung == "stuck" for one in self._former)
 
     def receive(self, now: float) -> None:
