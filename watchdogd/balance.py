@@ -107,7 +107,7 @@ def move(
                 return found
     if waited >= every:
         for load in loads:
-            if plan.present[load.stage] > load.min and not load.documents:
+            if load.known and plan.present[load.stage] > load.min and not load.documents:
                 return Move(None, load.stage, "it has nothing to do")
     return None
 
@@ -154,7 +154,9 @@ def _give(to: Load, plan: _Plan) -> Move | None:
         return None if hasty else Move(to.stage, None, why)
     if not paced or plan.then > WORTH * plan.longest:
         return None
-    spare = [load for load in plan.loads if have[load.stage] > plan.target[load.stage]]
+    spare = [
+        load for load in plan.loads if load.known and have[load.stage] > plan.target[load.stage]
+    ]
     # The one that is through first without it.
     spare.sort(key=lambda load: plan.left(load, -1))
     for load in spare:

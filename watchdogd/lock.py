@@ -56,10 +56,8 @@ def refuse_another(
     first = _read(path)
     if first is None or first.host != host or first.state == "stopped":
         return
-    them, me = first.identity, identify(os.getpid())
-    if (them.boot, them.namespace) == (me.boot, me.namespace):
-        is_there = _runs(first)
-    else:
+    is_there = _runs(first)
+    if is_there is None:
         say(f"{_who(first)} may be elsewhere: listening to it for {silence:g} s")
         is_there = _goes_on(path, first, silence)
     if is_there:
@@ -76,8 +74,12 @@ def _goes_on(path: str, first: HostReport, seconds: float) -> bool:
     return False
 
 
-def _runs(report: HostReport) -> bool:
-    return process_ticks(report.identity.pid) in (report.identity.ticks, HIDDEN)
+def _runs(report: HostReport) -> bool | None:
+    """Return whether the process of a watchdog is there; None where it cannot be seen."""
+    them, me = report.identity, identify(os.getpid())
+    is_here = (them.boot, them.namespace) == (me.boot, me.namespace)
+    ticks = process_ticks(them.pid) if is_here else HIDDEN
+    return None if ticks == HIDDEN else ticks == them.ticks
 
 
 def _held(report: HostReport | None, host: str) -> IdHeld:

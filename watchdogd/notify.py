@@ -5,13 +5,9 @@ whole turn of it: a beat from a thread would say that a loop is well that hangs.
 """
 
 import contextlib
-import os
 import socket
 from collections.abc import MutableMapping
 
-_SOCKET = "NOTIFY_SOCKET"
-_INTERVAL = "WATCHDOG_USEC"
-_FOR = "WATCHDOG_PID"
 # A status line that is longer tells nobody more.
 _MOST = 500
 
@@ -19,25 +15,21 @@ _MOST = 500
 class Notifier:
     """One end of a datagram socket; or nothing."""
 
-    def __init__(self, address: str = "", interval: float | None = None) -> None:
+    def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
+        """Take what the environment of this process says out of it: our children must not speak."""
+        address = environ.pop("NOTIFY_SOCKET", "")
+        interval = environ.pop("WATCHDOG_USEC", "")
+        is_meant = environ.pop("WATCHDOG_PID", str(pid)) == str(pid)
         # Seconds within which the service manager wants to hear `beat`; None: it does not care.
-        self.interval = interval if address else None
+        self.interval: float | None = None
+        if address and is_meant and interval.isdecimal():
+            self.interval = int(interval) / 1e6 or None
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
         self._status = ""
         self._is_started = False
         if address.startswith(("/", "@")):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-
-    @classmethod
-    def of(cls, environ: MutableMapping[str, str], pid: int) -> "Notifier":
-        """Take what the environment says out of it, for our children must not speak; return the
-        notifier for that."""
-        address = environ.pop(_SOCKET, "")
-        interval = environ.pop(_INTERVAL, "")
-        meant = environ.pop(_FOR, "") or str(pid)
-        wanted = interval.isdecimal() and int(interval) > 0 and meant == str(pid)
-        return cls(address, int(interval) / 1e6 if wanted else None)
 
     def started(self) -> None:
         """Say that it is ready, the first time that this is known."""
@@ -82,8 +74,3 @@ class Notifier:
             self._socket.sendto(words.encode(errors="replace"), self._address)
             return True
         return False
-
-
-def own_notifier() -> Notifier:
-    """Return the notifier of this process."""
-    return Notifier.of(os.environ, os.getpid())

@@ -28,6 +28,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about one stage: its work, its drivers, and what a driver takes."""
 
     stage: str
+    # All its input queues were seen: else nobody knows that it has nothing to do.
+    known: bool = True
     # Documents in its input queues, those at hand included; and those that are still upstream.
     backlog: int = 0
     coming: int = 0

@@ -340,6 +340,7 @@ class StageDrivers:
         has_work = self.facts.has_work
         return Load(
             stage=stage.name,
+            known=None not in self.inputs.seen,
             backlog=self.inputs.backlog if has_work else 0,
             coming=coming if has_work else 0,
             service=self.pace.service,

@@ -12,10 +12,10 @@ class Row(NamedTuple):
     """A fact of a stage: its word, its events, and its meaning for the drivers."""
 
     word: str
-    # What the fact comes with, and what it goes with.
-    comes: str
-    goes: str
     then: str
+    # What the fact comes with, and what it goes with.
+    comes: str = "a look at its queues"
+    goes: str = "another look"
     # Its drivers stay, and are started; and what waits in its queues is work for more of them.
     drivers: bool = True
     work: bool = True
@@ -23,46 +23,41 @@ class Row(NamedTuple):
 
 ROWS = (
     Row(
-        word="parting",
+        "parting",
+        "its drivers leave; then it is forgotten",
         comes="a reload of a file that does not have it",
         goes="a reload of a file that has it again",
-        then="its drivers leave; then it is forgotten",
         drivers=False,
         work=False,
     ),
     Row(
-        word="degraded",
+        "degraded",
+        "an event says so, once; its other drivers go on",
         comes="a run of a driver that finished nothing",
         goes="a restart, a reload, or a trial that did well",
-        then="an event says so, once; its other drivers go on",
     ),
     Row(
-        word="paused",
+        "paused",
+        "its drivers finish what is at hand, and stay; it gets no more of them",
         comes="a look at its queues and at ``.watchdogd/``",
-        goes="another look",
-        then="its drivers finish what is at hand, and stay; it gets no more of them",
         work=False,
     ),
     Row(
-        word="tripped",
-        comes="a look at its queues",
-        goes="another look",
-        then="its drivers stay, and try one document now and then; it gets no more of them",
+        "tripped",
+        "its drivers stay, and try one document now and then; it gets no more of them",
         work=False,
     ),
     Row(
-        word="quit",
-        comes="a look at its queues",
-        goes="another look",
-        then="its drivers finish what is at hand, and leave; none is started",
+        "quit",
+        "its drivers finish what is at hand, and leave; none is started",
         drivers=False,
         work=False,
     ),
     Row(
-        word="done",
+        "done",
+        "its drivers leave, after five minutes if they took long to load; none is started",
         comes="two looks at its queues that saw no item",
         goes="a look that sees one, or that its queues are open again",
-        then="its drivers leave, after five minutes if they took long to load; none is started",
         drivers=False,
         work=False,
     ),
@@ -99,20 +94,24 @@ class StageFacts(NamedTuple):
     @property
     def word(self) -> tuple[str, str]:
         """Return the word and why; nothing while all is well."""
-        for row, holds in zip(ROWS, self, strict=True):
-            if holds:
-                return row.word, holds if isinstance(holds, str) else ""
+        for row, fact in self._holding:
+            return row.word, fact if isinstance(fact, str) else ""
         return "", ""
 
     @property
     def has_drivers(self) -> bool:
         """Return whether its drivers stay, and are started."""
-        return all(row.drivers for row, holds in zip(ROWS, self, strict=True) if holds)
+        return all(row.drivers for row, _ in self._holding)
 
     @property
     def has_work(self) -> bool:
         """Return whether what waits in its queues is work for more drivers."""
-        return all(row.work for row, holds in zip(ROWS, self, strict=True) if holds)
+        return all(row.work for row, _ in self._holding)
+
+    @property
+    def _holding(self) -> list[tuple[Row, object]]:
+        """Return the rows whose facts hold."""
+        return [(row, fact) for row, fact in zip(ROWS, self, strict=True) if fact]
 
 
 def stage_facts(

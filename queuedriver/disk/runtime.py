@@ -166,7 +166,11 @@ def _checked(path: str) -> str:
     directory, name = os.path.split(path)
     # Of a path that is none, such as one with a zero byte, there is no status.
     with suppress(OSError, ValueError):
-        is_ours = os.lstat(directory).st_uid == os.getuid() and "\0" not in name
-        if is_ours and os.path.basename(directory) == _own_name() and name.endswith(".stacks"):
+        if (
+            name.endswith(".stacks")
+            and "\0" not in name
+            and os.path.basename(directory) == _own_name()
+            and os.lstat(directory).st_uid == os.getuid()
+        ):
             return path
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -49,6 +49,7 @@ def bloat():
 """
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("preload", ["false", "true"])
 @row
 def test_driver_that_is_killed_is_replaced(scene: Scene, preload: str) -> None:

@@ -29,6 +29,7 @@ def test_term_is_heard_while_many_drivers_start(scene: Scene) -> None:
         assert scene.count("started") < 100
 
 
+@pytest.mark.quick
 @row
 def test_stages_leave_from_the_first_to_the_last(scene: Scene) -> None:
     watchdog = scene.begin(f"{ONE}\ndrivers = 2", TWO, THREE)

@@ -253,7 +253,12 @@ class Scene(Yard):
         """Run a command that perhaps nobody can end, as it waits in the kernel."""
         words = (sys.executable, "-m", "watchdogd", *words)
         process = subprocess.Popen(
-            words, env=self.environ, cwd=self.root, stdout=subprocess.PIPE, text=True
+            words,
+            env=self.environ,
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._started.append(process)
         self._codes[process.pid] = -signal.SIGKILL
@@ -305,7 +310,8 @@ class Scene(Yard):
             if not fate.cause:
                 assert self._results(docid) == [(f"{docid}.ready", fate.content)]
             if not fate.charged:
-                assert not [one for one in self._history(docid) if one == "failed"], docid
+                history = self._history(docid)
+                assert not [one for one in history if one.startswith("failed")], history
         names = {f"{d}.ready" for d, fate in self._fates.items() if not fate.cause}
         assert {n for q in self._outputs - self._inputs for n in self.ls(q)} == names
         left = {q: self.ls(q) for q in self._inputs if set(self.ls(q)) - {"PAUSE", "QUIT"}}
@@ -321,7 +327,7 @@ class Scene(Yard):
         """What the journals have of a document."""
         journals = [self.root / "queues" / queue / PRIVATE / JOURNAL for queue in self._inputs]
         return [
-            one.event
+            f"{one.event} {one.message or ''}".strip()
             for path in journals
             if path.exists()
             for one in read_history(str(path), docid).events
@@ -356,7 +362,6 @@ def row(act: Callable[..., None]) -> Callable[..., None]:
         scene.account()
 
     marks = [pytest.mark.xfail(strict=True, reason=event.instead)] if event.instead else []
-    marks += [pytest.mark.quick] if event.quick else []
     for mark in marks:
         test = mark(test)
     return test

@@ -113,9 +113,11 @@ def test_a_document_copied_into_a_closed_queue_is_told_and_goes_through(yard: Ya
     until(lambda: yard.count("ready") == 1)
     (queue / "done").touch()
     until(lambda: yard.count("drained") == 1)
-    (queue / "late.ready").write_text("late")
-    until(lambda: "late.ready" in yard.ls("one"))
+    # Long enough for a look to see it there.
+    (queue / "late.ready").write_text("wait")
     until(lambda: yard.count("closed-queue") == 1)
+    (yard.root / "go").touch()
+    until(lambda: "late.ready" in yard.ls("one"))
     told = next(one for one in yard.events() if one["event"] == "closed-queue")
     assert (told["stage"], str(queue) in told["message"]) == ("one", True)
 
@@ -710,13 +712,6 @@ def test_service_manager_is_told(yard: Yard) -> None:
         while "STOPPING=1" not in said:
             said += ours.recv(4096).decode().splitlines()
     assert watchdog.wait(PATIENCE) == 0
-
-
-def _command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 # As in a container: its processes cannot be seen from another one, and end with the first of them.

@@ -16,20 +16,10 @@ ONE = 'name = "one"\ncall = "stages:obey"'
 TWO = 'name = "two"\ncall = "stages:obey"'
 
 
-def place(yard: Yard, directory: Path) -> None:
-    """Let the queues be there."""
-    directory.mkdir()
-    (yard.root / "queues").symlink_to(directory)
-
-
 def more(yard: Yard, stages: str) -> None:
     """Further functions for stages to call."""
     with (yard.root / "stages.py").open("a") as file:
         file.write(textwrap.dedent(stages))
-
-
-def io_helpers(yard: Yard) -> list[int]:
-    return helpers(yard, "watchdogd.programs.io_helper")
 
 
 def helpers(yard: Yard, *modules: str) -> list[int]:

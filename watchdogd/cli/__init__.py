@@ -1,4 +1,15 @@
-"""The command `watchdogd`: its commands, and where they are."""
+"""The command `watchdogd`: what it can do, a module for each command or for a few alike.
+
+pipeline_argument   which pipeline, stage, driver and host the words of a line mean
+hosts               the watchdogs of all hosts, by what each said last
+check, run, unit    before it runs, running it, and having systemd run it
+progress            how far `run` is
+status              `status` and `top`: status_facts has what is known, words the sentences, screen
+                    how it looks
+logs, trace         what drivers print; the way of a document
+discarded           `discarded` and `retry`
+steer               what the watchdogs are asked
+"""
 
 from queuedriver.cli.program import Command, Program
 
@@ -12,7 +23,7 @@ COMMANDS = {
     "logs": Command("logs", "logs", "Show what drivers print."),
     "trace": Command("trace", "trace", "Tell of one document through all stages."),
     "discarded": Command("discarded", "discarded", "List what was discarded, with the reasons."),
-    "retry": Command("retry", "retry", "Let discarded documents be tried again."),
+    "retry": Command("discarded", "retry", "Let discarded documents be tried again."),
     "scale": Command("steer", "scale", "Say how many drivers stages have."),
     "pause": Command("steer", "pause", "Let nothing new be claimed, in a stage or in all."),
     "resume": Command("steer", "resume", "Undo pause."),

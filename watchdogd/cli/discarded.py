@@ -1,18 +1,34 @@
-"""`discarded`: every document that a pipeline discarded, with the reason in a line."""
+"""`discarded`, `retry`: what was discarded anywhere in a pipeline, and how it is tried again."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
+from queuedriver.cli.arguments import YES, confirm, opened
+from queuedriver.cli.docids import by_glob, is_meant, matching, meant
+from queuedriver.cli.operate import noting, report_refusals
 from queuedriver.cli.render import paint_for, write_json
 from queuedriver.cli.showing import DISCARDED, HEAD, line, line_as_json
 from queuedriver.cli.words import argument, flag
 from queuedriver.errors import NotFound
+from queuedriver.format.units import format_count
+from queuedriver.operating import operations
 from queuedriver.operating.document_view import Place, list_places
+from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose, stage_named
+from watchdogd.cli.pipeline_argument import (
+    PIPELINE_FILE,
+    Chosen,
+    choose,
+    nearest_first,
+    stage_named,
+)
 
 _STAGE = "{:<16}  {}"
+# Of several queues the one that did most for a document speaks for all.
+_RANK = ("missing", "nothing to do", "refused", "done")
 
 
 def discarded(
@@ -36,14 +52,75 @@ def discarded(
 
 
 def _places(chosen: Chosen, only: list[str]) -> Iterator[tuple[str, str, Place]]:
-    stages = [stage_named(chosen, name) for name in only] or chosen.pipeline.stages
-    for stage in stages:
+    """Yield what each stage discarded, with its name and the queue's; nothing of what is not made
+    yet."""
+    for stage in [stage_named(chosen, name) for name in only] or chosen.pipeline.stages:
         for name in stage.inputs:
-            try:
-                queue = Queue.open(chosen.pipeline.path(name))
-            except NotFound:
-                # Nothing has made the queue yet.
-                continue
-            with queue:
+            with suppress(NotFound), Queue.open(chosen.pipeline.path(name)) as queue:
                 for place in list_places(queue, (DISCARDED,)):
                     yield stage.name, name, place
+
+
+def retry(
+    what: list[str] | None = argument(
+        "[STAGE] [DOCID... | -]",
+        "A stage, else all; the documents, else all that were discarded. -: the docids "
+        "on stdin, one a line.",
+    ),
+    yes: bool = YES,
+    as_json: bool = flag("Print what came of each.", "--json"),
+    pipeline: str | None = PIPELINE_FILE,
+) -> int:
+    """Let documents be tried again, as if they never had been.
+
+    A discarded document goes back into the queue in which it failed, and its report away; one that
+    has failed there, or is not due yet, waits as if it were new. The first word is a stage where
+    one is called so, and else a document.
+
+    Without documents: all that were discarded; needs --yes, or an answer on a terminal.
+    """
+    chosen = choose(pipeline)
+    words = list(what or ())
+    stage = chosen.pipeline.stage(words[0]) if words else None
+    named = meant(words[1:] if stage else words) if words[bool(stage) :] else None
+    stages = (stage,) if stage else chosen.pipeline.stages
+    inputs = dict.fromkeys(chosen.pipeline.path(queue) for one in stages for queue in one.inputs)
+    wanted = {path: _wanted(path, named) for path in inputs if os.path.exists(path)}
+    every = [docid for docids in wanted.values() for docid in docids]
+    if every and named is None:
+        where = f"stage {stage.name}" if stage else f"all stages of {chosen.given}"
+        confirm(f"retry {format_count(len(every), 'discarded document')} of {where}", yes)
+    elif every and by_glob(named, every):
+        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
+    found = [(path, one) for path, docids in wanted.items() for one in _retry(path, docids)]
+    if named is not None:
+        found.sort(key=lambda one: _RANK.index(one[1].came))
+        found = list({result.docid: (path, result) for path, result in found}.values())
+    for docid in named or ():
+        if not any(is_meant(docid, one) for one in every):
+            where = f"stage {stage.name}" if stage else f"any stage of {chosen.given}"
+            nearest = nearest_first(docid, [one.name for one in chosen.pipeline.stages])
+            there_are = "" if stage else f"; its stages are: {', '.join(nearest)}"
+            found.append(("", Result(docid, "missing", f"no {docid!r} in {where}{there_are}")))
+    code = report_refusals([result for _, result in found])
+    if as_json:
+        documents = [{"queue": queue, **result._asdict()} for queue, result in found]
+        write_json({"pipeline": chosen.pipeline.name, "documents": documents})
+    return code
+
+
+def _wanted(path: str, named: list[str] | None) -> list[str]:
+    """Return the documents of a queue that are meant: those named, or all that were discarded."""
+    with opened(path) as queue:
+        discarded = queue.discarded()
+        if named is None:
+            return discarded
+        known = dict.fromkeys((*discarded, *(item.docid for _, item in queue.items())))
+    return [docid for docid in matching(named, known) if docid in known]
+
+
+def _retry(path: str, docids: list[str]) -> list[Result]:
+    if not docids:
+        return []
+    with opened(path) as queue, noting(queue) as journal:
+        return operations.retry(queue, docids, journal)

@@ -21,7 +21,7 @@ from watchdogd.events import Event, Events, describe
 from watchdogd.helper import Helper
 from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
-from watchdogd.notify import own_notifier
+from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
@@ -119,8 +119,9 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
         note_file(pipeline.file, host, local)
     signals = Signals()
     signals.install()
+    notifier = Notifier(os.environ, os.getpid())
     watchdog = Supervisor(
-        pipeline, host, local, children, helper, events, signals, own_notifier(), drain=drain
+        pipeline, host, local, children, helper, events, signals, notifier, drain=drain
     )
     watchdog.reload.notes = found.notes
     watchdog.watch = progress

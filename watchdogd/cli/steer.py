@@ -71,18 +71,16 @@ def scale(
 
 def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
     """Go on with very many drivers only when somebody said that they are meant."""
-    meant = chosen.hosts.meant(host).alive
-    processors = max((one.report.processors for one in meant), default=0) or os.cpu_count() or 1
+    known = [one.report.processors for one in chosen.hosts.meant(host).alive]
+    processors = min(filter(None, known), default=os.cpu_count() or 1)
     many = [
         f"{format_count(number, 'driver')} for {stage}"
         for stage, number in wanted.items()
         if number is not None and number > _PER_PROCESSOR * processors
     ]
     if many:
-        where = (
-            f"{'the host has' if host else 'a host has'} {format_count(processors, 'processor')}"
-        )
-        confirm(f"start {', '.join(many)}, where {where}", yes)
+        has = format_count(processors, "processor")
+        confirm(f"start {', '.join(many)}, where a host has {has}", yes)
 
 
 def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:

@@ -38,7 +38,8 @@ class _Listing:
     """The moments at which a directory is listed. `now` is monotonic."""
 
     def __init__(self) -> None:
-        self._mark: _Mark | None = None
+        # None before the first look.
+        self.mark: _Mark | None = None
         # When that mark was first seen, when the latest listing was, and how long it took.
         self._marked_at = 0.0
         self._listed_at = -math.inf
@@ -47,8 +48,8 @@ class _Listing:
     def is_due(self, mark: _Mark, now: float, *, anew: bool = False, stale: bool = False) -> bool:
         """Tell whether to list the directory now; `stale`: what was listed says something else by
         now, though nothing has changed."""
-        if mark != self._mark:
-            self._mark, self._marked_at = mark, now
+        if mark != self.mark:
+            self.mark, self._marked_at = mark, now
         if self.settled and not stale:
             return now - self._listed_at >= _RECOUNT_EVERY
         return anew or now - self._listed_at >= min(_RECOUNT_EVERY, _LISTING_PAUSE * self._took)
@@ -80,11 +81,14 @@ class View:
 
     def look(self, now: float, clock: float, *, anew: bool = False) -> QueueSeen:
         """Look at the queue once; `clock` is in seconds since the epoch."""
+        before, mark, ended = self.seen, self._items.mark, self._ended
         with Queue(Directory.open(self.path)) as queue:
             seen = self._look(queue, now, clock, anew=anew)
             trip = queue.stopped()
-        self._ended = seen.done and (self._ended or seen.drained)
-        late = self._ended and seen.unfinished > 0
+        self._ended = seen.done and (ended or seen.drained)
+        # A driver that is there may be faster than a look.
+        came = ended and mark != self._items.mark and _standing(seen) == _standing(before)
+        late = self._ended and (seen.unfinished > 0 or came)
         tripped = trip.words(self.path) if trip is not None else ""
         self.seen = replace(seen, tripped=tripped, late=late)
         return self.seen
@@ -152,6 +156,14 @@ def look_at_all(
         pause(DRAINED_AFTER)
         seen |= {name: views[name].look(monotonic(), clock(), anew=True) for name in again}
     return seen
+
+
+def _standing(seen: QueueSeen | None) -> tuple[object, ...]:
+    """Return all that a change of the directory's time may be about, but for documents that came
+    and went."""
+    if seen is None:
+        return ()
+    return seen.unfinished, seen.foreign, seen.done, seen.paused, seen.quit
 
 
 def _mark(directory: Directory) -> _Mark:

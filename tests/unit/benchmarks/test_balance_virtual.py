@@ -7,6 +7,7 @@ from benchmarks.balance_virtual import SHAPES, Flow, Shape, fixed_splits
 DOCUMENTS = 6_000
 
 
+@pytest.mark.slow
 # How much longer than the best fixed split it may take; where the work moves, no fixed one fits.
 @pytest.mark.parametrize(("shape", "most"), list(zip(SHAPES, (1.06, 0.8), strict=True)))
 def test_the_balance_is_near_the_best_fixed_split_and_beats_all_where_work_moves(

@@ -283,6 +283,17 @@ def test_drivers_with_nothing_to_do_are_given_back_one_by_one(waited: float, mov
     assert move([load("a", now=3, backlog=0, coming=1, max=3)], ANY, NEVER, 0.0) is None
 
 
+def test_no_driver_is_taken_from_a_stage_whose_queues_were_not_seen() -> None:
+    missed = load("a", now=3, backlog=0, cpus=1.0, known=False)
+    assert move([missed, load("b", now=1, max=1)], ANY, NEVER, 0.0) is None
+    busy = load("b", now=1, cpus=1.0)
+    assert move([missed, busy], Room(cpus=4), NEVER, 0.0) is None
+    seen = msgspec.structs.replace(missed, known=True)
+    found = move([seen, busy], Room(cpus=4), NEVER, 0.0)
+    assert found is not None
+    assert (found.to, found.taken_from) == ("b", "a")
+
+
 def test_two_stages_share_a_host_that_has_room_for_one_driver() -> None:
     loads = [heavy("a", GB, min=0, now=0), heavy("b", GB, min=0, now=0)]
     found = move(loads, Room(memory=GB), NEVER, 0.0)

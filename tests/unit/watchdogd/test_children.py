@@ -108,6 +108,14 @@ def test_process_leads_a_group_and_ends_with_it(children: Children, tmp_path: Pa
     os.close(child)
 
 
+def test_what_a_child_leaves_of_its_group_ends_with_it(children: Children, tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/left"
+    child = children.start(["sh", "-c", script], os.environ)
+    left = int(until_written(tmp_path / "left"))
+    assert end_of(children, child) == Exit(code=0)
+    until_ended(left)
+
+
 def test_process_begins_with_no_signal_blocked_or_ignored(
     children: Children, tmp_path: Path
 ) -> None:

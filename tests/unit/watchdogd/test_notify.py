@@ -18,8 +18,12 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield listening
 
 
+def notifier_of(address: str) -> Notifier:
+    return Notifier({"NOTIFY_SOCKET": address}, os.getpid())
+
+
 def test_everything_is_said_in_the_words_of_the_protocol(manager: socket.socket) -> None:
-    notifier = Notifier(manager.getsockname())
+    notifier = notifier_of(manager.getsockname())
     notifier.ready()
     notifier.status("12 drivers,\n 3 waiting")
     notifier.beat()
@@ -38,7 +42,7 @@ def test_everything_is_said_in_the_words_of_the_protocol(manager: socket.socket)
 
 
 def test_status_is_said_again_only_when_it_has_changed(manager: socket.socket) -> None:
-    notifier = Notifier(manager.getsockname())
+    notifier = notifier_of(manager.getsockname())
     for words in ("a", "a", "b", "b", "a"):
         notifier.status(words)
     notifier.stopping()
@@ -52,7 +56,7 @@ def test_abstract_address_is_understood() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{name}")
         listening.settimeout(60)
-        notifier = Notifier(f"@{name}")
+        notifier = notifier_of(f"@{name}")
         notifier.ready()
         assert listening.recv(1000) == b"READY=1"
         notifier.close()
@@ -60,7 +64,7 @@ def test_abstract_address_is_understood() -> None:
 
 @pytest.mark.parametrize("address", ["", "relative", "vsock:2:1234", "/nowhere/at/all"])
 def test_nobody_who_listens_is_no_trouble(address: str) -> None:
-    notifier = Notifier(address)
+    notifier = notifier_of(address)
     notifier.ready()
     notifier.status("well")
     notifier.close()
@@ -68,7 +72,7 @@ def test_nobody_who_listens_is_no_trouble(address: str) -> None:
 
 
 def test_manager_that_does_not_listen_blocks_nobody(manager: socket.socket) -> None:
-    notifier = Notifier(manager.getsockname())
+    notifier = notifier_of(manager.getsockname())
     for number in range(5000):
         notifier.status(f"{number}")
     notifier.close()
@@ -90,12 +94,12 @@ def test_manager_that_does_not_listen_blocks_nobody(manager: socket.socket) -> N
 def test_interval_is_taken_from_the_environment_if_it_is_meant_for_us(
     environ: dict[str, str], interval: float | None
 ) -> None:
-    notifier = Notifier.of(environ, pid=7)
+    notifier = Notifier(environ, pid=7)
     assert notifier.interval == interval
     notifier.close()
 
 
 def test_children_do_not_inherit_the_right_to_speak() -> None:
     environ = {"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
-    Notifier.of(environ, pid=7).close()
+    Notifier(environ, pid=7).close()
     assert environ == {"HOME": "/"}

@@ -223,6 +223,32 @@ def test_document_copied_into_a_queue_that_was_closed_and_empty_is_seen_until_it
     assert not view.look(now=7.0, clock=0.0).late
 
 
+def test_document_that_a_driver_took_from_a_closed_queue_between_two_looks_is_seen(
+    queue: Path,
+) -> None:
+    view = View(str(queue), at_once)
+
+    def late(second: int) -> bool:
+        # The clock that stamps directories may be a coarse one.
+        os.utime(queue, (second, second))
+        return view.look(float(second), clock=0.0).late
+
+    (queue / "done").touch()
+    assert [late(1), view.look(2.0, clock=0.0).late] == [False, False]
+    for second in (3, 4):
+        (queue / "copied.ready").touch()
+        (queue / "copied.ready").unlink()
+        assert late(second)
+    assert not view.look(5.0, clock=0.0).late
+    # Other things come and go, too.
+    (queue / "PAUSE").touch()
+    assert not late(6)
+    (queue / "PAUSE").unlink()
+    assert not late(7)
+    (queue / "scan.pdf").touch()
+    assert not late(8)
+
+
 def test_queue_that_is_gone_is_said_to_be(queue: Path) -> None:
     view = trusted(queue)
     queue.rmdir()

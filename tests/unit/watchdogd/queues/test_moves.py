@@ -241,11 +241,11 @@ def test_what_a_dead_driver_left_is_recovered_and_discards_are_told(site: Site) 
     gone.wait()
     (queue / f"one.{N}.working").write_text("1")
     (queue / f"two.failed.{N[:-5]}d5a17.working").write_text("2")
-    rescuer = Recovery()
-    assert rescuer.recover("a", str(queue)) == Recovered("a", 2, ("two",))
+    recovery = Recovery()
+    assert recovery.recover("a", str(queue)) == Recovered("a", 2, ("two",))
     assert (queue / "one.failed").read_text() == "1"
     assert (queue / "discarded/two").read_text() == "2"
-    assert rescuer.recover("a", str(queue)) == Recovered("a", 0)
+    assert recovery.recover("a", str(queue)) == Recovered("a", 0)
 
 
 def test_what_a_living_driver_has_is_left_to_it(site: Site) -> None:
