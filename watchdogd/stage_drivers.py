@@ -86,11 +86,6 @@ class StageDrivers:
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
-    @property
-    def fds(self) -> list[int]:
-        """To be polled: readable when a fork has come."""
-        return self.templates.fds
-
     # How many
 
     def resize(self, size: Size) -> None:
@@ -200,21 +195,12 @@ class StageDrivers:
         try:
             board = Board.create(order.board)
             keep(self._local, order)
-            child = self.templates.fork(order, self.stage, now) or self._begin(order)
+            child = self.templates.fork(order, self.stage, now) or _begin(self._children, order)
         except OSError as error:
             child = Child()
             child.failure = f"it cannot be started: {error}"
             child.exit = Exit(code=code_of(error))
         slot.begin(child, board, now)
-
-    def _begin(self, order: Order) -> Child:
-        log = open_log(order.log, order.log_size, order.log_keep)
-        try:
-            # The last word is for people who list processes.
-            argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
-            return self._children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
-        finally:
-            os.close(log)
 
     def _order(self, number: int, restart: str = "") -> Order:
         """Return what a driver in this slot is told now."""
@@ -362,6 +348,16 @@ class StageDrivers:
         """Of all drivers of this stage on this host, since the watchdog runs."""
         sums = [sum(one) for one in zip(*(slot.totals for slot in self.slots), strict=True)]
         return Totals(*sums)
+
+
+def _begin(children: Children, order: Order) -> Child:
+    log = open_log(order.log, order.log_size, order.log_keep)
+    try:
+        # The last word is for people who list processes.
+        argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
+        return children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
+    finally:
+        os.close(log)
 
 
 def _find(

@@ -79,7 +79,7 @@ class Stages:
     @property
     def fds(self) -> list[int]:
         """Return the descriptors to poll: one is readable when a driver has come."""
-        return list(chain.from_iterable(one.fds for one in self.everyone))
+        return list(chain.from_iterable(one.templates.fds for one in self.everyone))
 
     @property
     def settled(self) -> bool:
