@@ -94,6 +94,8 @@ class Template:
         # The driver that it forks now, and the number of the order; how many orders there were.
         self._forking: tuple[Child, int] | None = None
         self._serial = 0
+        # Told to leave; and before it was late.
+        self._is_leaving = self._is_let_go = False
         # Where it could not even be executed, it has ended by now, and we are about to hear of it.
         with suppress(BrokenPipeError):
             ours.send(msgspec.json.encode(load))
@@ -166,6 +168,8 @@ class Template:
                     self.child.ask("kill", self.why, now)
             else:
                 self._take(answer, now)
+        if self._is_leaving and self._forking is None:
+            self._close()
         if self.has_ended:
             self._fail_all()
         self._ask_next()
@@ -184,21 +188,34 @@ class Template:
         return late_at if self.is_usable else math.inf
 
     def leave(self, now: float) -> None:
-        """Have it leave; drivers stay, and those that are still to come never do."""
-        if self._control is None:
+        """Have it leave; drivers stay, and those that are still to come never do, but for one that
+        it forks now: that may have come already, and nobody else would know of it."""
+        if self._is_leaving:
             return
-        if self.child.rung == "run" and self.ready_at:
+        is_well, self._is_leaving = self.child.rung == "run", True
+        self._is_let_go = is_well and self.child.exit is None
+        if is_well and self.ready_at:
             self.child.ask("run", "not needed", now, _LEAVING_TAKES)
-        elif self.child.rung == "run":
+        elif is_well:
             # It does not listen yet, and has nothing to clean up.
             self.child.ask("terminate", "not needed", now)
-        self._close()
+        # What it has said by now counts.
+        self.receive(now)
+        forking = self._forking if is_well else None
+        if forking is None:
+            self._close()
+        elif self._control is not None:
+            self._forking = None
+            self._control.shutdown(socket.SHUT_WR)
         self._fail_all()
+        self._forking = forking
 
     # Between
 
     def _ask_next(self) -> None:
         if not (self._waiting and self.ready_at and self._control) or self._forking is not None:
+            return
+        if self._is_leaving:
             return
         child, fork = self._waiting.popleft()
         self._forking = child, fork.serial
@@ -230,7 +247,7 @@ class Template:
         self._forking = None
         ended, code = self.child.exit, _LATER
         words = "what it was to be forked from has gone"
-        if not self.ready_at and self.child.rung != "terminate":
+        if not (self.ready_at or self._is_let_go):
             words = self.why or f"the process that stage {self.load.stage} is loaded in: {ended}"
             code = _CANNOT_FORK if ended is None or ended.code is None else ended.code
         for child in children:
@@ -260,7 +277,11 @@ class Templates:
     @property
     def fds(self) -> list[int]:
         """To be polled: readable when a template has said something."""
-        return self.template.fds if self.template else []
+        return [fd for one in self._all for fd in one.fds]
+
+    @property
+    def _all(self) -> list[Template]:
+        return [*self._former, *([self.template] if self.template else [])]
 
     @property
     def shared(self) -> int:
@@ -273,9 +294,9 @@ class Templates:
         return self.template is None and all(one.child.rung == "stuck" for one in self._former)
 
     def receive(self, now: float) -> None:
-        """Take in what the template has said."""
-        if self.template is not None:
-            self.template.receive(now)
+        """Take in what the templates have said."""
+        for one in self._all:
+            one.receive(now)
 
     @property
     def restart(self) -> str:
@@ -285,7 +306,7 @@ class Templates:
     def tend(self, stage: Stage, now: float, *, needed: bool, again: bool) -> float:
         """Let a template go that is not needed, not what it would be now, or of no use; with
         `again`, load anew one that has ended by itself. Return when to come back."""
-        self._former = [one for one in self._former if not one.child.exit]
+        self._former = [one for one in self._former if not one.has_ended]
         due = math.inf
         if (template := self.template) is not None:
             due = template.tend(stage.startup_timeout, now)

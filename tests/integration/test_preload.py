@@ -505,6 +505,30 @@ def test_template_whose_program_is_not_there_fails_and_says_so(stage: Stage) -> 
     assert watch.template.fds == []
 
 
+def test_driver_that_came_as_its_template_was_let_go_is_known(stage: Stage) -> None:
+    watch = stage.start()
+    watch.ready()
+    come, waits = watch.order("come", facts=str(stage.directory / "there")), watch.order("waits")
+    # Nobody has read that it is there.
+    until((stage.directory / "there").exists)
+    watch.leave()
+    watch.gone()
+    assert (come.pid > 0, come.exit) == (True, None)
+    assert (waits.pid, waits.exit) == (0, Exit(code=75))
+
+
+def test_driver_that_is_forked_as_its_template_is_let_go_comes(stage: Stage) -> None:
+    stage.write("model", MODEL + SLOW)
+    watch = stage.start()
+    watch.ready()
+    comes = watch.order("comes")
+    watch.leave()
+    assert comes.exit is None
+    watch.driver("comes")
+    watch.gone()
+    assert comes.exit is None
+
+
 def test_stopped_template_leaves_its_drivers_alone(stage: Stage) -> None:
     watch = stage.start()
     stage.facts(watch)
