@@ -72,6 +72,29 @@ def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
 
 
 @row
+def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> None:
+    address = f"tcp://127.0.0.1:{a_port()}"
+    scene.write(
+        f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"',
+        f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
+    )
+    for docid in "abc":
+        scene.put(docid, charged=True)
+    directory = scene.root / "queues/.watchdogd"
+    directory.mkdir()
+    for stage in ("one", "two"):
+        (directory / f"restart-{stage}-1935410602").touch()
+        (directory / f"scale-{stage}@fern").write_text("0\n")
+    (directory / "scale-two").write_text("2\n")
+    (directory / "reload-1935410602").touch()
+    (directory / "QUIT").touch()
+    scene.befalls()
+    scene.ends(scene.run("--drain"))
+    started = {one["driver"] for one in scene.events() if one["event"] == "started"}
+    assert started == {"one-1", "two-1", "two-2"}
+
+
+@row
 def test_worker_is_a_stage_like_any_other(scene: Scene) -> None:
     address = f"tcp://127.0.0.1:{a_port()}"
     dealt, out = scene.root / "queues/dealt", scene.root / "queues/out"

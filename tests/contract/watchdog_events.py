@@ -408,6 +408,12 @@ STAGES = Group(
             15,
         ),
         Event(
+            "broker_and_its_workers_heed_control_files_and_drain",
+            "control files are there at the first start of a broker's stage and of its workers'",
+            "they are obeyed; a drain takes everything through, and ends",
+            15,
+        ),
+        Event(
             "worker_is_a_stage_like_any_other",
             'the driver of a stage with ``worker = "pingpong"`` is killed',
             "it is replaced; what it had is dealt again, and its stage leaves when asked to",
