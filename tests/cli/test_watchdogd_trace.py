@@ -43,6 +43,19 @@ def test_a_document_is_found_without_its_extension(file: Path, watch: Watch) -> 
     assert watch("trace", "sca").code == 66
 
 
+def test_a_document_is_found_by_the_stem_of_its_result(tmp_path: Path, capsys: Capsys) -> None:
+    file = make(tmp_path, pipelines.FILE)
+    submit(queue(file, "input"), "scan.pdf")
+    through(file, "values")
+    # Its result is scan.html, so a document "scan" would have the same.
+    drive(queue(file, "values"), queue(file, "parse"), publish="{stem}.ready")
+    drive(queue(file, "parse"), queue(file, "out"), publish=TO_HTML)
+    called = pipelines.call(capsys, "trace", "scan", "-p", file)
+    assert called.out.startswith("values, in input\n")
+    assert last(called) == "scan.pdf: through, in out: the file scan.html"
+    assert "tells nothing" not in called.out
+
+
 def test_a_document_is_followed_through_its_names_to_its_end(file: Path, watch: Watch) -> None:
     submit(queue(file, "input"), "a")
     through(file, "values", "parse", "out")

@@ -79,8 +79,10 @@ def trace(
     """
     chosen = choose(pipeline)
     found = _route(chosen, docid_of(docid))
-    if not (found.stops or found.ends) and (longer := _extended(chosen.pipeline, found.docid)):
-        found = _route(chosen, longer)
+    if not any(map(_is_sure, found.stops)) and (longer := _extended(chosen.pipeline, found.docid)):
+        other = _route(chosen, longer)
+        # A result may be called as asked, and be of another document.
+        found = other if set(found.ends) <= set(other.ends) else found
     if not found.stops and not found.ends:
         raise NotFound(f"no document {found.docid!r} is or was in any queue of {chosen.given}")
     last = _conclusion(found)
@@ -174,8 +176,13 @@ def _stops(
             # It goes on under another docid here, because its own was taken.
             ahead += [one.renamed for one in events if one.renamed and one.renamed not in ahead]
     # Any name leads to a file that would be that of another with which it shares a stem.
-    sure = [one for one in found if one.document.places or one.document.attempts or one.events]
+    sure = [one for one in found if _is_sure(one)]
     return sure or found
+
+
+def _is_sure(stop: Stop) -> bool:
+    """Look whether more than the name of a result says that the document was there."""
+    return bool(stop.document.places or stop.document.attempts or stop.events)
 
 
 def _reason(chosen: Chosen, stage: Stage, seen: DocumentView, *, paused: bool) -> str:
