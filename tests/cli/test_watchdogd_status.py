@@ -256,7 +256,7 @@ LOOPED: dict[str, Any] = {
     ("fields", "words"),
     [
         (
-            {"drivers": (driver("parse-2", until=time.time() + 600, **LOOPED),)},
+            {"drivers": (driver("parse-2", until=time.time() + 86_400, **LOOPED),)},
             [
                 "parse-2 is crash-looped: 8 runs finished nothing: exit code 1; tried again in",
                 "watchdogd logs parse-2 -p {file} tells more",

@@ -15,6 +15,7 @@ from queuedriver import Driver, Options
 from queuedriver.claims.liveness import Observer
 from queuedriver.claims.outputs import Target
 from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import FED
 from queuedriver.format.records import LEASE
 from queuedriver.format.settings import DEFAULT_PUBLISH, Publication, Settings
 from queuedriver.operating.queue import Queue
@@ -196,7 +197,9 @@ def test_shell_and_python_drivers_on_one_queue_publish_every_document_once(yard:
     assert [process.wait(60) for process in (*pythons, *shells[:2])] == [0] * 4
     yard.control("QUIT")
     assert shells[2].wait(60) == 0
-    assert yard.published() == {docid: f"{docid} text".upper() for docid in docids} | {"done": ""}
+    assert yard.published() == {docid: f"{docid} text".upper() for docid in docids} | {
+        "done": FED.decode()
+    }
     assert yard.ls() == ["QUIT", "done"]
     assert os.listdir(yard.queue / "discarded") == []
 
