@@ -146,6 +146,22 @@ def _why_nothing(name: str) -> str:
     return f"{shown} is no control file"
 
 
+def _unknown(name: str, stages: Collection[str] | None, called: str, *also: str) -> list[str]:
+    """Return what to say of a file about a stage that there is not."""
+    if stages is None or not called or not {called, *also}.isdisjoint(stages):
+        return []
+    there_are = ", ".join(stages)
+    return [
+        f"{CONTROL}/{visible(name)}: no stage is called {visible(called)}; there are: {there_are}"
+    ]
+
+
+def _stage_of(driver: str) -> str:
+    """Return the stage that is meant by the name of a driver; empty where it is none."""
+    stage, _, number = driver.rpartition("-")
+    return stage if number.isdecimal() else ""
+
+
 # Read
 
 
@@ -163,7 +179,10 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
     numbers: dict[str, dict[str, int | None]] = {"": {}, host: {}}
     for name in sorted(name for name in listed if name[0] != "." and name not in _OURS):
         if asked := parse_request(name):
-            requests += [asked[0]] if asked[1] in ("", host) else []
+            request, where = asked
+            if where in ("", host):
+                requests.append(request)
+                notes += _unknown(name, stages, request.target, _stage_of(request.target))
         elif about := parse_scale(name):
             stage, where = about
             if where in numbers and (text := _text(directory, name, notes)) is not None:
@@ -171,11 +190,7 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
                     numbers[where][stage] = parse_number(text)
                 except BadArgument as error:
                     notes.append(f"{CONTROL}/{name}: {error}")
-                if stages is not None and stage not in stages:
-                    there_are = (
-                        f"no stage is called {visible(stage)}; there are: {', '.join(stages)}"
-                    )
-                    notes.append(f"{CONTROL}/{name}: {there_are}")
+                notes += _unknown(name, stages, stage)
         elif name == QUIT:
             if (text := _text(directory, name, notes)) is not None:
                 leave, more = parse_quit(text)

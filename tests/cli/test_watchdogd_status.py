@@ -399,7 +399,10 @@ def test_names_cannot_steer_a_terminal(file: Path, watch: Watch) -> None:
 
 
 def test_top_without_a_terminal_is_status(file: Path, watch: Watch) -> None:
-    assert watch("top", file)[:1] == (3,)
+    called = watch("top", file)
+    assert called.code == 3
+    assert called.out.startswith("serif  ")
+    assert "STAGE   STATE" in called.out
 
 
 def test_top_follows_what_happens_and_ends_with_q(file: Path) -> None:

@@ -61,6 +61,7 @@ def run(
     Exit codes:
       0   it was asked to leave, or --drain: everything is through
       1   --drain: everything is through, but documents were discarded
+      66  there is no such file
       69  another watchdog keeps this pipeline on this host
       75  --drain: it was asked to leave before everything was through
       77  not permitted          78  the file, or a stage, can never work

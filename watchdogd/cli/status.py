@@ -69,7 +69,7 @@ def top(
     """
     terminal = sys.stdout.isatty() and sys.stdin and sys.stdin.isatty()
     if not (terminal or as_json):
-        return status(pipeline, option)
+        return status(pipeline, option, as_json=False)
     given = either(pipeline, option)
     chosen = choose(given, hung_too=True)
     observer = Observer()
