@@ -64,6 +64,8 @@ def obey(document):
                 print(document.docid, file=file)
             while not (HERE / "go").exists():
                 time.sleep(0.01)
+            if "bad" in words:
+                raise PermanentError("it says so itself")
         case ["slow", seconds, *_]:
             time.sleep(float(seconds))
     return document.read()

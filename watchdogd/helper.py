@@ -243,16 +243,14 @@ class Helper:
         return looked
 
     def listen_to_the_end(self, patience: float) -> None:
-        """Wait for the helper's farewell, for so long, and take what it has seen before."""
+        """Wait for the helper's farewell, for so long; take what it has seen before, and tell."""
         ends_at = time.monotonic() + patience
-        heard: list[Message] = []
         while self._line is not None and (now := time.monotonic()) < ends_at:
             self._line.flush()
             _readable(self.fd, ends_at - now)
             heard = self.receive(now := time.monotonic())
             for message in heard:
-                if message.look is not None:
-                    self.view.take(message.look, now)
+                self._take(message, now)
             if any(message.farewell for message in heard):
                 return
 

@@ -414,13 +414,12 @@ class Slot:
         word, why = glimpse.word, glimpse.why if glimpse.word else ""
         if child.failure:
             word, why = "failed", child.failure
-        ended_for = ""
-        if self.unwanted == "restart":
-            ended_for = "restart"
-        elif child.rung != "run":
-            # Told to leave, and wanted again before it had: that is held against nobody.
+        ended_for = "restart" if self.unwanted == "restart" else ""
+        if child.rung != "run":
             fault = reason(child.rung, child.why)
-            is_at_fault = fault in SENTENCES and (fault != LATE or self.wanted)
+            # Told to leave, and wanted again before it had: that is held against nobody.
+            is_late = fault == LATE and self.wanted and not ended_for
+            is_at_fault = is_late or (fault in SENTENCES and fault != LATE)
             ended_for = fault if is_at_fault else self.unwanted or "scale"
         return Life(
             started_at=run.started_at,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from queuedriver.driving.live_status import Board
-from queuedriver.errors import ConfigError
+from queuedriver.errors import BUG, ConfigError
 from watchdogd.children import Child, Children, Exit
 from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
 from watchdogd.events import Kind
@@ -196,10 +196,11 @@ class StageDrivers:
             board = Board.create(order.board)
             keep(self._local, order)
             child = self.templates.fork(order, self.stage, now) or _begin(self._children, order)
-        except OSError as error:
+        except (OSError, ConfigError) as error:
+            # A board of another version that could not be replaced is none of ours, either.
             child = Child()
             child.failure = f"it cannot be started: {error}"
-            child.exit = Exit(code=code_of(error))
+            child.exit = Exit(code=code_of(error) if isinstance(error, OSError) else BUG)
         slot.begin(child, board, now)
 
     def _order(self, number: int, restart: str = "") -> Order:
@@ -381,9 +382,11 @@ def _outdated(slots: Sequence[Slot], rolled: Slot | None) -> tuple[list[Slot], S
     """Return the stale drivers that are to leave now, and the slot that was rolled last: one at a
     time, each when the one before has a successor that works; and all at once when drivers must not
     differ so."""
-    stale = [slot for slot in slots if slot.wanted and slot.is_stale]
+    # One that cannot be killed would be waited for as long as the kernel waits.
+    mortal = [slot for slot in slots if slot.wanted and slot.rest.state != "unkillable"]
+    stale = [slot for slot in mortal if slot.is_stale]
     if any(slot.run and slot.run.order.settled != slot.next_order.settled for slot in stale):
         return stale, rolled
-    if rolled is not None and rolled.wanted and (rolled.is_stale or not rolled.works):
+    if rolled is not None and rolled in mortal and (rolled.is_stale or not rolled.works):
         return [rolled] if rolled.is_stale else [], rolled
     return stale[:1], stale[0] if stale else None

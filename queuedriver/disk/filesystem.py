@@ -225,10 +225,13 @@ class Directory:
         except FileExistsError:
             return _open_anew(self, name)
 
-    def mark(self, name: str) -> None:
-        """Make an empty file whose being there says something, whoever has made it."""
+    def mark(self, name: str, said: bytes = b"") -> None:
+        """Make a file whose being there says something, whoever has made it; one that is there is
+        not touched. What it has `said` besides is lost on a full disk."""
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(name, _NEW, 0o666, dir_fd=self.fd))
+            fd = os.open(name, _NEW, 0o666, dir_fd=self.fd)
+            with open_fd(fd), contextlib.suppress(OSError):
+                os.write(fd, said)
 
     def read(self, name: str, limit: int = 16 << 20) -> bytes:
         """Read a small file of ours, at most `limit` bytes of it: others may write here too.

@@ -123,8 +123,8 @@ def close_if_fed(queue: Directory) -> bool:
         with contextlib.closing(feed):
             if not is_drained(feed):
                 return False
-    with contextlib.suppress(FileExistsError):
-        queue.write_first(names.DONE, FED)
+    # Nothing is written aside: who looks whether this queue is drained would see it change.
+    queue.mark(names.DONE, FED)
     queue.sync()
     return True
 

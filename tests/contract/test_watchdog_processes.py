@@ -131,7 +131,7 @@ def test_watchdog_that_stands_still_says_so_and_goes_on(scene: Scene) -> None:
         os.kill(killed, signal.SIGKILL)
         scene.put("b", queue="other")
         scene.within(lambda: scene.published("a"), "drivers go on")
-        with later(scene, 240):
+        with later(scene, 120):
             shown = scene.command("status")
     scene.befalls()
     scene.within(lambda: scene.published("b"), "the driver that died is replaced")

@@ -173,7 +173,7 @@ PROCESSES = Group(
         Event(
             "watchdog_that_stands_still_says_so_and_goes_on",
             "the watchdog stands still (SIGSTOP), and goes on",
-            "drivers go on; ``status`` ends with 4 when it has said nothing for some minutes; a "
+            "drivers go on; ``status`` ends with 4 when it has said nothing for a minute; a "
             "driver that died meanwhile is replaced afterwards",
             15,
         ),

@@ -28,8 +28,8 @@ from tests.watchdogs import Yard
 # How each sort of a watchdog's processes is told from the others: by a word of its command line.
 SORTS = {
     "helper": ("watchdogd.programs.io_helper",),
-    "template": ("watchdogd.preload", "watchdogd.programs.template"),
-    "warden": ("watchdogd.warden", "watchdogd.programs.warden"),
+    "template": ("watchdogd.programs.template",),
+    "warden": ("watchdogd.programs.warden",),
 }
 # How much longer one waits at most for what is known not to come, on a host that is overbooked.
 _MOST_OVERBOOKED = 3.0

@@ -148,3 +148,12 @@ def test_broker_of_jobs_is_started_again_when_it_was_killed(yard: Yard) -> None:
     watchdog.terminate()
     _, said = watchdog.communicate(timeout=PATIENCE)
     assert watchdog.returncode == 0, said
+
+
+def test_workers_alone_cannot_be_drained(tmp_path: Path) -> None:
+    with Yard(tmp_path) as yard:
+        said = 'worker = "pingpong"\nconnect = "tcp://127.0.0.1:6714"\ncall = "stages:shout"'
+        yard.write(f'name = "hands"\n{said}')
+        code, words = yard.drain()
+        assert code == 78
+        assert "no stage of this pipeline has a queue" in words

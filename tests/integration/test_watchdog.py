@@ -222,6 +222,19 @@ def test_documents_that_were_discarded_are_told_by_the_exit_code(yard: Yard) -> 
     assert list(yard.discarded("input")) == ["bad"]
 
 
+def test_document_that_is_discarded_while_its_watchdog_leaves_is_an_event(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("late", "wait and be bad")
+    watchdog = yard.run()
+    until((yard.root / "begun").exists, "it is at hand")
+    watchdog.terminate()
+    until(lambda: yard.count("note"), "it was heard")
+    (yard.root / "go").touch()
+    assert watchdog.wait(PATIENCE) == 0
+    assert list(yard.discarded("input")) == ["late"]
+    assert yard.count("discarded") == 1
+
+
 def test_what_is_no_document_is_left_where_it_is_and_the_last_words_say_so(yard: Yard) -> None:
     yard.write(ONE)
     yard.put("good")

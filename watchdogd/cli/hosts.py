@@ -87,8 +87,9 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
                 continue
             try:
                 one = _seen(decode(directory.read(name, _MAX_DOCUMENT)), me, now)
+                # Of two that are the same, the one of this host: it is missed sooner.
                 seen[one.report.host] = max(
-                    one, newer.pop(one.report.host, one), key=lambda one: one.report.at
+                    newer.pop(one.report.host, one), one, key=lambda one: one.report.at
                 )
             except FileNotFoundError:
                 continue

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import flag, option
-from queuedriver.errors import BadArgument, NotPermitted
+from queuedriver.errors import BadArgument, ConfigError, NotPermitted
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd import driver_ids
@@ -73,6 +73,11 @@ def run(
     # All that could be said later is said now, before anything is started.
     given = either(pipeline, option)
     found = check_host(pipeline_file(given), host)
+    if drain and not any(stage.inputs for stage in found.pipeline.stages):
+        raise ConfigError(
+            "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "
+            "leave --drain out, and stop them when that broker is through"
+        )
     for note in found.notes:
         progress.tell(note)
     local = _make_local(found.pipeline, host)

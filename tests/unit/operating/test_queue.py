@@ -331,6 +331,16 @@ def test_a_queue_is_done_when_all_that_feed_it_are_done_and_drained(bench: "Benc
     assert close_if_fed(output.directory)
 
 
+def test_a_queue_that_is_closed_twice_by_its_feeds_does_not_seem_to_change(bench: "Bench") -> None:
+    # Those after it are looking just now whether it is drained, which takes that nothing changes.
+    output = feeding(bench, "a")
+    bench.put("a/done")
+    assert close_if_fed(output.directory)
+    before = (bench.root / "out").stat().st_mtime_ns
+    assert close_if_fed(output.directory)
+    assert (bench.root / "out").stat().st_mtime_ns == before
+
+
 def test_a_queue_is_reopened_that_only_its_feeds_have_closed(bench: "Bench") -> None:
     output = feeding(bench, "a")
     bench.put("a/done")

@@ -211,6 +211,7 @@ def unwanted(why: str) -> Callable[[Place], None]:
         ([asked("leave", "not wanted")], 0),
         ([unwanted("restart"), asked("leave", "not wanted")], 0),
         ([unwanted("restart"), asked("kill", LATE)], 0),
+        ([unwanted("restart"), asked("kill", HUNG)], 1),
     ],
 )
 def test_only_who_ended_by_fault_of_its_own_is_unhealthy(

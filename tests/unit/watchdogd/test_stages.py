@@ -348,6 +348,17 @@ def test_unkillable_driver_is_replaced_by_another_beside_it_until_it_ends(tmp_pa
     assert house.here == ["one-1", "one-2", "two-1"]
 
 
+def test_unkillable_driver_keeps_no_other_from_being_replaced(tmp_path: Path) -> None:
+    house = House(tmp_path, stage("one", 2))
+    house.begin()
+    other, _ = house.live("one-2", 100.0)
+    house.kill_in_vain("one-1")
+    house.stages.restart("one", "again")
+    house.turn()
+    assert other.unwanted == "restart"
+    house.reap_all()
+
+
 def test_unkillable_drivers_do_not_pile_up(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one", 2))
     house.begin()
