@@ -92,6 +92,8 @@ def test_drivers_without_a_watchdog_are_a_gap_that_is_named(file: Path, watch: W
         # By the name that its watchdog gave it.
         assert "busy" in rows(called)["values-1"]
         assert "slow; no watchdog keeps it" in called.out
+        # How many there are to be, the file says while nobody else does.
+        assert re.search(r"^values .* 1/1 ", called.out, re.MULTILINE)
         assert stage(watch("status", file, "--json"), "values")["drivers"] == 1
 
 

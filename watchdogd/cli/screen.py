@@ -50,7 +50,8 @@ def lines(view: View, columns: int | None, paint: Paint) -> Iterator[str]:
         colour = paint.bad if words.bad else paint.loud
         yield colour(escape_name(words.text))
     yield ""
-    yield from _table(_STAGE_COLUMNS, [_stage(one) for one in view.stages], columns, paint)
+    watched = bool(view.chosen.hosts.alive)
+    yield from _table(_STAGE_COLUMNS, [_stage(one, watched) for one in view.stages], columns, paint)
     yield from map(_result, view.results)
     shown = [one for one in view.drivers if one.pid or one.document or one.state != "stopped"]
     if shown:
@@ -84,7 +85,7 @@ def _table(
         yield name + gap + (rest.replace(word, colour(word), 1) if word else rest)
 
 
-def _stage(stage: SeenStage) -> tuple[str, ...]:
+def _stage(stage: SeenStage, watched: bool) -> tuple[str, ...]:
     return (
         escape_name(stage.name),
         escape_name(stage.state),
@@ -93,7 +94,7 @@ def _stage(stage: SeenStage) -> tuple[str, ...]:
             for number in (stage.waiting, stage.working, stage.failed, stage.discarded)
         ),
         _count(stage.later or 0),
-        f"{stage.drivers}/{_wanted(stage)}",
+        f"{stage.drivers}/{_wanted(stage, watched)}",
         rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
@@ -102,9 +103,9 @@ def _stage(stage: SeenStage) -> tuple[str, ...]:
     )
 
 
-def _wanted(stage: SeenStage) -> str:
+def _wanted(stage: SeenStage, watched: bool) -> str:
     """Return how many drivers it is to have; while no watchdog says, what the files say."""
-    if stage.wanted or stage.drivers:
+    if stage.wanted or (watched and stage.drivers):
         return str(stage.wanted)
     if stage.scaled is not None:
         return str(stage.scaled)
