@@ -1,6 +1,7 @@
 """Reads the pipeline's file again for a watchdog that runs."""
 
 import threading
+import traceback
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,30 +27,34 @@ class FileReader:
 
     def __init__(self, host: str) -> None:
         self._host = host
-        # How many readings wait for imports, and what came of those that need not wait any more.
-        self._importing = 0
+        # How many answers are still to be taken; threads do not count.
+        self._asked = 0
+        # Those that are there.
         self._reads: deque[Read] = deque()
 
     @property
     def is_busy(self) -> bool:
         """Tell whether there will be an answer."""
-        return self._importing > 0 or bool(self._reads)
+        return self._asked > 0
 
     def take(self) -> Read | None:
         """Return the next answer; None while there is none."""
-        return self._reads.popleft() if self._reads else None
+        if not self._reads:
+            return None
+        self._asked -= 1
+        return self._reads.popleft()
 
     def ask(self, number: int, running: Pipeline) -> None:
         """Read the file of a running pipeline; the number is that of the answer."""
         # Of no use to a watchdog that never reads its file again.
         from watchdogd.imports import check_imports, other_than_in
 
+        self._asked += 1
         read = self._read(number, running.file)
         anew = other_than_in(running)
         if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
             self._reads.append(read)
             return
-        self._importing += 1
         imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
         importing = threading.Thread(
             target=self._import, args=(number, running.file, imports), daemon=True
@@ -58,7 +63,6 @@ class FileReader:
 
     def _import(self, number: int, file: str, imports: "Imports") -> None:
         self._reads.append(self._read(number, file, imports))
-        self._importing -= 1
 
     def _read(self, number: int, file: str, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
@@ -70,3 +74,8 @@ class FileReader:
             return Read(number=number, error=str(error))
         except OSError as error:
             return Read(number=number, error=f"{file}: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {error}"
+            words = f"{file} cannot be read: {what}; where that was is in io-helper.log"
+            return Read(number=number, error=words)

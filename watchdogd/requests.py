@@ -1,10 +1,10 @@
-"""Requests to a watchdog: each is met once, and none from before it began. Pure."""
+"""Requests to a watchdog: each is met once, and no restart from before it began. Pure."""
 
 from typing import Literal
 
 from watchdogd.messages import Controls, Read, Request
 
-# How many served requests are told of, each to whoever waits for it.
+# How many served requests are told of at least, each to whoever waits for it.
 _MOST_SERVED = 10
 
 
@@ -20,13 +20,19 @@ class Requests:
         self._known: set[Request] | None = None
 
     def news(self, controls: Controls) -> list[Request]:
-        """Return the requests that the look before did not find; of the first look none."""
+        """Return the requests that the look before did not find; of the first look the reloads.
+
+        Its drivers are new by then, but its file was read before: it may have changed since, and
+        somebody who saw that it is alive may wait for the answer.
+        """
         asked, before = set(controls.requests), self._known
         self.outdated = bool(controls.quit) and (before is None or self.outdated)
         self.quit = "" if self.outdated else controls.quit
         # Those that have been removed are forgotten.
         self._known = asked
-        return [one for one in controls.requests if before is not None and one not in before]
+        if before is None:
+            return [one for one in controls.requests if one.kind == "reload"]
+        return [one for one in controls.requests if one not in before]
 
 
 class Reload:
@@ -41,14 +47,16 @@ class Reload:
         self.served: tuple[str, ...] = ()
         self._waiting: list[str] = []
 
-    def ask(self, serial: str = "") -> None:
-        """Take note of a request; one that a signal made has no serial."""
-        self._waiting += [serial] if serial else []
+    def ask(self, *serials: str) -> None:
+        """Take note of requests that one reading answers; one that a signal made has no serial."""
+        self._waiting += serials
 
     def answer(self, read: Read) -> None:
         """Take note of what came of the last reading."""
         self.error = read.error
         if read.pipeline is not None:
             self.notes = read.notes
-        self.served = (*self.served, *self._waiting)[-_MOST_SERVED:]
+        # However many are answered together: each of them may be waited for.
+        most = max(_MOST_SERVED, len(self._waiting))
+        self.served = (*self.served, *self._waiting)[-most:]
         self._waiting.clear()

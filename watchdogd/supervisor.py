@@ -19,7 +19,7 @@ import math
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -155,8 +155,7 @@ class Supervisor:
     def _listen(self, now: float) -> float:
         """Take what the helper has seen of the queues and of the control files."""
         if self.helper.listen(now) and (view := self.helper.view).known:
-            for request in self._requests.news(view.controls):
-                self._serve(request, now)
+            self._serve(self._requests.news(view.controls), now)
             if self._requests.outdated:
                 self.helper.ask(Errands(forget_controls=(QUIT,)))
             if self.drain and self.drain.see(self.stages, view.trouble, now):
@@ -213,17 +212,19 @@ class Supervisor:
         # Whoever waits for it hears of it at once.
         self._reported = [], -math.inf
 
-    def _serve(self, request: Request, now: float) -> None:
-        if request.kind == "reload":
-            self._read_again(now, request.serial)
-        elif not self.stages.restart(request.target, request.serial):
-            self._events.say("note", f"to restart: no stage or driver is called {request.target!r}")
+    def _serve(self, requests: Sequence[Request], now: float) -> None:
+        # One reading for all: there may be as many as were made in an hour.
+        if reloads := [one.serial for one in requests if one.kind == "reload"]:
+            self._read_again(now, *reloads)
+        for one in requests:
+            if one.kind == "restart" and not self.stages.restart(one.target, one.serial):
+                self._events.say("note", f"to restart: no stage or driver is called {one.target!r}")
 
-    def _read_again(self, now: float, serial: str = "") -> None:
+    def _read_again(self, now: float, *serials: str) -> None:
         # Else nothing is started any more, by this file or by another.
         if not self.stages.leaving:
             self._notifier.reloading(now)
-            self.reload.ask(serial)
+            self.reload.ask(*serials)
             self.helper.read_again()
 
     def _leave(self, why: str = "") -> None:

@@ -597,6 +597,18 @@ def test_reload_touches_only_what_has_changed(yard: Yard) -> None:
     until(lambda: yard.ls("three") == ["a.ready"])
 
 
+def test_reloads_that_the_first_look_finds_are_answered_by_one_reading(yard: Yard) -> None:
+    yard.write(ONE)
+    asked = [f"{number:010}" for number in range(12)]
+    directory = yard.root / "queues/.watchdogd"
+    directory.mkdir(parents=True)
+    for serial in asked:
+        (directory / f"reload-{serial}").touch()
+    yard.run()
+    until(lambda: sorted(one.served if (one := yard.status()) else ()) == asked)
+    assert yard.count("reloaded") == 1
+
+
 def test_drivers_of_a_stage_that_the_file_no_longer_has_are_seen_until_they_have_left(
     yard: Yard,
 ) -> None:

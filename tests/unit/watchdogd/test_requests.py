@@ -1,4 +1,4 @@
-"""What is asked of a watchdog is done once; what was asked before it began is not done at all."""
+"""What is asked of a watchdog is done once; of what its first look finds, only reloads are."""
 
 from watchdogd.messages import Controls, Read, Request
 from watchdogd.pipeline.model import Pipeline
@@ -7,7 +7,7 @@ from watchdogd.requests import Reload, Requests
 ONE, OTHER = Request("restart", "parse", "1111111111"), Request("reload", "", "2222222222")
 
 
-def test_request_is_news_once_and_only_if_it_came_after_the_first_look() -> None:
+def test_request_is_news_once() -> None:
     requests = Requests()
     assert requests.news(Controls(requests=(ONE,))) == []
     assert requests.news(Controls(requests=(ONE, OTHER))) == [OTHER]
@@ -29,6 +29,14 @@ def test_quit_that_was_there_before_is_outdated_until_it_is_gone() -> None:
         assert (requests.quit, requests.outdated) == (how, False)
 
 
+def test_reloads_of_the_first_look_are_news_and_restarts_are_not() -> None:
+    # It reads its file and is reported as alive before its first look: who changes the file and
+    # asks for a reload in between waits for an answer.
+    requests, another = Requests(), Request("reload", "", "3333333333")
+    assert requests.news(Controls(requests=(ONE, OTHER, another))) == [OTHER, another]
+    assert requests.news(Controls(requests=(ONE, OTHER, another))) == []
+
+
 PIPELINE = Pipeline(name="p", file="/p/p.toml", root="/p/q", stages=())
 
 
@@ -43,9 +51,18 @@ def test_whoever_asked_for_a_reload_is_answered_once_it_was_read() -> None:
     assert (reload.served, reload.error) == (("1", "2"), "line 3: no such key")
     for number in range(3, 15):
         reload.ask(str(number))
-    reload.answer(Read(pipeline=PIPELINE))
+        reload.answer(Read(pipeline=PIPELINE))
     # Only the latest are told of.
     assert reload.served == tuple(map(str, range(5, 15)))
+
+
+def test_all_who_are_answered_by_one_reading_are_told_of() -> None:
+    reload, many = Reload(), tuple(map(str, range(50)))
+    reload.ask("before")
+    reload.answer(Read(pipeline=PIPELINE))
+    reload.ask(*many)
+    reload.answer(Read(pipeline=PIPELINE))
+    assert reload.served == many
 
 
 def test_notes_are_those_of_the_file_that_was_taken() -> None:
