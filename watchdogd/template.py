@@ -49,7 +49,7 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # For what was loaded to clean up, once nobody needs it any more.
-_LEAVING_TAKES = 10.0
+CLEANING_TAKES = 10.0
 _CANNOT_FORK, _LATER = 70, 75
 _ANSWER = msgspec.json.Decoder(Answer)
 
@@ -195,7 +195,7 @@ class Template:
         is_well, self._is_leaving = self.child.rung == "run", True
         self._is_let_go = is_well and self.child.exit is None
         if is_well and self.ready_at:
-            self.child.ask("run", "not needed", now, _LEAVING_TAKES)
+            self.child.ask("run", "not needed", now, CLEANING_TAKES)
         elif is_well:
             # It does not listen yet, and has nothing to clean up.
             self.child.ask("terminate", "not needed", now)
