@@ -53,7 +53,7 @@ _LOG_SIZE = 1_000_000
 _LOOK_AGAIN = 0.1
 _LONGEST_PAUSE = 1.0
 # For how many seconds the end waits until all that was killed has gone.
-_END_TAKES = 2.0
+END_TAKES = 2.0
 _END_LOOK = 0.02
 _ENDED = os.WEXITED | os.WNOHANG
 _numbers = itertools.count(1)
@@ -78,6 +78,15 @@ _LADDER: dict[Rung, _Rung] = {
     "kill": _Rung(signal.SIGKILL, to_group=True, takes=10.0, then="stuck"),
     "stuck": _Rung(None, to_group=False, takes=math.inf, then="stuck"),
 }
+
+
+def climb_takes(rung: Rung) -> float:
+    """Return the seconds from this rung to the last, for what ends on none of them."""
+    takes = 0.0
+    while rung != "stuck":
+        takes += _LADDER[rung].takes
+        rung = _LADDER[rung].then
+    return takes
 
 
 class Exit(NamedTuple):
@@ -313,7 +322,7 @@ class Children:
     def end_orphans(self) -> None:
         """End all that children left running, and what that leaves; wait a little for that, and for
         children that were killed."""
-        ends_at = time.monotonic() + _END_TAKES
+        ends_at = time.monotonic() + END_TAKES
         while self._kill_orphans() or any(child.rung == "kill" for child in self.running):
             if time.monotonic() >= ends_at:
                 return

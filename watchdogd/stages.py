@@ -2,24 +2,44 @@
 end. Instants are monotonic, and arguments."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
-from watchdogd.children import Children
+from watchdogd.children import END_TAKES, Children, climb_takes
 from watchdogd.driver_ids import stages_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.host import physical_memory
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.policy import LEAVING_TAKES
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
 from watchdogd.stage_drivers import StageDrivers, Starts
+from watchdogd.template import CLEANING_TAKES
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
+# At the end: how long the helper may take for its last look, and then the commands of `on_event`,
+# in seconds.
+LAST_LOOK = 5.0
+LAST_COMMANDS = 10.0
+
+
+def leaving_takes(stages: Iterable[Stage]) -> float:
+    """Return the seconds that a watchdog with these stages may take to end, once it is told to
+    leave: each stage leaves when the one before has gone, and the worst driver of each climbs the
+    whole ladder."""
+    takes = 0.0
+    for stage in stages:
+        takes += stage.grace + LEAVING_TAKES + climb_takes("stacks")
+        if stage.preload:
+            # What drivers were forked from stays for as long as they do.
+            takes += CLEANING_TAKES + climb_takes("terminate")
+    # Orphans are ended before the last look, and again when all the rest is over.
+    return takes + END_TAKES + LAST_LOOK + LAST_COMMANDS + END_TAKES
 
 
 class Stages:
@@ -112,10 +132,9 @@ class Stages:
             one.inputs.finished = True
 
     @property
-    def grace(self) -> float:
-        """Return the seconds that the documents at hand may take when all are told to leave, one
-        stage after the other."""
-        return sum(one.stage.grace for one in self.everyone if one.living)
+    def alive(self) -> list[Stage]:
+        """Return the stages of which something runs, or is about to."""
+        return [one.stage for one in self.everyone if not one.settled]
 
     def reap(self, now: float) -> int:
         """Take note of drivers that have come or ended; return how many have ended."""

@@ -37,7 +37,7 @@ from watchdogd.report import HostReport, State, host_report, in_a_line, last_wor
 from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
-from watchdogd.stages import Stages
+from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0
@@ -48,11 +48,6 @@ _RECOVER_EVERY = 5.0
 # How often the report is saved while nothing changes, and while something does.
 _REPORT_EVERY = 2.0
 _REPORT_CHANGES_EVERY = 0.2
-# How long the end waits for the helper to see it.
-_LAST_LOOK = 5.0
-# What leaving takes beyond the grace of the documents at hand: each way to end a driver has its
-# time, and then there is the last look.
-_MARGIN = 30.0
 
 
 class Supervisor:
@@ -233,7 +228,7 @@ class Supervisor:
             return
         self.stages.leaving = True
         self._notifier.stopping()
-        self._notifier.extend(self.stages.grace + _MARGIN)
+        self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
             words = f"leaving because of {why}; a second signal hurries the documents"
             self._events.say("note", words)
@@ -316,4 +311,4 @@ class Supervisor:
     def _farewell(self, report: HostReport, recover: tuple[str, ...] = ()) -> None:
         self._save(replace(report, beat=self.beat + 1))
         self.helper.ask(Errands(report=True, recover=recover, look=True, farewell=True))
-        self.helper.listen_to_the_end(_LAST_LOOK)
+        self.helper.listen_to_the_end(LAST_LOOK)

@@ -49,7 +49,7 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # For what was loaded to clean up, once nobody needs it any more.
-_LEAVING_TAKES = 10.0
+CLEANING_TAKES = 10.0
 _CANNOT_FORK, _LATER = 70, 75
 _ANSWER = msgspec.json.Decoder(Answer)
 
@@ -113,6 +113,16 @@ class Template:
         return self.child.exit is None and self.child.rung == "run" and self._control is not None
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether it has hung up by itself, and how it ends is about to be known."""
+        return self._control is None and self.child.exit is None and self.child.rung == "kill"
+
+    @property
+    def takes_orders(self) -> bool:
+        """Return whether orders belong here: it forks, or how it ends is what becomes of them."""
+        return self.is_usable or self.is_ending
+
+    @property
     def has_ended(self) -> bool:
         return self.child.exit is not None and self._control is None
 
@@ -170,7 +180,7 @@ class Template:
                 self._take(answer, now)
         if self._is_leaving and self._forking is None:
             self._close()
-        if self.has_ended:
+        if self._control is None and not self.is_ending:
             self._fail_all()
         self._ask_next()
 
@@ -195,12 +205,15 @@ class Template:
         is_well, self._is_leaving = self.child.rung == "run", True
         self._is_let_go = is_well and self.child.exit is None
         if is_well and self.ready_at:
-            self.child.ask("run", "not needed", now, _LEAVING_TAKES)
+            self.child.ask("run", "not needed", now, CLEANING_TAKES)
         elif is_well:
             # It does not listen yet, and has nothing to clean up.
             self.child.ask("terminate", "not needed", now)
         # What it has said by now counts.
         self.receive(now)
+        if self.is_ending:
+            # Who waits fails by how it ends.
+            return
         forking = self._forking if is_well else None
         if forking is None:
             self._close()
@@ -313,7 +326,7 @@ class Templates:
             if not needed or template.load != self.load:
                 self.leave(now)
                 self._past = Past()
-            elif not template.is_usable:
+            elif not template.takes_orders:
                 self._past = remember(self._past, template.life(now), stage, 0.0)
                 self.leave(now)
         if again and self.load is not None and self.template is None:
@@ -330,7 +343,7 @@ class Templates:
         return self._get(self.load, stage, now).fork(encode(order), order.parent)
 
     def _get(self, load: Load, stage: Stage, now: float) -> Template:
-        if self.template is None or not self.template.is_usable:
+        if self.template is None or not self.template.takes_orders:
             self.leave(now)
             path = log_path(self._local, f"{stage.name}-load")
             log = open_log(path, stage.log_size, stage.log_keep)

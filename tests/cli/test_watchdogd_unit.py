@@ -1,5 +1,6 @@
 """The systemd unit that `watchdogd unit` prints."""
 
+import math
 import os
 import pwd
 import shutil
@@ -12,9 +13,14 @@ import pytest
 from queuedriver.errors import BadArgument
 from tests.cli import pipelines
 from tests.cli.pipelines import make
+from watchdogd.children import Child
 from watchdogd.cli.unit import unit_of
 from watchdogd.driver_ids import STATE_VARIABLE, state_directory
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
+from watchdogd.policy import LEAVING_TAKES
+from watchdogd.stages import LAST_COMMANDS, LAST_LOOK, leaving_takes
+from watchdogd.template import CLEANING_TAKES
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -51,11 +57,43 @@ def test_the_unit_is_what_a_watchdog_needs(
         "RestartSec": "5",
         "RestartPreventExitStatus": "2 70 77 78",
         "KillMode": "mixed",
-        # The grace of all stages, one after the other, and then some.
-        "TimeoutStopSec": "750",
+        "TimeoutStopSec": str(math.ceil(leaving_takes(read(file).stages))),
         "Delegate": "yes",
         "WantedBy": "multi-user.target",
     }
+
+
+def climbed(child: Child) -> float:
+    """Return when one that does nothing that it is asked has been given up."""
+    now = child.asked_at
+    while child.rung != "stuck":
+        now = child.due_at
+        child.climb(now)
+    return now
+
+
+@pytest.mark.parametrize("preload", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_systemd_waits_until_the_slowest_of_each_stage_was_ended_and_the_last_word_was_said(
+    tmp_path: Path, count: int, preload: bool
+) -> None:
+    pipeline = read(make(tmp_path))
+    stage = msgspec.structs.replace(pipeline.stages[0], grace=0.4, preload=preload)
+    now = 0.0
+    for _ in range(count):
+        driver, template = Child(), Child()
+        driver.ask("leave", "stop", now, stage.grace + LEAVING_TAKES)
+        now = climbed(driver)
+        if preload:
+            # It goes when its last driver has gone.
+            template.ask("run", "not needed", now, CLEANING_TAKES)
+            now = climbed(template)
+    pipeline = msgspec.structs.replace(pipeline, stages=(stage,) * count)
+    assert patience(pipeline) >= now + LAST_LOOK + LAST_COMMANDS
+
+
+def patience(pipeline: Pipeline) -> int:
+    return int(settings(unit_of(pipeline, "ann", ["/bin/true"]))["TimeoutStopSec"])
 
 
 def test_a_service_and_a_login_of_its_user_have_the_same_lock(

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -21,9 +22,11 @@ from tests.integration.preloaded import COMMAND, Watch, load_of
 from tests.waiting import until
 from watchdogd import linux, template
 from watchdogd.children import Child, Children, Exit
-from watchdogd.orders import LIMIT, Order, encode
+from watchdogd.orders import LIMIT, Order, encode, order_of
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Stage as PipelineStage
 from watchdogd.policy import START_UP
-from watchdogd.template import Template
+from watchdogd.template import Template, Templates
 
 _PR_SET_CHILD_SUBREAPER = 36
 MODEL = """
@@ -448,6 +451,56 @@ def test_template_that_cannot_load_says_why_and_whether_to_try_again(
     assert how == waits.exit == Exit(code=code)
     assert words in why == waits.failure
     assert "Traceback" in stage.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "function", "code"),
+    [
+        ("import nowhere_to_be_found", "", 78),
+        (MODEL + "def load():\n    raise PermissionError(13, 'no')", "model:load", 77),
+    ],
+)
+def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own_exit_code(
+    stage: Stage, model: str, function: str, code: int
+) -> None:
+    stage.write("model", model)
+    (stage.directory / "logs").mkdir()
+    children = Children()
+    load = load_of(stage.directory, function=function)
+    templates = Templates(load, str(stage.directory), children)
+    settings = PipelineStage(
+        name="parse", inputs=("in",), outputs=(), kind="call", work="model:process", preload=True
+    )
+    order = order_of(settings, pipeline_of(stage, settings), "here", str(stage.directory), 1)
+
+    def turn() -> float:
+        now = time.monotonic()
+        templates.receive(now)
+        return templates.tend(settings, now, needed=True, again=True)
+
+    def hung_up() -> bool:
+        turn()
+        return not templates.fds
+
+    first = templates.fork(order, settings, time.monotonic())
+    until(hung_up)
+    # One that is asked for meanwhile fares no better.
+    second = templates.fork(order, settings, time.monotonic())
+    turn()
+    assert first is not None
+    assert second is not None
+    assert (first.exit, second.exit) == (None, None)
+    until(lambda: children.reap(time.monotonic()))
+    assert turn() == math.inf
+    assert (first.exit, second.exit) == (Exit(code=code), Exit(code=code))
+    # What only an operator can mend is not loaded again.
+    assert (templates.template, children.running) == (None, [])
+
+
+def pipeline_of(stage: Stage, *stages: PipelineStage) -> Pipeline:
+    return Pipeline(
+        name="p", file=str(stage.directory / "p.toml"), root=str(stage.directory), stages=stages
+    )
 
 
 @pytest.mark.parametrize("daemon", [True, False])

@@ -14,6 +14,8 @@ import pytest
 
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
+from watchdogd.pipeline.read import read
+from watchdogd.stages import leaving_takes
 
 ONE = 'name = "one"\ncall = "stages:obey"'
 
@@ -733,9 +735,13 @@ def test_service_manager_is_told(yard: Yard) -> None:
         while not ({"READY=1", "WATCHDOG=1"} <= set(said) and any("STATUS" in one for one in said)):
             said += ours.recv(4096).decode().splitlines()
             assert time.monotonic() < ends_at, said
+        until(lambda: yard.states().get("one-1") == "ready")
         watchdog.terminate()
-        while "STOPPING=1" not in said:
+        while not any("EXTEND_TIMEOUT_USEC" in one for one in said):
             said += ours.recv(4096).decode().splitlines()
+    assert "STOPPING=1" in said
+    microseconds = int(leaving_takes(read(str(yard.file)).stages) * 1e6)
+    assert f"EXTEND_TIMEOUT_USEC={microseconds}" in said
     assert watchdog.wait(PATIENCE) == 0
 
 

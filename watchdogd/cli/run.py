@@ -25,10 +25,9 @@ from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
+from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
 
-# How long the commands of `on_event` may take at the end, in seconds.
-_LAST_COMMANDS = 10.0
 # Each driver takes two descriptors; more than this is of use to nobody.
 _MOST_FILES = 65_536
 # What a person who sits before it wants to be told of while it runs.
@@ -139,7 +138,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
         watchdog.crashed(fallen[0])
     finally:
         helper.close()
-        events.close(_LAST_COMMANDS)
+        events.close(LAST_COMMANDS)
         signals.restore()
         progress.clear()
     if fallen is not None:

@@ -1,5 +1,6 @@
 """`unit`: a systemd unit for a pipeline."""
 
+import math
 import os
 import pwd
 import re
@@ -12,11 +13,10 @@ from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pip
 from watchdogd.driver_ids import STATE_VARIABLE, state_of
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
+from watchdogd.stages import leaving_takes
 
 # Where systemd looks for programs when nobody says otherwise.
 _USUAL_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# How much longer than its slowest driver a watchdog may take to stop, in seconds.
-_BEYOND_GRACE = 30
 
 _UNIT = """\
 # Save it as /etc/systemd/system/{unit}.service, then:
@@ -89,8 +89,6 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
     if extra := _further_path(pipeline):
         environment.append("PATH=" + ":".join((*extra, *_USUAL_PATH)))
     arguments = [*words, "run", pipeline.file, *(("--host", host) if host else ())]
-    # They leave one after the other.
-    grace = sum(stage.grace for stage in pipeline.stages)
     return _UNIT.format(
         unit=name,
         description=_escaped(f"Pipeline {pipeline.name} ({pipeline.file})"),
@@ -102,7 +100,7 @@ def unit_of(pipeline: Pipeline, user: str, words: list[str], host: str | None = 
         state=kept,
         environment=" ".join(_quoted(one) for one in environment),
         kill_mode="process" if pipeline.adopt else "mixed",
-        patience=round(grace) + _BEYOND_GRACE,
+        patience=math.ceil(leaving_takes(pipeline.stages)),
     )
 
 

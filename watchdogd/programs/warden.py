@@ -24,10 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import psutil
 
-# As for a driver that its living watchdog has told to leave.
-_LEAVING_TAKES = 5.0
-# Who is not gone so long after SIGKILL waits in the kernel, and nobody can do anything about it.
-_KILL_TAKES = 10.0
 # Seconds from one look to the next: what leaves meanwhile may leave others behind.
 _LOOK_EVERY = 1.0
 _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -47,20 +43,23 @@ def main(parent: int, begins: str, local: str) -> None:
 
 
 def _end_all(begins: str, local: str, died_at: float) -> None:
-    from watchdogd.children import GRACE, marked
+    from watchdogd.children import GRACE, climb_takes, marked
+    from watchdogd.policy import LEAVING_TAKES
 
     last_end = died_at
     while left := [*marked(begins, but={os.getpid()})]:
         now = time.monotonic()
         due = now + _LOOK_EVERY
         for one, environ in left:
-            ends_at = died_at + _seconds(environ.get(GRACE, "")) + _LEAVING_TAKES
+            # As for a driver that its living watchdog has told to leave.
+            ends_at = died_at + _seconds(environ.get(GRACE, "")) + LEAVING_TAKES
             last_end = max(last_end, ends_at)
             if now >= ends_at:
                 _end(one, local)
             else:
                 due = min(due, ends_at)
-        if now >= last_end + _KILL_TAKES:
+        # Who is still there waits in the kernel, and nobody can do anything about it.
+        if now >= last_end + climb_takes("kill"):
             return
         time.sleep(due - now)
 
