@@ -323,11 +323,13 @@ class Children:
         """End all that children left running, and what that leaves; wait a little for that, and for
         children that were killed."""
         ends_at = time.monotonic() + END_TAKES
-        while self._kill_orphans() or any(child.rung == "kill" for child in self.running):
-            if time.monotonic() >= ends_at:
-                return
-            time.sleep(_END_LOOK)
-            self._reap_own()
+        # While psutil is installed anew nobody can be looked for, which is no reason not to end.
+        with suppress(ImportError):
+            while self._kill_orphans() or any(child.rung == "kill" for child in self.running):
+                if time.monotonic() >= ends_at:
+                    return
+                time.sleep(_END_LOOK)
+                self._reap_own()
 
     def close(self) -> None:
         """End whatever still runs."""

@@ -130,7 +130,8 @@ class Supervisor:
             try:
                 due.append(source(now))
                 self._troubles.pop(name, None)
-            except OSError as error:
+            except (OSError, ImportError) as error:
+                # What is imported late is not there for a moment while it is installed anew.
                 due.append(now + _TRY_AGAIN)
                 if self._troubles.get(name) != str(error):
                     self._troubles[name] = str(error)

@@ -510,6 +510,24 @@ def test_status_names_the_crash_of_a_watchdog_and_its_report(yard: Yard) -> None
     assert "crashed" not in yard.command("status").stdout
 
 
+# As while it is installed anew.
+WITHOUT_PSUTIL = """
+import sys
+sys.modules["psutil"] = None
+from watchdogd.cli import main
+main(sys.argv[sys.argv.index("watchdogd") + 1:])
+"""
+
+
+def test_what_is_being_installed_anew_ends_no_watchdog(yard: Yard) -> None:
+    yard.write(ONE)
+    yard.put("a", "crash once")
+    watchdog = yard.run("--drain", under=[sys.executable, "-c", WITHOUT_PSUTIL])
+    _, said = watchdog.communicate(timeout=PATIENCE)
+    assert (watchdog.returncode, yard.ls("one")) == (0, ["a.ready"]), said
+    assert any("psutil" in one.get("message", "") for one in yard.events())
+
+
 # Steering
 
 
