@@ -39,7 +39,11 @@ class Signals(signals.Signals):
         faulthandler.register(signal.SIGUSR2, all_threads=True)
 
     def restore(self) -> None:
+        """Give the signals back, but for those that ask to leave: they are ignored from now on, so
+        that whoever asks once more at the end changes no exit code."""
         faulthandler.unregister(signal.SIGUSR2)
+        leave = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+        self._before |= dict.fromkeys(leave, signal.SIG_IGN)
         super().restore()
         self.close()
 

@@ -71,6 +71,22 @@ def test_documents_are_given_back_when_it_is_told_twice(scene: Scene, how: str) 
     assert scene.count("killed") == 0
 
 
+@row
+def test_end_is_the_same_however_often_it_is_asked_for(scene: Scene) -> None:
+    scene.write(ONE)
+    scene.put("a")
+    watchdog = scene.run()
+    scene.within(lambda: scene.ls("one") == ["a.ready"], "it is through")
+    scene.befalls()
+
+    def ask() -> bool:
+        watchdog.terminate()
+        return watchdog.poll() is not None
+
+    scene.within(ask, "it has ended")
+    scene.ends(watchdog)
+
+
 def told_again(scene: Scene, watchdog: "subprocess.Popen[str]") -> bool:
     """Tell it once more, unless its driver has left. Two signals of one moment are one wish, as
     both may be of one key, so that one may not do."""

@@ -309,6 +309,12 @@ OPERATORS = Group(
             5,
         ),
         Event(
+            "end_is_the_same_however_often_it_is_asked_for",
+            "the watchdog is told to leave again and again, until it is gone",
+            "it ends once, with the exit code of its end",
+            10,
+        ),
+        Event(
             "documents_are_given_back_when_it_is_told_twice",
             "TERM is sent twice, QUIT once, or ``stop --now`` is typed",
             "documents are given back at once, uncounted",

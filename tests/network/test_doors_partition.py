@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.format.event import Event
 from tests.network.doors import WITH_ZEROMQ, Doors
 from tests.network.hosts import Hosts
 from tests.network.partitions import make_all_keys
@@ -36,7 +37,13 @@ class Cut:
         doors = self.doors
         doors.bring_many(20)
         doors.wait_for_outputs(41)
-        (lost,) = [one for one in doors.events("held") if one.event == "failed"]
+
+        def failed() -> list[Event]:
+            return [one for one in doors.events("held") if one.event == "failed"]
+
+        # The journal is written a moment later.
+        until(failed)
+        (lost,) = failed()
         assert "its worker was lost (unroutable)" in (lost.message or "")
         assert self._far.alive
 
