@@ -86,6 +86,7 @@ def test_document_that_sleeps_is_discarded_and_its_driver_goes_on(scene: Scene) 
     scene.begin(f"{ONE}\n{HASTY}")
     scene.befalls()
     scene.put("a", "hang", cause="timeout")
+    scene.is_claimed("a")
     scene.put("b")
     scene.within(lambda: scene.published("b"), "the next one is done")
     assert scene.count("exited") == 0
@@ -96,6 +97,7 @@ def ended_as_hung(scene: Scene, how: str, cause: str) -> str:
     scene.begin(f'{ONE}\n{HASTY}\nmax_memory = "150 MB"')
     scene.befalls()
     scene.put("a", how, cause=cause)
+    scene.is_claimed("a")
     scene.put("b")
     scene.within(lambda: scene.discarded("input") and scene.published("b"), "the next one is done")
     failure = scene.discarded("input")["a"]["failure"]
@@ -117,6 +119,7 @@ def test_driver_that_takes_too_much_memory_is_ended(scene: Scene) -> None:
     scene.begin(f'{ONE}\nmax_memory = "150 MB"\nretries = 0')
     scene.befalls()
     scene.put("a", "bloat", cause="memory")
+    scene.is_claimed("a")
     scene.put("b")
     scene.within(lambda: scene.published("b"), "the next one is done")
 
@@ -143,6 +146,7 @@ def test_driver_that_stands_still_past_its_limits_is_ended(scene: Scene) -> None
     scene.begin(f"{ONE}\n{HASTY}")
     scene.befalls()
     scene.put("a", "stop", cause="hung")
+    scene.is_claimed("a")
     scene.put("b")
     scene.within(lambda: scene.published("b"), "the next one is done")
     assert scene.count("hung", "one-1") == 1

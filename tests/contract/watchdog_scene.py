@@ -188,6 +188,10 @@ class Scene(Yard):
         begun = self.root / "begun"
         self.until(lambda: begun.exists() and docid in self.begun(), f"{docid} is at hand")
 
+    def is_claimed(self, docid: str) -> None:
+        """Wait until a driver has taken a document, be it done by now or not."""
+        self.until(lambda: f"{docid}.ready" not in self.ls("input"), f"{docid} is claimed")
+
     def is_hanging(self, docid: str) -> None:
         """Wait until a document that hangs is at hand."""
         self.until((self.root / f"hanging-{docid}").exists, f"{docid} hangs")
