@@ -139,7 +139,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
     finally:
         helper.close()
         events.close(LAST_COMMANDS)
-        signals.restore()
+        signals.end()
         progress.clear()
     if fallen is not None:
         # Who lives on is told to leave by the kernel, and ended by the warden.
