@@ -4,6 +4,7 @@ import importlib
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -28,10 +29,11 @@ html_theme = "alabaster"
 html_theme_options = {"description": _project["description"]}
 
 
-class TransitionTable(Directive):
-    """Prints a table of the code: `.. transition-table:: queuedriver.protocols.fuq:CLIENT`."""
+class CodeTable(Directive):
+    """Prints a table of the code, named as `module:NAME`."""
 
     required_arguments = 1
+    widths = ""
 
     def run(self) -> list[nodes.Node]:
         module, _, name = self.arguments[0].partition(":")
@@ -39,42 +41,44 @@ class TransitionTable(Directive):
         lines = [
             f".. list-table:: {table.title}",
             "   :header-rows: 1",
-            "   :widths: 14 22 40 14 10",
+            f"   :widths: {self.widths}",
             "",
-            *_row("State", "Event", "What is done", "Next state", ""),
+            *self.rows(table),
         ]
+        holder = nodes.Element()
+        text = StringList(lines, self.arguments[0])
+        self.state.nested_parse(text, self.content_offset, holder)
+        return holder.children
+
+    def rows(self, table: Any) -> list[str]:
+        """Return the lines of the head and of all rows."""
+        raise NotImplementedError
+
+
+class TransitionTable(CodeTable):
+    """Prints the steps of a protocol: `.. transition-table:: queuedriver.protocols.fuq:CLIENT`."""
+
+    widths = "14 22 40 14 10"
+
+    def rows(self, table: Any) -> list[str]:
+        lines = _row("State", "Event", "What is done", "Next state", "")
         for row in table.rows:
             event = f"{row.event}, {row.when}" if row.when else row.event
             lines += _row(row.state, event, row.action, row.to, "ours" if row.ours else "")
-        return _parsed(self, lines)
+        return lines
 
 
-class EventTable(Directive):
+class EventTable(CodeTable):
     """Prints rows of the contract: `.. event-table:: tests.contract.watchdog_events:HOST`."""
 
-    required_arguments = 1
+    widths = "42 48 10"
 
-    def run(self) -> list[nodes.Node]:
-        module, _, name = self.arguments[0].partition(":")
-        group = getattr(importlib.import_module(module), name)
-        lines = [
-            f".. list-table:: {group.title}",
-            "   :header-rows: 1",
-            "   :widths: 42 48 10",
-            "",
-            *_row(group.heading, "What happens", "Within"),
-        ]
-        for row in group.rows:
+    def rows(self, table: Any) -> list[str]:
+        lines = _row(table.heading, "What happens", "Within")
+        for row in table.rows:
             if not row.instead:
                 lines += _row(row.befalls, row.happens, f"{row.seconds:g} s")
-        return _parsed(self, lines)
-
-
-def _parsed(directive: Directive, lines: list[str]) -> list[nodes.Node]:
-    holder = nodes.Element()
-    text = StringList(lines, directive.arguments[0])
-    directive.state.nested_parse(text, directive.content_offset, holder)
-    return holder.children
+        return lines
 
 
 def _row(*cells: str) -> list[str]:

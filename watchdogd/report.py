@@ -6,7 +6,6 @@ durations in seconds, sizes in bytes.
 """
 
 import os
-import re
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +16,7 @@ from queuedriver.claims.liveness import HIDDEN, identify
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
+from watchdogd import control
 
 if TYPE_CHECKING:
     from watchdogd.slot import Slot
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from watchdogd.supervisor import Supervisor
 
 VERSION = 1
-HOSTS = os.path.join(".watchdogd", "hosts")
+HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
 # all queues have been looked at. Only `status` says so, by the clocks: nothing is decided by it.
@@ -34,7 +34,6 @@ HUNG_AFTER = 60.0
 # How a driver spent its time: fields of what it says, and of its report in milliseconds.
 SHARES = ("work", "wait", "block", "overhead")
 _NANOSECONDS = 1_000_000
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # running, draining, waiting-fs, stopping while it lives; stopped is the last word of one that left.
 State = Literal["running", "draining", "waiting-fs", "stopping", "stopped"]
@@ -143,17 +142,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class Alien(Exception):
     """A document that is not one of ours, or of a later version."""
-
-
-def encode(report: HostReport) -> bytes:
-    """The document; what no JSON can hold, bytes of a name that are no text, is made visible."""
-    try:
-        return msgspec.json.encode(report)
-    except UnicodeEncodeError:
-        import json
-
-        text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False)
-        return _LONE_SURROGATE.sub(lambda one: rf"\\u{ord(one[0]):04x}", text).encode()
 
 
 def decode(data: bytes) -> HostReport:

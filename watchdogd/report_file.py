@@ -15,9 +15,10 @@ import signal
 from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, write_all
+from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
-from watchdogd.report import Alien, HostReport, decode, encode
+from watchdogd.report import Alien, HostReport, decode
 
 _FILE = "report.json"
 _FILES = "files"

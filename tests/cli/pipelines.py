@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from queuedriver.claims.liveness import identify
-from queuedriver.format.records import Identity
+from queuedriver.format.records import Identity, encode
 from tests.cli.queues import Called
 from watchdogd.cli import run
 from watchdogd.control import host_file
-from watchdogd.report import HOSTS, DriverReport, HostReport, StageReport, encode
+from watchdogd.report import HOSTS, DriverReport, HostReport, StageReport
 
 FILE = """
 [pipeline]

@@ -16,6 +16,7 @@ from queuedriver.cli import run as queuedriver
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
 from queuedriver.errors import QueueError
+from queuedriver.format.records import encode
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.cli import pipelines
@@ -26,7 +27,6 @@ from watchdogd.cli.logs import Tail
 from watchdogd.queues import moves
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.root import Root
-from watchdogd.report import encode
 
 SECRET = b"not for everybody"
 TOKEN = "gone-1-0605d3a1f2b0c05a17"

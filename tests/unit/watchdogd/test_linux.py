@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 
@@ -30,9 +29,10 @@ def test_process_has_the_name_it_chose_as_far_as_it_fits() -> None:
 
 def test_process_whose_parent_has_died_does_not_go_on() -> None:
     # Pid 0 is nobody's parent here.
-    with pytest.raises(SystemExit, match="process 0, which wanted this one, has died"):
-        linux.die_with_parent(0)
-    linux.outlive_parent()
+    words = "from watchdogd import linux\nlinux.die_with_parent(0)"
+    ran = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "process 0, which wanted this one, has died" in ran.stderr
 
 
 CHILD = """
@@ -41,17 +41,15 @@ from watchdogd import linux
 parent = os.getpid()
 if os.fork() == 0:
     linux.die_with_parent(parent)
-    {then}
     print(os.getpid(), flush=True)
     print(sys.stdin.readline(), flush=True)
 signal.pause()
 """
 
 
-@pytest.mark.parametrize(("then", "answers"), [("pass", b""), ("linux.outlive_parent()", b"well?")])
-def test_child_dies_with_its_parent_unless_it_is_to_outlive_it(then: str, answers: bytes) -> None:
+def test_child_dies_with_its_parent() -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", CHILD.format(then=then)],
+        [sys.executable, "-c", CHILD],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
@@ -59,15 +57,13 @@ def test_child_dies_with_its_parent_unless_it_is_to_outlive_it(then: str, answer
     with parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
+        assert int(parent.stdout.readline())
         parent.kill()
         parent.wait()
         # Whoever has a deadly signal waiting does not come to read this.
         with contextlib.suppress(BrokenPipeError):
             parent.stdin.write(b"well?\n")
-        assert parent.stdout.readline().strip() == answers
-        if answers:
-            os.kill(child, signal.SIGKILL)
+        assert parent.stdout.readline() == b""
 
 
 def test_orphan_becomes_the_subreapers_child_and_knows_it() -> None:

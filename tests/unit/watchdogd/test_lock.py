@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
 from queuedriver.errors import IdHeld
+from queuedriver.format.records import encode
 from tests.disks import Silent
 from watchdogd.driver_ids import STATE_VARIABLE
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.report import HostReport, encode
+from watchdogd.report import HostReport
 from watchdogd.report_file import save
 
 ME = identify(os.getpid())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.liveness import HIDDEN
-from queuedriver.format.records import Identity
+from queuedriver.format.records import Identity, encode
 from watchdogd.report import (
     HUNG_AFTER,
     SILENT_AFTER,
@@ -16,7 +16,6 @@ from watchdogd.report import (
     StageReport,
     Standing,
     decode,
-    encode,
     standing,
 )
 
