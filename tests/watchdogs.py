@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from tests.waiting import until
 from watchdogd import control, driver_ids, report
+from watchdogd.pipeline.model import Drivers, Stage
 
 # Seconds: far more than anything here takes, on a machine that does other things too.
 PATIENCE = 60.0
@@ -70,6 +71,19 @@ def obey(document):
             time.sleep(float(seconds))
     return document.read()
 '''
+
+
+def a_stage(name: str, inputs: str, outputs: str, **more: object) -> Stage:
+    """A stage whose queues are named with spaces between them."""
+    return Stage(
+        name=name,
+        inputs=tuple(inputs.split()),
+        outputs=tuple(outputs.split()),
+        drivers=Drivers(1, 1),
+        kind="command",
+        work=("true",),
+        **more,  # type: ignore[arg-type]
+    )
 
 
 class Yard:

@@ -19,6 +19,7 @@ from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from tests.disks import Disk
 from tests.waiting import PATIENCE, state_of, until, until_ended
+from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.children import Children
 from watchdogd.helper import ARGV, SILENCE, Helper
@@ -33,7 +34,7 @@ from watchdogd.messages import (
     Request,
     to_line,
 )
-from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -48,18 +49,6 @@ place = {place!r}
 {prepare}
 io_helper.main()
 """
-
-
-def a_stage(name: str, inputs: str, outputs: str, **more: object) -> Stage:
-    return Stage(
-        name=name,
-        inputs=tuple(inputs.split()),
-        outputs=tuple(outputs.split()),
-        drivers=Drivers(1, 1),
-        kind="command",
-        work=("true",),
-        **more,  # type: ignore[arg-type]
-    )
 
 
 class Watch:

@@ -13,9 +13,10 @@ from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_regist
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
+from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.messages import QueueSeen, Recovered
-from watchdogd.pipeline.model import Drivers, Pipeline, Stage
+from watchdogd.pipeline.model import Pipeline
 from watchdogd.queues import moves
 from watchdogd.queues.counts import View
 from watchdogd.queues.recovery import Recovery
@@ -23,17 +24,6 @@ from watchdogd.queues.root import Root
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
-
-
-def stage(name: str, inputs: str, outputs: str) -> Stage:
-    return Stage(
-        name=name,
-        inputs=tuple(inputs.split()),
-        outputs=tuple(outputs.split()),
-        drivers=Drivers(1, 1),
-        kind="command",
-        work=("true",),
-    )
 
 
 class Site:
@@ -46,9 +36,9 @@ class Site:
             file=str(place / "p.toml"),
             root=str(self.root),
             stages=(
-                stage("split", "in", "a b"),
-                stage("left", "a", "out"),
-                stage("right", "b", "out"),
+                a_stage("split", "in", "a b"),
+                a_stage("left", "a", "out"),
+                a_stage("right", "b", "out"),
             ),
         )
         root = Root(str(self.root), str(place / "local"))
