@@ -84,7 +84,8 @@ def start(stack: ExitStack, address: str, level: int) -> tuple[Person, Person, P
 
 def addresses(shown: str) -> list[str]:
     """Of those in a table of workers, each of whose lines is as it should be."""
-    lines = [line for line in shown.splitlines() if line.startswith("worker_table")]
+    # A report that comes between what was typed and its answer leaves a prompt before the answer.
+    lines = [line.removeprefix("> ") for line in shown.splitlines() if "worker_table" in line]
     for number, line in enumerate(lines):
         assert re.fullmatch(
             rf"worker_table\[{number:2d}\] = \{{ address = \S+ free_slots = 10 \}}( \(child\))?",
