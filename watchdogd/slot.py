@@ -10,6 +10,7 @@ import math
 import random
 import time
 from contextlib import suppress
+from operator import add, sub
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -50,7 +51,13 @@ _CAUSES: dict[str, EndedFor] = {HUNG: "hung", MEMORY: "memory"}
 _STOPPED = 10.0
 # From the first wish to the second; nearer together the driver takes them for one.
 _SECOND_WISH = 0.2
+# How often the memory of a driver is looked at that has nothing to do, in seconds.
+_IDLE_MEMORY_EVERY = 5.0
 BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
+# What a driver counts, of all that its board shows: in the order of Totals.
+_COUNTED = slice(Glimpse._fields.index("documents"), Glimpse._fields.index("word"))
+# What of drivers has not been measured yet.
+_NO_USAGE = Usage()
 
 
 class Tell(Protocol):
@@ -71,10 +78,10 @@ class Totals(NamedTuple):
     overhead: int = 0
 
     def plus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*(one + getattr(glimpse, key) for key, one in self._asdict().items()))
+        return Totals(*map(add, self, glimpse[_COUNTED]))
 
     def minus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*(one - getattr(glimpse, key) for key, one in self._asdict().items()))
+        return Totals(*map(sub, self, glimpse[_COUNTED]))
 
 
 class Run:
@@ -87,10 +94,11 @@ class Run:
         self.order = order
         self.started_at = now
         self.glimpse = BLANK
-        # Bytes beyond those that it shares with others, and what the helper has measured of what
-        # it has started.
-        self.memory = 0
-        self.usage = Usage()
+        # What the helper has measured of it and of what it has started; its bytes, with those, but
+        # for what it shares with others; and when its own were looked at.
+        self.usage = _NO_USAGE
+        self.memory = self._own_memory = 0
+        self._measured_at = -math.inf
         # Since when its board has had a last word; 0: it has none.
         self.left_at = 0.0
         # What it was told when it was to leave, and until when.
@@ -100,28 +108,33 @@ class Run:
         self.rung_told = "run"
         # For how long the file system stood still while it loaded, or had this document.
         self._stall = 0.0
-        self._stalled: tuple[float, float] = (0.0, 0.0)
 
     def look(self, now: float, elapsed: float, *, fs_ok: bool) -> bool:
         """Read the board, and what the process takes; return whether it has become ready. `elapsed`
         are the seconds since the last look."""
         if self.board is None:
             return False
-        before, self.glimpse = self.glimpse, self.board.read()
-        glimpse = self.glimpse
-        stage_of_life = (glimpse.ready_at, glimpse.began_at)
-        if stage_of_life != self._stalled:
-            self._stalled, self._stall = stage_of_life, 0.0
+        before, glimpse = self.glimpse, self.board.read()
+        self.glimpse = glimpse
+        if (before.ready_at, before.began_at) != (glimpse.ready_at, glimpse.began_at):
+            self._stall = 0.0
         elif not fs_ok or elapsed > _STOPPED:
             self._stall += elapsed
         if glimpse.word and not self.left_at:
             self.left_at = now
+        is_idle = glimpse is before and glimpse.ready_at and not glimpse.began_at
+        if not is_idle or now >= self._measured_at + _IDLE_MEMORY_EVERY:
+            self._measure(now)
+        self.memory = self._own_memory + self.usage.memory
+        return bool(glimpse.ready_at and not before.ready_at)
+
+    def _measure(self, now: float) -> None:
+        self._measured_at = now
         # One that has ended will be reaped; or it is a set-uid program, or we have too many files
         # open. Before it has signed it may be a fork that has nothing of its own yet.
         with suppress(OSError):
-            taken = resident_memory(self.child.pid) if glimpse.pid else 0
-            self.memory = max(0, taken - glimpse.shared) + self.usage.memory
-        return bool(glimpse.ready_at and not before.ready_at)
+            taken = resident_memory(self.child.pid) if self.glimpse.pid else 0
+            self._own_memory = max(0, taken - self.glimpse.shared)
 
     def seen(self, seen: Seen) -> Seen:
         """Return these facts of a slot with those of the run."""
