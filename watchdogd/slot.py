@@ -10,8 +10,8 @@ import math
 import random
 import time
 from contextlib import suppress
-from operator import add, sub
-from typing import NamedTuple, Protocol
+from operator import add, attrgetter, sub
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,11 +21,12 @@ from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
-from watchdogd.events import Kind
+from watchdogd.events import Kind, Say
 from watchdogd.messages import Usage
 from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
+    CRASH_LOOPED,
     HUNG,
     LATE,
     LEAVING_TAKES,
@@ -54,16 +55,8 @@ _SECOND_WISH = 0.2
 # How often the memory of a driver is looked at that has nothing to do, in seconds.
 _IDLE_MEMORY_EVERY = 5.0
 BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
-# What a driver counts, of all that its board shows: in the order of Totals.
-_COUNTED = slice(Glimpse._fields.index("documents"), Glimpse._fields.index("word"))
 # What of drivers has not been measured yet.
-_NO_USAGE = Usage()
-
-
-class Tell(Protocol):
-    """Tells of an event: its word, the slot, what there is to say, and other fields of it."""
-
-    def __call__(self, kind: Kind, slot: "Slot", message: str, **more: object) -> None: ...
+NO_USAGE = Usage()
 
 
 class Totals(NamedTuple):
@@ -78,10 +71,13 @@ class Totals(NamedTuple):
     overhead: int = 0
 
     def plus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*map(add, self, glimpse[_COUNTED]))
+        return Totals(*map(add, self, _counted(glimpse)))
 
     def minus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*map(sub, self, glimpse[_COUNTED]))
+        return Totals(*map(sub, self, _counted(glimpse)))
+
+
+_counted = attrgetter(*Totals._fields)
 
 
 class Run:
@@ -96,7 +92,7 @@ class Run:
         self.glimpse = BLANK
         # What the helper has measured of it and of what it has started; its bytes, with those, but
         # for what it shares with others; and when its own were looked at.
-        self.usage = _NO_USAGE
+        self.usage = NO_USAGE
         self.memory = self._own_memory = 0
         self._measured_at = -math.inf
         # Since when its board has had a last word; 0: it has none.
@@ -185,7 +181,7 @@ class Run:
 class Slot:
     """A place that a driver lives in, one run after another."""
 
-    def __init__(self, stage: str, number: int, order: Order, tell: Tell) -> None:
+    def __init__(self, stage: str, number: int, order: Order, say: Say) -> None:
         self.stage = stage
         self.number = number
         # What a driver that is started now is told.
@@ -202,7 +198,7 @@ class Slot:
         self.earlier = Totals()
         # A dead driver's claims are still to be recovered: by the next one here, or by the helper.
         self.leftovers = False
-        self._tell = tell
+        self._say = say
 
     @property
     def driver(self) -> str:
@@ -272,7 +268,7 @@ class Slot:
         if not is_ready:
             return None
         took = run.glimpse.ready_at - run.started_at
-        self._tell("ready", self, f"after {took:.2f} s")
+        self._tell("ready", f"after {took:.2f} s")
         return took
 
     def seen(self, hard: float | None, fs_ok: bool, work: bool) -> Seen:
@@ -290,13 +286,13 @@ class Slot:
         action = decide(seen, stage, now)
         run = self.run
         if isinstance(action, Start):
-            if self.past.state == "crash-looped":
-                self._tell("trial", self, self.past.why)
+            if self.past.state == CRASH_LOOPED:
+                self._tell("trial", self.past.why)
             self._show(Rest("starting", action.why, None), now)
             return None
         if isinstance(action, Rest):
             if action.state == "unkillable" != self.rest.state:
-                self._tell("unkillable", self, action.why)
+                self._tell("unkillable", action.why)
             self._show(action, now)
             return action.until
         if isinstance(action, Withdraw) and run is not None:
@@ -328,23 +324,26 @@ class Slot:
         run.child.ask("hurry", "stop", now)
         return now
 
+    def _tell(self, kind: Kind, message: str, **more: object) -> None:
+        self._say(kind, message, stage=self.stage, driver=self.name, **more)
+
     def _tell_of(self, run: Run) -> None:
         """Tell that the process has come, and of the rungs on which it is ended."""
         child = run.child
         if child.pid and not run.is_told:
             run.is_told = True
             kind: Kind = "started" if self.starts == 1 else "restarted"
-            self._tell(kind, self, f"process {child.pid}", pid=child.pid)
+            self._tell(kind, f"process {child.pid}", pid=child.pid)
         if child.rung == run.rung_told:
             return
         run.rung_told, why = child.rung, reason(child.rung, child.why)
         if child.rung == "stacks":
             if why == HUNG:
-                self._tell("hung", self, why + run.at_hand)
+                self._tell("hung", why + run.at_hand)
             elif why == LATE:
                 run.note_ending(why)
         elif child.rung == "kill":
-            self._tell("killed", self, why + run.at_hand)
+            self._tell("killed", why + run.at_hand)
 
     def _show(self, rest: Rest, now: float) -> None:
         if rest.state != self.rest.state:
@@ -377,7 +376,7 @@ class Slot:
             # A second signal would take the document at hand away from it.
             run.leaves("its watchdog has died", until)
             run.rung_told = "leave"
-        self._tell("adopted", self, f"process {child.pid}")
+        self._tell("adopted", f"process {child.pid}")
 
     def died(self, ended: Exit, stage: Stage, now: float) -> Life | None:
         """Note that the process has ended, or never came; return what kind of run that was."""
@@ -400,13 +399,13 @@ class Slot:
         self._tell_end(run, life, ended)
         before, self.past = self.past, remember(self.past, life, stage, random.uniform(-1, 1))
         self.ended_at = now
-        if self.past.state == "crash-looped" != before.state:
-            self._tell("crash-looped", self, self.past.why)
+        if self.past.state == CRASH_LOOPED != before.state:
+            self._tell(CRASH_LOOPED, self.past.why)
         return life
 
     def _tell_end(self, run: Run, life: Life, ended: Exit) -> None:
         if life.word == "recycled":
-            self._tell("recycled", self, life.why)
+            self._tell("recycled", life.why)
             return
         if run.child.pid:
             words = f"{life.word}: {life.why}" if life.word else cause(life)
@@ -416,7 +415,7 @@ class Slot:
             return
         else:
             words = f"it did not start: {run.child.failure}"
-        self._tell("exited", self, words, exit_code=ended.code, signal=life.signal or None)
+        self._tell("exited", words, exit_code=ended.code, signal=life.signal or None)
 
     def _life(self, run: Run, ended: Exit, now: float) -> Life:
         glimpse, child = run.glimpse, run.child

@@ -37,6 +37,7 @@ from watchdogd.report import HostReport, State, host_report, in_a_line, last_wor
 from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
+from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
@@ -72,7 +73,7 @@ class Supervisor:
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(pipeline, host, local, helper.view, events.say, children)
+        self.stages = Stages(pipeline, Context(host, local, helper.view, events.say, children))
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
