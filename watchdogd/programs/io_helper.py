@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from queuedriver.claims.liveness import NETWORK_BEAT
+from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
@@ -34,7 +34,7 @@ from watchdogd.messages import (
     brief_of,
     errands_of,
 )
-from watchdogd.queues import moves
+from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Recovery
@@ -109,8 +109,9 @@ class IoHelper:
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
-        # Control files that were obeyed, to be removed as soon as the file system lets us.
-        self._obeyed: tuple[str, ...] = ()
+        # The mark of a QUIT that is outdated for our watchdog, and the observer of the others.
+        self._outdated_quit: tuple[int, int] | None = None
+        self._others = Observer()
         self._look_at = 0.0
         self._chores = (
             Chore(self._expire, _EXPIRE_EVERY),
@@ -181,14 +182,12 @@ class IoHelper:
                 directory.check_writable(A_LITTLE)
             stages = [stage.name for stage in self.pipeline.stages]
             controls = self._controls = control.read(directory, self.host, stages)
-            moves.forget_controls(directory, self._obeyed)
-        self._obeyed = ()
         seen = look_at_all(self._views, anew=anew)
-        if moves.spread_pause(self.pipeline, seen, paused=controls.paused):
+        if control_files.spread_pause(self.pipeline, seen, paused=controls.paused):
             seen = look_at_all(self._views, anew=anew)
         # One closed queue may let the next be closed, but no more of them than there are.
         for _ in self._views:
-            if not moves.cascade(self.pipeline, seen):
+            if not control_files.cascade(self.pipeline, seen):
                 break
             seen = look_at_all(self._views, anew=anew)
 
@@ -205,7 +204,9 @@ class IoHelper:
         if errands.pipeline is not None:
             self.pipeline = errands.pipeline
             self._views = {}
-        self._obeyed += errands.forget_controls
+        if errands.outdated_quit not in (None, self._outdated_quit):
+            self._outdated_quit = errands.outdated_quit
+            self._chores[0].due_at = 0.0
         if errands.drivers is not None:
             self._meter.drivers = errands.drivers
         if errands.report and not self._trouble:
@@ -224,7 +225,7 @@ class IoHelper:
 
     def _publish(self) -> None:
         with self._control_directory() as directory:
-            moves.publish(directory, self.host, read_saved(self._local))
+            control_files.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))
@@ -235,7 +236,10 @@ class IoHelper:
 
     def _expire(self) -> None:
         with self._control_directory() as directory:
-            moves.expire(directory)
+            control_files.expire(directory)
+            if self._outdated_quit is not None:
+                mark = self._outdated_quit
+                control_files.remove_outdated_quit(directory, self.host, mark, self._others)
 
     def _copy(self) -> None:
         with self._control_directory() as directory:
