@@ -277,7 +277,12 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         trouble=helper.trouble(now),
         reload_error=watchdog.reload.error,
         served=watchdog.reload.served,
-        notes=(*watchdog.reload.notes, *watchdog.stages.notes, *helper.view.controls.notes),
+        notes=(
+            *helper.notes,
+            *watchdog.reload.notes,
+            *watchdog.stages.notes,
+            *helper.view.controls.notes,
+        ),
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,

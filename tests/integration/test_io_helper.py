@@ -131,7 +131,7 @@ class Watch:
         return f"{self.notes} {log.read_text() if log.exists() else ''}"
 
     def close(self) -> None:
-        self.helper.close()
+        self.helper.abandon()
 
 
 @pytest.fixture
