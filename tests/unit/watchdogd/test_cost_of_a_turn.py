@@ -6,6 +6,7 @@ Counts, not timings: they are the same on a machine that is busy with others.
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -76,6 +77,10 @@ def test_idle_drivers_cost_little_in_a_turn(idle: House) -> None:
         assert count.bytecodes / turns / (STAGES * EACH) < BYTECODES
 
 
+def _has_no_memory(pid: int) -> bool:
+    return resident_memory(pid) == 0
+
+
 def test_memory_of_idle_drivers_is_looked_at_now_and_then(idle: House) -> None:
     for now in (101.0, 102.0):
         idle.stages.turn(now, 1.0, fs_ok=True)
@@ -84,7 +89,7 @@ def test_memory_of_idle_drivers_is_looked_at_now_and_then(idle: House) -> None:
         assert slot.child is not None
         pid = slot.child.pid
         os.kill(pid, signal.SIGKILL)
-        until(lambda pid=pid: resident_memory(pid) == 0, f"the end of {pid}")
+        until(partial(_has_no_memory, pid), f"the end of {pid}")
     # Nothing reaps them, so that there is nothing to be seen of their memory but that it is gone.
     idle.stages.turn(108.0, 6.0, fs_ok=True)
     assert {slot.memory for slot in idle.stages.slots} == {0}
