@@ -10,7 +10,7 @@ from queuedriver.cli import say
 from queuedriver.cli.arguments import AS_JSON, QUIET, warn_of
 from queuedriver.cli.words import Row, argument, option
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.loop import Left
+from queuedriver.driving.life import Left
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish

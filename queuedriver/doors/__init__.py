@@ -2,16 +2,16 @@
 workers, and the clients that ask.
 
 door         which session and which transport make which door: what the command line asked for
-broker       a driver whose work is done elsewhere: look, plan, deal (read this first)
-dealer       what a session's effects are on the queues; line: what waits in one queue
+broker       a driver whose work is done elsewhere: hear, deal, settle (read this first)
+service_queue  one service's queue: what waits in it, and how what was dealt ends
 requests     clients' requests and the answers to them, on disk
 worker       the other end: takes documents, runs a processor, sends what comes of them
 workspace    the directory in which a worker's processor finds its document
-client       asks for a command line; asking: with which session; meter: how much a peer may say
+client       asks for a command line; asking: with which session
 words        what a session and its loop say to each other, whatever the protocol
 table        what a transition table is; statuses: how a document ended, as a code and a text
 exchange     all workers of one broker: who is listed, what each has in hand, whose turn it is
-roster       the same for the protocols that are not on the exchange yet, which former turns round
+roster       the same for the protocols that are not on the exchange yet; former turns them round
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """
