@@ -33,7 +33,7 @@ class Seat:
     def __init__(self, protocol: str, address: str, number: int) -> None:
         name = f"crowd-{os.getpid()}-{number}"
         post = doors.Post(protocol=protocol, broker=address, slots=10)
-        self._session, _ = doors._worker_session(post, name)
+        self._session = doors._worker_session(post, name)
         identity, hub = name.encode(), None
         if protocol == "roundrobin":
             hub = address.encode()
@@ -52,7 +52,7 @@ class Seat:
             for arrival in self._transport.arrivals():
                 if isinstance(arrival, Message):
                     self.heard += 1
-                    self._carry_out(self._session.receive(arrival.frames, now, time.time()))
+                    self._carry_out(self._session.hear(b"", arrival.frames, now, time.time()))
             at = self._session.next_tick_at()
             if at is not None and at <= now:
                 self._carry_out(self._session.tick(now, time.time()))

@@ -12,8 +12,9 @@ from queuedriver.doors.transports.addresses import check_endpoint, need_zmq
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 
 if TYPE_CHECKING:
-    from queuedriver.doors.client import ClientSession, Reply
+    from queuedriver.doors.client_session import ClientSession
     from queuedriver.doors.transports.base import Transport
+    from queuedriver.doors.words import Ended
 
 
 def client(
@@ -55,7 +56,7 @@ def client(
 
     session, transport = _opened(protocol, where, service, timeout, not exec, curve, max_message)
     try:
-        running = Client(session, transport, parallel, timeout, say)
+        running = Client(session, transport, parallel, say)
         return _collect(running.run(_documents(files, max_message)), to)
     finally:
         transport.close()
@@ -80,7 +81,8 @@ def _opened(
     curve: str | None,
     max_message: int,
 ) -> "tuple[ClientSession, Transport]":
-    from queuedriver.doors import asking
+    from queuedriver.doors.roundrobin.client import Client
+    from queuedriver.doors.scale0 import client as scale0
     from queuedriver.doors.transports.curve import keys_in
     from queuedriver.doors.transports.zmq import Spoke
 
@@ -90,9 +92,9 @@ def _opened(
     if protocol == "roundrobin":
         hub = where.encode()
         spoke = Spoke(where, hub + b":" + name, hub, keys, max_message)
-        return asking.RoundRobin(serial, timeout, tracked), spoke
+        return Client(timeout, serial=serial, tracked=tracked), spoke
     spoke = Spoke(where, name, None, keys, max_message)
-    return asking.Scale0(service, f"{serial:x}.", timeout), spoke
+    return scale0.Client(service, f"{serial:x}.", timeout), spoke
 
 
 def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
@@ -107,21 +109,21 @@ def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
         yield os.path.basename(path), data
 
 
-def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
-    """Write answers down as they come; the exit code."""
+def _collect(ends: "Iterator[tuple[str, Ended]]", to: str | None) -> int:
+    """Write answers down as they come; return the exit code."""
     from queuedriver.doors.client import write_results
 
     failed = 0
-    for name, reply in replies:
-        if reply.why:
+    for name, ended in ends:
+        if ended.why:
             failed += 1
-            say(f"{name!r}: {reply.why}")
+            say(f"{name!r}: {ended.why}")
         elif to is None:
-            for result in reply.results:
+            for result in ended.results:
                 sys.stdout.buffer.write(result.data)
         else:
             try:
-                write_results(to, name, reply.results)
+                write_results(to, name, ended.results)
             except FileExistsError as error:
                 raise BadDocid(name, f"{error.filename} is there already") from None
     sys.stdout.buffer.flush()

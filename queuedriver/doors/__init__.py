@@ -7,7 +7,9 @@ dealer       what a session's effects are on the queues; line: what waits in one
 requests     clients' requests and the answers to them, on disk
 worker       the other end: takes documents, runs a processor, sends what comes of them
 workspace    the directory in which a worker's processor finds its document
-client       asks for a command line; asking: with which session; meter: how much a peer may say
+client       asks for a command line; meter: how much a peer may say
+conversation  a session over a transport: what is heard, and what is said, in every loop
+client_session  what clients of all protocols do: repeat what has no answer, give it up
 words        what a session and its loop say to each other, whatever the protocol
 table        what a transition table is
 roster       who is ready, busy or silent; whose turn it is

@@ -9,8 +9,8 @@ import msgspec
 
 from queuedriver.doors.broker import Broker, Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
-from queuedriver.doors.words import BrokerSession, Effects, Leave, WorkerSession
-from queuedriver.doors.worker import Worker
+from queuedriver.doors.words import BrokerSession, Leave, WorkerSession
+from queuedriver.doors.worker import run
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import BadArgument
 from queuedriver.options import Options
@@ -18,8 +18,6 @@ from queuedriver.processors.base import Processor
 
 if TYPE_CHECKING:
     from queuedriver.doors.fuq.broker_life import FuqBroker
-
-Serve = Callable[[bytes, Sequence[bytes], float, float], Effects]
 
 
 class Door(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,31 +179,25 @@ def work(
             return Hub((post.broker,), post.broker.encode(), keys, post.max_message)
         return Spoke(to or post.broker, identity, hub, keys, post.max_message)
 
-    session, serve = _worker_session(post, name)
-    worker = Worker(
-        session,
+    return run(
+        _worker_session(post, name),
         connect,
         processor,
+        f"worker-{name}",
         options=post.options,
         max_message=post.max_message,
         level=post.level,
         say=say,
-        serve=serve,
         board=board,
     )
-    return worker.run(f"worker-{name}")
 
 
-def _worker_session(post: Post, name: str) -> tuple[WorkerSession, Serve | None]:
-    """A session; for a plain server, also what it does with the frames of a client."""
+def _worker_session(post: Post, name: str) -> WorkerSession:
     if post.protocol == "roundrobin":
-        from queuedriver.doors.roundrobin.worker import RoundRobinServer, RoundRobinWorker
+        from queuedriver.doors.roundrobin.worker import Server, Worker
 
         serial = int.from_bytes(os.urandom(3))
-        if post.plain:
-            server = RoundRobinServer(post.slots, serial=serial)
-            return server, server.serve
-        return RoundRobinWorker(post.slots, serial=serial), None
+        return Server(serial=serial) if post.plain else Worker(post.slots, serial=serial)
     if post.protocol == "scale0":
         from queuedriver.doors.scale0 import tables as scale0
         from queuedriver.doors.scale0 import worker as scale0_worker
@@ -216,7 +208,7 @@ def _worker_session(post: Post, name: str) -> tuple[WorkerSession, Serve | None]
             broker=post.broker,
             group=post.group,
         )
-        return scale0_worker.Worker(asked), None
+        return scale0_worker.Worker(asked)
     from queuedriver.doors.pingpong import sessions as pingpong
 
-    return pingpong.Worker(), None
+    return pingpong.Worker()

@@ -4,6 +4,7 @@ A state machine looks its next state up with `step`; a missing cell is the peer'
 pages of the protocols print the same rows.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ class Row(NamedTuple):
 class Table:
     """The rows of one role of one protocol."""
 
+    # How often each row was stepped, by state, event and condition, for a test that wants to know.
+    stepped: Counter[tuple[str, str, str]] | None = None
+
     def __init__(self, title: str, rows: Sequence[Row]) -> None:
         self.title = title
         self.rows = tuple(rows)
@@ -45,6 +49,8 @@ class Table:
         row = self._cells.get((state, event, when))
         if row is None:
             raise RemoteProtocolError(f"{event} is not allowed now ({state})")
+        if self.stepped is not None:
+            self.stepped[state, event, when] += 1
         return row.to
 
     def own_step(self, state: str, event: str, when: str = "") -> str:
@@ -52,6 +58,8 @@ class Table:
         row = self._cells.get((state, event, when))
         if row is None:
             raise LocalProtocolError(f"{self.title}: no {event} {when} in {state}")
+        if self.stepped is not None:
+            self.stepped[state, event, when] += 1
         return row.to
 
     def allows(self, state: str, event: str) -> bool:

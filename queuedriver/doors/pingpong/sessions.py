@@ -54,6 +54,7 @@ from queuedriver.doors.words import (
     Send,
     SetBack,
     Work,
+    WorkerSession,
     undelivered,
 )
 from queuedriver.errors import LocalProtocolError
@@ -355,7 +356,7 @@ WORKER = Table(
 _BROKER = b""
 
 
-class Worker:
+class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
     def __init__(self, options: Options | None = None) -> None:
@@ -374,13 +375,13 @@ class Worker:
         self._restart_timers(now)
         return [] if self._state == WORKING else [Send(_BROKER, (b"", READY))]
 
-    def rejoined(self, now: float, wall: float) -> Effects:
+    def joined(self, peer: bytes, now: float) -> Effects:
         """An empty frame alone: what was on its way may be lost, and our PINGs will tell. No READY:
         a document, or a PONG, that came before it could be taken for one that came after it, and
         each result from then on for another document's."""
         return [] if self._state in (CLOSED, LEFT) else [Send(_BROKER, (b"",))]
 
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """One message of the broker."""
         event = decode(frames)
         was, name = self._state, "document" if isinstance(event, Payload) else _name(event)
