@@ -14,3 +14,11 @@ roster       who is ready, busy or silent; whose turn it is
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """
+
+# The protocols, and what each is for.
+PROTOCOLS = {
+    "roundrobin": "Clients ask, and each worker takes several documents ahead.",
+    "fuq": "Arrays of jobs, each a program with its arguments.",
+    "pingpong": "The smallest worker that can be written.",
+    "scale0": "Named services on several machines, for clients.",
+}
