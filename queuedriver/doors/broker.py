@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.line import Line
 from queuedriver.doors.requests import Requests, brought_to
 from queuedriver.doors.settings import Service
@@ -51,7 +53,7 @@ class Broker:
         self,
         protocol: str,
         services: Sequence[Service],
-        session: Callable[[str], BrokerSession],
+        session: Callable[[str], BrokerSession | Exchange[Any]],
         transport: Callable[[], Transport],
         *,
         id: str | None = None,

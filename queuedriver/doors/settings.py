@@ -18,6 +18,7 @@ from queuedriver.format.names import check_driver_id
 from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
+    from queuedriver.doors.exchange import Exchange
     from queuedriver.doors.words import BrokerSession, Effects, WorkerSession
 
     # What a server without a broker does with the frames of a client.
@@ -115,7 +116,7 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
         """Return the name by which ZeroMQ knows its socket, where peers are to know that."""
         return b""
 
-    def session(self, id: str) -> "BrokerSession":
+    def session(self, id: str) -> "BrokerSession | Exchange[Any]":
         """Return the session of a broker that registered by an id."""
         raise NotImplementedError
 

@@ -8,7 +8,8 @@ from queuedriver.errors import BadArgument
 from queuedriver.options import Said
 
 if TYPE_CHECKING:
-    from queuedriver.doors.pingpong.sessions import Broker, Worker
+    from queuedriver.doors.pingpong.broker import Broker
+    from queuedriver.doors.pingpong.worker import Worker
 
 _ENDPOINT = "tcp://127.0.0.1:6715"
 
@@ -37,7 +38,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         return self
 
     def session(self, id: str) -> "Broker":
-        from queuedriver.doors.pingpong.sessions import Broker
+        from queuedriver.doors.pingpong.broker import Broker
 
         return Broker(_intervals(self), self.job_timeout)
 
@@ -57,7 +58,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         return self
 
     def session(self, name: str) -> "tuple[Worker, None]":
-        from queuedriver.doors.pingpong.sessions import Worker
+        from queuedriver.doors.pingpong.worker import Worker
 
         return Worker(_intervals(self)), None
 
