@@ -136,7 +136,7 @@ class Conversation:
         elif self._missed_at is None:
             self._missed_at = now
         elif now - self._missed_at >= PATIENCE:
-            self.complain(f"{missing}; trying on")
+            self.complain(f"{missing} (trying on)")
 
 
 def sleep(

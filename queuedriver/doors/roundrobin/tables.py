@@ -9,12 +9,12 @@ What has addresses on top is only passed on. A worker is dealt to as long as it 
 one that was dealt to longest ago first. RESPONSE ends a document or a request, INCREMENT frees its
 slot: they come one after the other, and each says nothing of the other.
 
-    roundrobin_frames.py     one message, its frames and what they mean
-    roundrobin_broker.py     the broker's side
-    roundrobin_worker.py     a worker's, and a server's that has no broker
-    roundrobin_client.py     a client's
-    roundrobin_documents.py  a document and its outcome as messages
-    roundrobin_stream.py     STREAM: an answer in parts
+    frames.py     one message, its frames and what they mean
+    broker.py     the broker's side
+    worker.py     a worker's, and a server's that has no broker
+    client.py     a client's
+    documents.py  a document and its outcome as messages
+    stream.py     STREAM: an answer in parts
 """
 
 import msgspec
@@ -93,69 +93,5 @@ BROKER = Table(
         Row(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN, ours=True),
         Row(LEAVING, "pass", "late", "drop", LEAVING, ours=True),
         Row(LEAVING, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
-    ],
-)
-
-NEW, REGISTERING, GONE = "new", "registering", "gone"
-
-WORKER = Table(
-    "How a worker sees itself",
-    [
-        Row(NEW, "register", "", "REGISTER", REGISTERING),
-        Row(NEW, "called", "", "ignore", NEW, ours=True),
-        Row(NEW, "task", "", "do it", NEW),
-        Row(NEW, "task ended", "", "RESPONSE, INCREMENT", NEW),
-        Row(NEW, "leave", "", "", GONE),
-        Row(NEW, "leave", "in hand", "finish what is in hand", LEAVING, ours=True),
-        Row(REGISTERING, "RESPONSE", "", "", REGISTERED),
-        Row(REGISTERING, "register", "", "REGISTER", REGISTERING),
-        Row(REGISTERING, "time-out", "", "REGISTER again", REGISTERING, ours=True),
-        Row(REGISTERING, "joined", "", "REGISTER again", REGISTERING, ours=True),
-        Row(REGISTERING, "called", "", "ignore: it was sent", REGISTERING, ours=True),
-        Row(REGISTERING, "task", "", "do it", REGISTERING),
-        Row(REGISTERING, "task ended", "", "RESPONSE, INCREMENT", REGISTERING),
-        Row(REGISTERING, "deregister", "", "DEREGISTER", NEW),
-        Row(REGISTERING, "leave", "", "DEREGISTER", GONE),
-        Row(REGISTERING, "leave", "in hand", "DEREGISTER; finish", LEAVING, ours=True),
-        Row(REGISTERED, "RESPONSE", "", "", REGISTERED),
-        Row(REGISTERED, "register", "", "REGISTER, with other slots", REGISTERING),
-        Row(REGISTERED, "time-out", "", "REGISTER again", REGISTERED, ours=True),
-        Row(REGISTERED, "joined", "", "REGISTER, and what is in hand", REGISTERED, ours=True),
-        Row(REGISTERED, "called", "", "REGISTER again", REGISTERING, ours=True),
-        Row(REGISTERED, "task", "", "do it", REGISTERED),
-        Row(REGISTERED, "task ended", "", "RESPONSE, INCREMENT", REGISTERED),
-        Row(REGISTERED, "deregister", "", "DEREGISTER", NEW),
-        Row(REGISTERED, "leave", "", "DEREGISTER", GONE),
-        Row(REGISTERED, "leave", "in hand", "DEREGISTER; finish", LEAVING, ours=True),
-        Row(LEAVING, "called", "", "ignore", LEAVING, ours=True),
-        Row(LEAVING, "task", "", "do it: it was on its way", LEAVING, ours=True),
-        Row(LEAVING, "task ended", "", "RESPONSE, INCREMENT", LEAVING, ours=True),
-        Row(LEAVING, "task ended", "last", "RESPONSE, INCREMENT", GONE, ours=True),
-        Row(LEAVING, "leave", "in hand", "ignore", LEAVING, ours=True),
-    ],
-)
-
-SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
-
-CLIENT = Table(
-    "How a client sees one request",
-    [
-        Row(NEW, "ask", "EXEC", "EXEC; PING, to know when it has come", SENT),
-        Row(NEW, "ask", "TRACKEXEC", "TRACKEXEC", WAITING),
-        Row(SENT, "PONG", "", "count it", ANSWERED),
-        Row(SENT, "time-out", "", "PING again", SENT, ours=True),
-        Row(SENT, "time-out", "too often", "count it as failed", GIVEN_UP, ours=True),
-        Row(WAITING, "RESPONSE", "", "count it", ANSWERED),
-        Row(WAITING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
-        Row(WAITING, "RESPONSE", "bad", "count it as failed", GIVEN_UP),
-        Row(WAITING, "TRACKADDRESS", "", "wait as long again", WAITING),
-        Row(WAITING, "time-out", "", "the same again, with the same id", WAITING, ours=True),
-        Row(WAITING, "time-out", "too often", "count it as failed", GIVEN_UP),
-        Row(READING, "RESPONSE", "", "count it", ANSWERED),
-        Row(READING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
-        Row(READING, "RESPONSE", "bad", "mqs_more that wants no more", GIVEN_UP),
-        Row(READING, "TRACKADDRESS", "", "wait as long again", READING),
-        Row(READING, "time-out", "", "ongoing: it still reads", READING),
-        Row(READING, "time-out", "too often", "count it as failed", GIVEN_UP),
     ],
 )

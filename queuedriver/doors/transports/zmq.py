@@ -251,7 +251,7 @@ class Spoke(_Socket):
         # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
         self._events = self._socket.get_monitor_socket(_OF_A_SPOKE)
         self._joined = False
-        self._missing = f"nobody answers at {endpoint}: is a broker running there?"
+        self._missing = f"nobody answers at {endpoint}; is a broker running there?"
         # When to connect again to who refused us.
         self._connect_at: float | None = None
         try:
@@ -293,14 +293,14 @@ class Spoke(_Socket):
             self._connect_at = time.monotonic() + _REFUSED_FOR
         if event == _KEY_REFUSED:
             self._missing = (
-                f"the broker at {where} refuses our key: is it in the broker's authorized/?"
+                f"the broker at {where} refuses our key; is it in the broker's authorized/?"
             )
         elif event in (_ENDED_IN_IT, _NO_WORD_OF_OURS):
             self._missing = (
-                f"{where} ends our connections: are keys and --curve right on both sides?"
+                f"{where} ends our connections; are keys and --curve right on both sides?"
             )
         elif event == _NOBODY or not self._missing:
-            self._missing = f"nobody answers at {where}: is a broker running there?"
+            self._missing = f"nobody answers at {where}; is a broker running there?"
 
     def missing(self) -> str:
         """Return why our hub is not there."""
