@@ -129,7 +129,7 @@ class IoHelper:
                     chore.due_at = time.monotonic() + chore.every
             while (read := self._reader.take()) is not None:
                 self._watchdog.say(Message(read=read))
-            self._watchdog.interrupt()
+            self._watchdog.interrupt(_SAY_EVERY)
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
 
