@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from queuedriver.claims.liveness import identify
 from watchdogd.children import Children
-from watchdogd.control import QUIT
 from watchdogd.drain import Drain
 from watchdogd.events import Events
 from watchdogd.helper import Helper
@@ -158,8 +157,8 @@ class Supervisor:
         """Take what the helper has seen of the queues and of the control files."""
         if self.helper.listen(now) and (view := self.helper.view).known:
             self._serve(self._requests.news(view.controls), now)
-            if self._requests.outdated:
-                self.helper.ask(Errands(forget_controls=(QUIT,)))
+            if (mark := self._requests.outdated_quit) is not None:
+                self.helper.ask(Errands(outdated_quit=mark))
             if self.drain and self.drain.see(self.stages, view.trouble, now):
                 self.stages.finish()
                 self._leave()

@@ -2,19 +2,25 @@
 with a loop around it that does what the session asks for and never errs."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.format.records import Failure
-from queuedriver.protocols import (
-    fuq_wire,
-    pingpong,
-    roundrobin,
-    scale0,
-    scale0_broker,
-    scale0_worker,
-)
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.exchange import Exchange
+from queuedriver.doors.fuq import wire as fuq_wire
+from queuedriver.doors.fuq.broker import Broker as FuqBroker
+from queuedriver.doors.fuq.client import Client, KillAll, Start
+from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
+from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
+from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
+from queuedriver.doors.roundrobin import tables as roundrobin
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.client import RoundRobinClient
+from queuedriver.doors.roundrobin.worker import RoundRobinWorker
+from queuedriver.doors.scale0 import broker as scale0_broker
+from queuedriver.doors.scale0 import tables as scale0
+from queuedriver.doors.scale0 import worker as scale0_worker
+from queuedriver.doors.scale0.client import Client as Scale0Client
+from queuedriver.doors.words import (
     BrokerSession,
     Effect,
     Leave,
@@ -26,13 +32,7 @@ from queuedriver.protocols.dealing import (
     Work,
     WorkerSession,
 )
-from queuedriver.protocols.fuq import Broker as FuqBroker
-from queuedriver.protocols.fuq_client import Client, KillAll, Start
-from queuedriver.protocols.fuq_wire import JobDescription, JobStatusUpdate, Task
-from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
-from queuedriver.protocols.roundrobin_client import RoundRobinClient
-from queuedriver.protocols.roundrobin_worker import RoundRobinWorker
-from queuedriver.protocols.scale0_client import Client as Scale0Client
+from queuedriver.format.records import Failure
 
 # What payloads, names and reasons may be; some of it a protocol's own words.
 PIECES = (
@@ -263,7 +263,7 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], BrokerSession | FuqBroker]
+    broker: Callable[[], BrokerSession | FuqBroker | Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
     # A stream has no frames: what comes may be cut anywhere.
@@ -282,7 +282,7 @@ def _scale0_worker() -> WorkerSession:
 
 
 TALKS = {
-    "pingpong": Talk(lambda: pingpong.Broker(job_timeout=30.0), [_worker(pingpong.Worker)] * 3),
+    "pingpong": Talk(lambda: PingpongBroker(job_timeout=30.0), [_worker(PingpongWorker)] * 3),
     "roundrobin": Talk(
         lambda: RoundRobinBroker(roundrobin.Options(job_timeout=30.0)),
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],

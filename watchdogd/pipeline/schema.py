@@ -11,6 +11,7 @@ from functools import partial
 from types import NoneType
 from typing import Any, NoReturn, get_args
 
+from queuedriver.doors import PROTOCOLS
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
@@ -282,7 +283,7 @@ def _addresses(value: Any) -> tuple[str, ...]:
 
 def _local_address(value: Any) -> str:
     # Only a stage that has one needs to know more of networks.
-    from queuedriver.network.addresses import is_loopback
+    from queuedriver.doors.transports.addresses import is_loopback
 
     if not is_loopback(text := _address(value)):
         problem = "can be reached from other hosts, for which a broker needs keys"
@@ -292,7 +293,7 @@ def _local_address(value: Any) -> str:
 
 
 def _address(value: Any) -> str:
-    from queuedriver.network.addresses import check_endpoint
+    from queuedriver.doors.transports.addresses import check_endpoint
 
     try:
         return check_endpoint(_expect("a text", value, _ADDRESS))
@@ -399,7 +400,6 @@ def _option(kind: Any, said: Said) -> Reader:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,

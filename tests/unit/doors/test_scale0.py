@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.errors import ConfigError, RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.scale0.broker import Broker
+from queuedriver.doors.scale0.tables import (
+    BROKER,
+    BUSY,
+    CONFIGURED,
+    LISTED,
+    UNKNOWN,
+    Options,
+)
+from queuedriver.doors.words import (
     Answered,
     Asked,
     Done,
@@ -26,17 +33,8 @@ from queuedriver.protocols.dealing import (
     SetBack,
     Work,
 )
-from queuedriver.protocols.scale0 import (
-    BROKER,
-    BUSY,
-    CONFIGURED,
-    LISTED,
-    UNKNOWN,
-    Options,
-    read_group,
-)
-from queuedriver.protocols.scale0_broker import Broker
-from queuedriver.protocols.scale0_wire import Group
+from queuedriver.errors import ConfigError, RemoteProtocolError
+from queuedriver.format.records import Failure
 
 # The time of day at which everything here happens.
 WALL = 1_763_500_000.0
@@ -832,10 +830,3 @@ def test_broker_follows_its_table(
 def test_options_that_cannot_be_meant_are_refused(options: Options) -> None:
     with pytest.raises(ConfigError):
         Broker("host-1", options)
-
-
-def test_group_may_be_a_file() -> None:
-    assert read_group(b'{"brokers": ["tcp://a:8081"]}') == Group(brokers=("tcp://a:8081",))
-    for content in (b"", b"tcp://a:8081", b'{"brokers": "tcp://a:8081"}', b"[" * 100_000, b"\xff"):
-        with pytest.raises(ConfigError, match="broker group"):
-            read_group(content)

@@ -77,7 +77,7 @@ def test_idle_drivers_cost_little_in_a_turn(idle: House) -> None:
         assert count.bytecodes / turns / (STAGES * EACH) < BYTECODES
 
 
-def _is_gone(pid: int) -> bool:
+def _has_no_memory(pid: int) -> bool:
     return resident_memory(pid) == 0
 
 
@@ -89,7 +89,7 @@ def test_memory_of_idle_drivers_is_looked_at_now_and_then(idle: House) -> None:
         assert slot.child is not None
         pid = slot.child.pid
         os.kill(pid, signal.SIGKILL)
-        until(partial(_is_gone, pid), f"the end of {pid}")
+        until(partial(_has_no_memory, pid), f"the end of {pid}")
     # Nothing reaps them, so that there is nothing to be seen of their memory but that it is gone.
     idle.stages.turn(108.0, 6.0, fs_ok=True)
     assert {slot.memory for slot in idle.stages.slots} == {0}

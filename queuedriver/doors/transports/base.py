@@ -1,0 +1,64 @@
+"""What a transport is to a loop: frames come, frames go, and peers come and go. None blocks."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgspec
+
+# Frames of one message: no protocol here needs more, and ZeroMQ itself has no limit.
+MAX_FRAMES = 64
+# Bytes of one message, unless --max-message says otherwise.
+MAX_MESSAGE = 64_000_000
+# Bytes more, for what names, lengths and hops add to a payload.
+AROUND = 4096
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A connection was made."""
+
+    peer: bytes
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """The frames of one message; of a stream, one chunk of bytes."""
+
+    peer: bytes
+    frames: list[bytes]
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """A connection ended."""
+
+    peer: bytes
+    why: str
+
+
+Arrival = Joined | Message | Gone
+
+
+class Transport(Protocol):
+    """Sockets, as a loop sees them."""
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """What has come since the last time; a bounded part of it, so that others get a turn."""
+
+    def pending(self) -> bool:
+        """Whether there is more to be had at once: a descriptor may not say so again."""
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        """Hand a message over. False: nobody goes by this name any more."""
+
+    def drop(self, peer: bytes) -> None:
+        """End a connection, where the transport has them, once what was sent has left."""
+
+    def fds(self) -> list[int]:
+        """Descriptors that become readable when something comes."""
+
+    def next_tick_at(self) -> float | None:
+        """When `tick` is worth calling."""
+
+    def tick(self, now: float) -> None:
+        """Time has passed: what could not be sent is tried again."""
+
+    def close(self) -> None:
+        """End all connections; what was sent has a moment to leave."""

@@ -1,0 +1,273 @@
+"""What a session and its loop say to each other, whatever the protocol. Pure.
+
+A session is told what happened (frames came, a worker is gone, time has passed, a document waits)
+and answers with effects, which its loop carries out in their order. Time is an argument:
+`now` is the loop's monotonic clock. A session raises RemoteProtocolError for what a peer may not
+send, and nothing else, whatever that was.
+
+A broker deals *work*: a document of an input queue, or a client's request that was kept there. Its
+`claim` is what all that is said of it later goes by.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from queuedriver.claims.outcomes import Doubted, Released, Setback
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a client wants done. It is on disk before anything else happens to it."""
+
+    # The return path and the client's own id: the same again is the same request.
+    key: bytes
+    # The frames as they came, for whichever worker gets them, and the way back.
+    frames: tuple[bytes, ...]
+    service: str = ""
+    # Whether it is kept until it is answered; without, it is finished before it is sent.
+    answered: bool = True
+
+
+class Work(msgspec.Struct, frozen=True, gc=False):
+    """A claimed document, or a client's request, to be dealt to a worker."""
+
+    claim: str
+    docid: str
+    attempt: int
+    payload: bytes
+    service: str = ""
+    request: Request | None = None
+    # Whether its worker may have nothing else in hand, before it or after it: it has failed before,
+    # or was in the hands of a worker that was lost, and others must not pay for it.
+    alone: bool = False
+    # How much of what a worker has free it takes.
+    need: int = 1
+
+
+class Result(msgspec.Struct, frozen=True, gc=False):
+    """One output of a document; without a name it gets the document's."""
+
+    data: bytes
+    name: str | None = None
+
+
+class Processed(msgspec.Struct, frozen=True, gc=False):
+    """A document was processed: publish its results."""
+
+    results: tuple[Result, ...]
+    # False: it failed, and its results, which say so, are published all the same.
+    success: bool = True
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A client's request was answered: keep the answer, finish the request, then send it."""
+
+    peer: bytes
+    frames: tuple[bytes, ...]
+
+
+# What is to be done. By the transport:
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Frames for a peer. One that cannot be reached is `gone`."""
+
+    peer: bytes
+    frames: tuple[bytes, ...]
+    # The claim that they deal, if they do: what cannot be sent nobody has had.
+    claim: str = ""
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Drop the peer's connection, once what was sent before has left."""
+
+    peer: bytes
+    why: str
+
+
+# By the broker's queues:
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """End a claim: publish its results, keep its answer, or charge, release or postpone it."""
+
+    claim: str
+    how: Processed | Answer | Setback | Doubted
+
+
+# Until every protocol's broker is on the exchange, in place of `End`:
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """A document was processed: publish its results."""
+
+    claim: str
+    results: tuple[Result, ...]
+
+
+class SetBack(msgspec.Struct, frozen=True):
+    """It was not: charge it, give it back, or let it wait."""
+
+    claim: str
+    how: Setback | Doubted
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A worker is lost, and with it what it had in hand: each claim is charged one attempt."""
+
+    worker: bytes
+    claims: tuple[str, ...]
+    # silent, overdue, left, unroutable
+    why: str
+    # Whether these claims may be as innocent as what was beside them, or never came there: then
+    # none is charged before the third time.
+    doubted: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A client's request: keep it, then deal it like a document."""
+
+    request: Request
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to a client's request: keep it, finish the request, then send it."""
+
+    claim: str
+    peer: bytes
+    frames: tuple[bytes, ...]
+
+
+# By the worker's loop:
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Process this; the session is told how it went by `finished` or `failed`."""
+
+    work: Work
+
+
+class Reconnect(msgspec.Struct, frozen=True):
+    """The broker is silent: close the connection, open a new one, and call `start` again."""
+
+    why: str
+    # The address of another broker; empty: the same one.
+    to: str = ""
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """Nothing more is to be done: end with this exit code."""
+
+    why: str
+    exit_code: int = 0
+
+
+# By whoever looks on:
+
+
+class Say(msgspec.Struct, frozen=True, gc=False):
+    """Something a person may want to know, from this level of `-d` on."""
+
+    level: int
+    words: str
+
+
+def undelivered(claim: str) -> SetBack:
+    """Give back what was dealt to a worker and never left."""
+    return SetBack(claim, Released("its worker was gone before it was sent"))
+
+
+def shown(peer: bytes) -> str:
+    """Return a peer's name for people."""
+    return peer[:80].decode("ascii", "backslashreplace")
+
+
+def soonest(*instants: float | None) -> float | None:
+    """Return the first of these instants; None where there is none."""
+    return min((at for at in instants if at is not None), default=None)
+
+
+class Recent(OrderedDict[K, V]):
+    """What was set last, by key: of more than so many the oldest is forgotten."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self.most:
+            self.popitem(last=False)
+
+
+_Former = Done | SetBack | Lost | Answered
+Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Say | _Former
+Effects = list[Effect]
+
+
+class BrokerSession(Protocol):
+    """A broker's side of a protocol: all its workers and clients."""
+
+    def joined(self, peer: bytes, now: float) -> Effects:
+        """A connection was made. Only transports that have connections say so."""
+
+    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Frames of one message; of a stream, one chunk of bytes. `wall` is the time of day."""
+
+    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
+        """The peer cannot be reached any more. `unsent` is the claim that could not be sent to it:
+        that one is given back, whatever becomes of the others."""
+
+    def ready(self, service: str = "", alone: bool = False) -> bool:
+        """Whether somebody would take a document now; `alone`: one that goes alone."""
+
+    def spare(self, service: str, wanted: bool) -> None:
+        """Whether a document waits that goes alone: as long as one does, some worker is dealt
+        nothing else, lest all have always something in hand."""
+
+    def deal(self, work: Work, now: float) -> Effects:
+        """Send it to whose turn it is. Only after `ready`; what nobody takes after all (it needs
+        more than any worker has free) is set back with `Released`."""
+
+    def leave(self, now: float) -> Effects:
+        """The broker is about to leave: tell the workers, if the protocol has a word for it."""
+
+    def tick(self, now: float) -> Effects:
+        """Time has passed: heartbeats, expiries."""
+
+    def next_tick_at(self) -> float | None:
+        """When `tick` is worth calling; None: not before something else happens."""
+
+
+class WorkerSession(Protocol):
+    """A worker's side of a protocol; its one peer is the broker, called b\"\"."""
+
+    def start(self, now: float, wall: float) -> Effects:
+        """The connection is there, for the first time or again."""
+
+    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Frames of one message."""
+
+    def rejoined(self, now: float, wall: float) -> Effects:
+        """The connection broke and is there again: what was on its way, to or fro, may be lost."""
+
+    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
+        """A document that `Process` asked for is processed."""
+
+    def failed(self, claim: str, how: Setback, now: float) -> Effects:
+        """It is not: it failed, is to be tried later, or was interrupted."""
+
+    def leave(self, now: float) -> Effects:
+        """We were asked to leave: say goodbye. `Leave` comes when nothing is in hand."""
+
+    def tick(self, now: float, wall: float) -> Effects:
+        """Time has passed."""
+
+    def next_tick_at(self) -> float | None:
+        """When `tick` is worth calling."""

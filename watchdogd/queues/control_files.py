@@ -1,0 +1,160 @@
+"""Closes and reopens, pauses and resumes queues; removes what is outdated of the control files;
+publishes the report. Each move is harmless when it is made twice, or by the helpers of several
+hosts at once."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+from queuedriver.claims.liveness import Observer
+from queuedriver.disk.filesystem import Directory
+from queuedriver.driving.closing import close_if_fed, reopen_if_fed
+from queuedriver.errors import NotRegular
+from queuedriver.format import names
+from queuedriver.operating.queue import Queue
+from watchdogd import control
+from watchdogd.messages import QueueSeen
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.report import Alien, decode, standing, ticks_of
+
+# Who asked for something an hour ago has asked again, or done without.
+_REQUEST_AGE = 3600.0
+_SMALL = 64
+
+
+def cascade(pipeline: Pipeline, seen: Mapping[str, QueueSeen]) -> bool:
+    """Close each queue whose feeds are all through: its drivers would, but there may be none. And
+    reopen each that was closed so, of which a feed is open again. Return whether any was changed.
+
+    Others than our stages may feed a queue, too: it knows them itself.
+    """
+    through = {name for name, one in seen.items() if one.done and one.drained}
+    still_open = {name for name, one in seen.items() if not one.done}
+    changed = False
+    for name, feeds in _feeds(pipeline).items():
+        if name in seen and (feeds & still_open if seen[name].done else feeds <= through):
+            move = reopen_if_fed if seen[name].done else close_if_fed
+            with Queue.open(pipeline.path(name)) as queue:
+                changed |= move(queue.directory)
+    return changed
+
+
+def _feeds(pipeline: Pipeline) -> dict[str, set[str]]:
+    """Return which queues feed each that our stages feed."""
+    feeds: dict[str, set[str]] = {}
+    for stage in pipeline.stages:
+        for name in stage.outputs:
+            feeds.setdefault(name, set()).update(stage.inputs)
+    return feeds
+
+
+def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: bool) -> bool:
+    """Pause what the stages take from while the whole pipeline is paused; then resume it, but not
+    what somebody paused by itself; return whether anything changed."""
+    changed = False
+    for name in dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs):
+        if name not in seen or seen[name].paused == paused:
+            continue
+        directory = Directory.open(pipeline.path(name))
+        try:
+            if paused:
+                changed |= _pause(directory)
+            elif _is_ours(directory):
+                changed |= directory.remove(names.PAUSE)
+        finally:
+            directory.close()
+    return changed
+
+
+def _pause(queue: Directory) -> bool:
+    try:
+        queue.write_first(names.PAUSE, control.MARK)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _is_ours(queue: Directory) -> bool:
+    try:
+        return queue.read(names.PAUSE, _SMALL) == control.MARK
+    except OSError:
+        # A symlink, or one we may not read: somebody's.
+        return False
+
+
+def remove_outdated_quit(
+    directory: Directory, host: str, mark: tuple[int, int], others: Observer
+) -> None:
+    """Remove a QUIT that is outdated for the watchdog of this host, once no other may still have to
+    read it; but none that has taken its place.
+
+    A crash leaves it aside, under a hidden name.
+    """
+    if control.mark_of(directory, control.QUIT) != mark or _others_live(directory, host, others):
+        return
+    aside = f".outdated-{control.host_file(host)}"
+    with suppress(FileNotFoundError):
+        directory.rename_over(control.QUIT, aside)
+        if control.mark_of(directory, aside) != mark:
+            # It was put there just now. If one more was, that is the last word.
+            with suppress(FileExistsError):
+                directory.rename_new(aside, control.QUIT)
+                return
+        directory.remove(aside)
+
+
+def _others_live(directory: Directory, host: str, others: Observer) -> bool:
+    """Tell whether any watchdog of another host may live, as far as can be known from here."""
+    hosts = directory.look_into(control.HOSTS)
+    if hosts is None:
+        return False
+    with closing(hosts):
+        names = [name for name in hosts.names() if name.endswith(".json") and name[0] != "."]
+        # Each is looked at each time: since when they are silent is to be known of all.
+        living = [_may_live(hosts, name, others) for name in names if name != _report(host)]
+    return any(living)
+
+
+def _may_live(hosts: Directory, name: str, others: Observer) -> bool:
+    try:
+        report = decode(hosts.read(name))
+    except (FileNotFoundError, NotRegular):
+        return False
+    except Alien:
+        # Perhaps of a later version.
+        return True
+    # By our own clock only: what it says may be of one that differs.
+    now = report.at + others.unchanged_for(name, report.beat)
+    ticks = ticks_of(report, others.me)
+    return standing(report, others.me, ticks, now, time.monotonic()) in ("alive", "hung")
+
+
+def _report(host: str) -> str:
+    """Return the name of a host's report."""
+    return f"{control.host_file(host)}.json"
+
+
+def expire(directory: Directory) -> None:
+    """Remove requests that are an hour old, by the clock of the file system that stamped them."""
+    asked = [name for name in directory.names() if control.parse_request(name)]
+    if not asked:
+        return
+    clock = ".clock"
+    directory.write_aside(clock, b"")
+    now_ns = directory.status(clock).st_mtime_ns
+    for name in asked:
+        try:
+            age = (now_ns - directory.status(name).st_mtime_ns) / 1e9
+        except FileNotFoundError:
+            continue
+        if age > _REQUEST_AGE:
+            directory.remove(name)
+
+
+def publish(directory: Directory, host: str, document: bytes) -> None:
+    """Let everybody see a watchdog's report."""
+    hosts = directory.subdirectory(control.HOSTS, create=True)
+    try:
+        hosts.write_aside(_report(host), document)
+    finally:
+        hosts.close()
