@@ -15,6 +15,7 @@ from queuedriver.cli.operate import noting
 from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
+from queuedriver.format.units import format_duration
 
 if TYPE_CHECKING:
     from queuedriver.jobs.control import View
@@ -142,6 +143,9 @@ def _status(queue: str, as_json: bool) -> int:
     if as_json:
         write_json(msgspec.to_builtins(seen))
         return 0
+    if seen.said_at:
+        ago = format_duration(max(0.0, time.time() - seen.said_at))
+        print(f"no broker runs; as the last one said {ago} ago:")
     for line in (*_jobs(seen), "", *_clients(seen)):
         print(line)
     return 0
@@ -192,8 +196,8 @@ def _stop(queue: str, client: str | None, number: int | None, everything: bool, 
         raise BadArgument(f"-n {number}: 1 to {MAX_NPROC:,}; --all for all")
     wanted = STOP_NOW if now else STOP_ALL if everything else number
     with opened(queue) as found:
-        wishes = fuq_control.stop(found, wanted or STOP_ALL, client)
-        if fuq_control.taken(found, wishes, _STOP_TIMEOUT):
+        requests = fuq_control.stop(found, wanted or STOP_ALL, client)
+        if fuq_control.taken(found, requests, _STOP_TIMEOUT):
             return 0
     say(f"the broker has not done it after {_STOP_TIMEOUT:g} s; it will when it looks")
     return _LATER
