@@ -107,7 +107,7 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
-    site.helper.close()
+    site.helper.abandon()
 
 
 def test_everything_on_the_page_does_what_it_says(site: Site) -> None:

@@ -137,7 +137,7 @@ def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain:
         fallen = explain(error)
         watchdog.crashed(fallen[0])
     finally:
-        helper.close()
+        helper.abandon()
         events.close(LAST_COMMANDS)
         signals.end()
         progress.clear()

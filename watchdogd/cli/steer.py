@@ -28,7 +28,7 @@ from watchdogd.cli.pipeline_argument import (
     targets,
 )
 from watchdogd.messages import QueueSeen
-from watchdogd.queues.moves import spread_pause
+from watchdogd.queues.control_files import spread_pause
 
 _NOT_THERE = 69
 _CONFIG = 78

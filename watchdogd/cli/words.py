@@ -38,7 +38,8 @@ def words_of(view: View) -> Iterator[Words]:
     for host in alive:
         yield from _trouble(host, chosen)
     if view.controls.quit and chosen.hosts.state != "not running":
-        yield Words("there is a QUIT: watchdogs leave, after the documents at hand", bad=False)
+        words = "watchdogs that were there before it leave, after the documents at hand"
+        yield Words(f"there is a QUIT: {words}", bad=False)
     if view.controls.paused:
         resume = chosen.command("resume")
         yield Words(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)

@@ -78,7 +78,7 @@ class Bench:
 
     def close(self) -> None:
         for one in self._made:
-            one.close()
+            one.abandon()
         self.children.close()
 
 
@@ -206,6 +206,50 @@ def test_file_system_that_does_not_answer_is_told_of_once_and_so_is_that_it_does
     assert bench.told == [("waiting-fs", "/queues does not answer"), ("fs-well", "")]
 
 
+def test_helper_that_was_killed_is_no_file_system_that_does_not_answer(bench: Bench) -> None:
+    look = to_line(Message(look=Look(queues={"in": QueueSeen()}))).decode()
+    helper = bench.start(f"read brief; printf '%s' '{look}'; read go")
+    assert (helper.well(0.0), helper.notes) == (False, [])
+    until(lambda: helper.listen(now=0.0), "a look")
+    os.kill(helper.pid, signal.SIGKILL)
+    until(lambda: helper.listen(now=1.0) or not helper.pid, "its end")
+    # Nothing of the file system has changed: drivers are started meanwhile.
+    assert helper.well(now=1.0)
+    assert helper.trouble(now=1.0) == ""
+    assert [note for note in helper.notes if "is not there" in note]
+    helper.tend(now=1.0 + RESTART_DEAD_AFTER)
+    assert helper.pid
+    assert (helper.well(now=7.0), helper.notes) == (True, [])
+    # The next one is silent.
+    assert helper.trouble(now=99.0) == "/queues does not answer"
+    assert [kind for kind, _ in bench.told] == ["note"]
+
+
+def test_helper_that_ends_before_it_has_seen_anything_is_said_to(
+    bench: Bench, tmp_path: Path
+) -> None:
+    helper = bench.start("exit 1")
+    until(lambda: helper.listen(now=0.0) or not helper.pid, "its end")
+    log = tmp_path / "io-helper.log"
+    assert (
+        helper.trouble(now=0.0)
+        == f"the process that looks after the queues is not there; see {log}"
+    )
+    assert not helper.well(now=0.0)
+    helper.listen(now=0.0)
+    assert bench.told[-1] == ("waiting-fs", helper.trouble(now=0.0))
+
+
+def test_to_ask_whether_it_is_lost_changes_nothing(bench: Bench) -> None:
+    helper = bench.start(f"read brief; printf '{ALIVE}'; read x")
+    hear(helper, now=0.0)
+    # An hour in which nobody has listened is no excuse for whoever only asks.
+    for _ in range(2):
+        assert helper.lost(now=3600.0)
+    helper.receive(now=3600.0)
+    assert not helper.lost(now=3600.0)
+
+
 # Left behind
 
 
@@ -267,7 +311,7 @@ def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
         now += RESTART_EVERY
         # The supervisor looks oftener than the helper may be silent.
         for _ in range(10):
-            helper.lost(now)
+            helper.receive(now)
             now += SILENCE
     assert len(started) == len(set(started)) == MOST_LEFT
     os.kill(started[0], signal.SIGKILL)
