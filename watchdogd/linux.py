@@ -63,6 +63,17 @@ def set_name(name: str) -> None:
     _prctl(_SET_NAME, os.fsencode(name)[:_NAME])
 
 
+def change_environment(name: str, value: str) -> None:
+    """Give a variable of this process another value of the same length; in `/proc/self/environ`
+    too, which shows the memory that the process began with."""
+    getenv = _libc().getenv
+    getenv.restype = ctypes.c_void_p
+    before, now = os.environb.get(os.fsencode(name), b""), os.fsencode(value)
+    if len(before) == len(now) and (at := getenv(os.fsencode(name))):
+        ctypes.memmove(at, now, len(now))
+    os.environ[name] = value
+
+
 def collapse_memory() -> None:
     """Put what is in memory into huge pages, as far as this kernel can.
 
