@@ -12,31 +12,31 @@ is released by whoever notices, charged to nobody, and a result that comes too l
 """
 
 import contextlib
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, Observer
+from queuedriver.doors.conversation import Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.former import exchange_of
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
-from queuedriver.doors.transports.base import MAX_MESSAGE, Arrival, Joined, Message, Transport
+from queuedriver.doors.settings import Service
+from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import (
     Asked,
     BrokerSession,
-    Close,
+    Effect,
     Effects,
     End,
     How,
     Request,
-    Say,
     Send,
     Work,
     shown,
@@ -49,7 +49,6 @@ from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken
-from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Counters
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -62,16 +61,6 @@ _COALESCE = 0.02
 _AT_WORK = 1.0
 # Bytes of requests that are not on disk yet.
 _MOST_ASKED = 256 << 20
-
-Path = str | os.PathLike[str]
-
-
-class Service(NamedTuple):
-    """Which queue a service's documents wait in, and where its results go."""
-
-    name: str
-    input: Path
-    outputs: Sequence[Path] = ()
 
 
 class Broker(Life):
@@ -197,10 +186,6 @@ class Source(Protocol):
     def dealt(self) -> Sized:
         """Return what workers have."""
 
-    @property
-    def held(self) -> Container[bytes]:
-        """Return the peers for whom an answer is held."""
-
     def heads(self, now: float) -> Sequence[Head]:
         """Return what is next, in the order in which workers are looked for."""
 
@@ -213,9 +198,6 @@ class Source(Protocol):
 
     def ask(self, request: Request, now: float) -> str:
         """Keep a client's request; return why it is not taken, if it is not."""
-
-    def come_back(self, peer: bytes, now: float) -> set[bytes]:
-        """Hand over what is held for a peer; return the keys of those requests."""
 
     def turn(self, now: float) -> Effects:
         """Do what time has brought."""
@@ -252,21 +234,18 @@ class BrokerLoop(Loop):
     ) -> None:
         super().__init__(found, limits, tally, options)
         self._level = level
-        self._tell = tell
         self.exchange = exchange
-        self.transport = transport
+        self.talk = Conversation(exchange, transport, self._act, tell, level)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
         # What is yet to be written down, and how many bytes clients ask in it.
-        self._wanted: deque[End | Asked] = deque()
+        self._wanted: deque[Effect] = deque()
         self._asked_bytes = 0
-        # Who spoke while an answer is held for it.
-        self._back: set[bytes] = set()
         # When something was dealt last.
         self._dealt_at = 0.0
         # Until when workers may bring what they have, once we are to leave.
         self._leaves_at: float | None = None
-        for fd in transport.fds():
+        for fd in self.talk.fds:
             self.waker.also(fd)
 
     @property
@@ -298,7 +277,7 @@ class BrokerLoop(Loop):
     def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            self._hear(now)
+            self.talk.turn(now, time.time())
             if self.trouble:
                 break
             # Workers that are free get their next document before the last one is put away; but not
@@ -308,64 +287,20 @@ class BrokerLoop(Loop):
                     if not self._deal(now):
                         break
             self._settle(now)
-            if not self.transport.pending():
+            if not self.talk.transport.pending():
                 break
 
     # Hear
 
-    def _hear(self, now: float) -> None:
-        """Take in what has come, and what time has brought."""
-        exchange, wall = self.exchange, time.time()
-        for arrival in self.transport.arrivals():
-            try:
-                self._carry_out(self._effects_of(arrival, now, wall), now)
-            except RemoteProtocolError as error:
-                # A peer that sends nonsense may send much of it.
-                self._say(Say(1, f"{shown(arrival.peer)}: {error}"))
-        if (at := exchange.next_tick_at()) is not None and at <= now:
-            self._carry_out(exchange.tick(now), now)
-        if (at := self.transport.next_tick_at()) is not None and at <= now:
-            self.transport.tick(now)
-
-    def _effects_of(self, arrival: Arrival, now: float, wall: float) -> Effects:
-        peer = arrival.peer
-        if type(arrival) is Message:
-            for source in self.sources:
-                if peer in source.held:
-                    self._back.add(peer)
-            return self.exchange.hear(peer, arrival.frames, now, wall)
-        if type(arrival) is Joined:
-            return self.exchange.joined(peer, now)
-        return self.exchange.gone(peer, now)
-
-    def _carry_out(self, effects: Effects, now: float) -> None:
-        """Carry out what needs no queue; keep the rest."""
-        while effects:
-            gone: Effects = []
-            for effect in effects:
-                if type(effect) is Send:
-                    if not self.transport.send(effect.peer, effect.frames):
-                        gone += self.exchange.gone(effect.peer, now)
-                elif type(effect) is End:
-                    self._wanted.append(effect)
-                elif type(effect) is Asked:
-                    self._want(effect)
-                elif type(effect) is Close:
-                    self.transport.drop(effect.peer)
-                elif type(effect) is Say:
-                    self._say(effect)
-            effects = gone
-
-    def _want(self, asked: Asked) -> None:
-        size = sum(map(len, asked.request.frames))
-        # The disk may be slower than the clients, or not well: they will ask again.
-        if self._asked_bytes + size <= _MOST_ASKED:
+    def _act(self, effect: Effect) -> None:
+        """Keep what is to be done on queues for later."""
+        if type(effect) is Asked:
+            size = sum(map(len, effect.request.frames))
+            if self._asked_bytes + size > _MOST_ASKED:
+                # The disk is slower than the clients, or not well: they will ask again.
+                return
             self._asked_bytes += size
-            self._wanted.append(asked)
-
-    def _say(self, said: Say) -> None:
-        if said.level <= self._level:
-            self._tell(said.words)
+        self._wanted.append(effect)
 
     # Deal
 
@@ -396,11 +331,12 @@ class BrokerLoop(Loop):
             return True
         dealt = self.exchange.deal(worker, work, now)
         if type(dealt) is not Send:
-            self._carry_out([dealt], now)
-        elif not self.transport.send(dealt.peer, dealt.frames):
-            self._carry_out(self.exchange.undelivered(dealt.peer, work.claim, now), now)
+            self._act(dealt)
+        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+            gone = self.exchange.undelivered(dealt.peer, work.claim, now)
+            self.talk.carry_out(gone, now)
         elif self._level >= 1:
-            self._say(Say(1, f"{work.docid} is dealt to {shown(dealt.peer)}"))
+            self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
 
     # Settle
@@ -408,21 +344,15 @@ class BrokerLoop(Loop):
     def _settle(self, now: float) -> None:
         """Write down what has ended, and what clients asked. An OSError says that a queue is not
         well."""
-        handed_over: set[bytes] = set()
-        while self._back:
-            peer = self._back.pop()
-            for source in self.sources:
-                handed_over |= source.come_back(peer, now)
         while self._wanted:
             wanted = self._wanted.popleft()
             if type(wanted) is End:
                 self._end(wanted, now)
             elif type(wanted) is Asked:
                 self._asked_bytes -= sum(map(len, wanted.request.frames))
-                if wanted.request.key not in handed_over:
-                    self._ask(wanted.request, now)
+                self._ask(wanted.request, now)
         for source in self.sources:
-            self._carry_out(source.turn(now), now)
+            self.talk.carry_out(source.turn(now), now)
 
     def _end(self, end: End, now: float) -> None:
         try:
@@ -439,7 +369,7 @@ class BrokerLoop(Loop):
         trouble its client asks again."""
         for source in self.sources:
             if source.service == request.service and (why := source.ask(request, now)):
-                self._say(Say(0, why))
+                self.talk.say(0, why)
 
     # Look and rest
 
@@ -473,26 +403,24 @@ class BrokerLoop(Loop):
         now = time.monotonic()
         end, could, naps = now + seconds, self.waits(now), False
         while True:
-            turns = (source.next_turn_at() for source in self.sources)
-            at = soonest(end, self.exchange.next_tick_at(), self.transport.next_tick_at(), *turns)
-            woken: Woken = "other"
+            turns = [source.next_turn_at() for source in self.sources]
+            at = soonest(end, self.talk.next_turn_at(), *turns)
             if naps:
                 # Nothing waits for anything: let the heartbeats of many come together.
                 time.sleep(_COALESCE)
-            if not self.transport.pending():
+            woken: Woken = "other"
+            if not self.talk.transport.pending():
                 woken = self.waker.wait((at or end) - time.monotonic())
             now = time.monotonic()
             if woken in ("hint", "signal") or now >= end:
                 for source in self.sources:
                     source.wake()
                 return woken if woken in ("hint", "signal") else "timeout"
-            self._hear(now)
-            if self.trouble:
-                continue
-            due = (source.next_turn_at() for source in self.sources)
-            if self._wanted or self._back or self.waits(now) != could:
-                return "other"
-            if (turn := soonest(*due)) is not None and turn <= now:
+            self.talk.turn(now, time.time())
+            due = soonest(*turns)
+            if not self.trouble and (
+                self._wanted or (due is not None and due <= now) or self.waits(now) != could
+            ):
                 return "other"
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
@@ -541,7 +469,7 @@ class BrokerLoop(Loop):
 
     def _send_away(self, now: float) -> None:
         if not self.exchange.leaving:
-            self._carry_out(self.exchange.leave(now), now)
+            self.talk.carry_out(self.exchange.leave(now), now)
 
     def seen(self) -> Seen:
         seen = super().seen()

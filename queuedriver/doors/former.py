@@ -70,7 +70,7 @@ class Former:
         self.leaving = True
         return _translated(self._session.leave(now))
 
-    def tick(self, now: float) -> Effects:
+    def tick(self, now: float, wall: float) -> Effects:
         return _translated(self._session.tick(now))
 
     def next_tick_at(self) -> float | None:

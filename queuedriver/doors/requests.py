@@ -197,23 +197,32 @@ class Requests:
 
     def send_again(self, reply: Reply) -> None:
         """Give an answer once more to a client that asked again."""
-        self._send(reply.peer, reply.frames)
+        if reply in self._held_for(reply.peer):
+            # It was not there so far.
+            self._send_held(reply.peer)
+        else:
+            self._send(reply.peer, reply.frames)
 
-    def come_back(self, peer: bytes, now: float) -> set[bytes]:
-        """Hand over what is held for a client that is there again; return the requests' keys."""
-        held = [reply for _, reply in self.held.pop(peer, ())]
-        for reply in held:
-            self.hand_over(reply, now)
-        return {reply.key for reply in held}
-
-    def expire(self, now: float) -> None:
-        """Drop the answers of clients that did not come back."""
-        for peer, answers in list(self.held.items()):
+    def look(self, now: float) -> None:
+        """Hand over what is held for clients that are there again; drop the answers of those that
+        did not come back."""
+        for peer in list(self.held):
+            self._send_held(peer)
+            answers = self.held.get(peer, [])
             while answers and answers[0][0] <= now:
-                self._drop(answers[0][1].docid)
-                del answers[0]
+                self._drop(answers.pop(0)[1].docid)
             if not answers:
-                del self.held[peer]
+                self.held.pop(peer, None)
+
+    def _held_for(self, peer: bytes) -> list[Reply]:
+        return [reply for _, reply in self.held.get(peer, ())]
+
+    def _send_held(self, peer: bytes) -> None:
+        answers = self.held.get(peer, [])
+        while answers and self._send(peer, answers[0][1].frames):
+            self._drop(answers.pop(0)[1].docid)
+        if not answers:
+            self.held.pop(peer, None)
 
     def _hold(self, reply: Reply, now: float) -> None:
         self.held.setdefault(reply.peer, []).append((now + HELD_FOR, reply))

@@ -88,8 +88,6 @@ class ServiceQueue:
         self.service = service
         self.queue = queue
         self.requests = requests
-        # Peers for whom an answer is held.
-        self.held = requests.held
         # What workers have, by claim. What else carries our id on disk was lost track of.
         self.dealt: dict[str, Dealt] = {}
         queue.at_hand = self.dealt.keys()
@@ -340,7 +338,7 @@ class ServiceQueue:
         if isinstance(found, str):
             self._waiting[names.waiting_name(found, 0)] = False
         elif found is not None:
-            # It has been answered, and that was lost on its way.
+            # It has been answered, and that was lost on its way, or its client was.
             self.requests.send_again(found)
         return ""
 
@@ -350,18 +348,14 @@ class ServiceQueue:
             return []
         self._look_at = now + _LOOK_EVERY
         self._others.clear()
-        self.requests.expire(now)
+        self.requests.look(now)
         for docid in self.requests.late(now, self._exchange.request_patience):
             self._refuse_late(docid, now)
         return []
 
     def next_turn_at(self) -> float | None:
         """Return when `turn` is worth calling; None while nobody waits for anything."""
-        return self._look_at if self.held or self.requests.waiting else None
-
-    def come_back(self, peer: bytes, now: float) -> set[bytes]:
-        """Hand over what is held for a client; return the keys of its requests."""
-        return self.requests.come_back(peer, now)
+        return self._look_at if self.requests.held or self.requests.waiting else None
 
     def _refuse_late(self, docid: str, now: float) -> None:
         """Finish a request that no worker took in time, and tell its client."""

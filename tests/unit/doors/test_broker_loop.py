@@ -141,6 +141,9 @@ class Wires:
     def fds(self) -> list[int]:
         return []
 
+    def missing(self) -> str:
+        return ""
+
     def next_tick_at(self) -> float | None:
         return None
 
@@ -196,7 +199,7 @@ class Office:
         """A message for each; what comes of them waits for `settle`."""
         self.session.effects += effects
         self.transport.coming += [Message(peer, [b""]) for _ in effects]
-        self.loop._hear(time.monotonic())
+        self.loop.talk.turn(time.monotonic(), time.time())
 
     def settle(self) -> None:
         self.loop._settle(time.monotonic())
@@ -456,7 +459,7 @@ def test_what_was_said_is_shown_from_its_level_on(office: Office) -> None:
 def test_connection_that_ended_is_told_to_the_exchange(office: Office) -> None:
     office.dealt()
     office.transport.coming.append(Gone(b"worker", "reset"))
-    office.loop._hear(time.monotonic())
+    office.loop.talk.turn(time.monotonic(), time.time())
     assert office.session.lost == [(b"worker", exchange.UNROUTABLE)]
 
 
@@ -567,9 +570,6 @@ def test_answer_waits_for_a_client_that_is_away_and_is_sent_once(office: Office)
     assert office.items == []
     assert len(office.replies()) == 1
     office.transport.away.clear()
-    # Somebody else says something; then the client repeats itself.
-    office.hear([], peer=b"another")
-    office.settle()
     before = len(office.transport.sent)
     office.hear([Asked(ASKED)], peer=b"client")
     office.settle()
@@ -591,6 +591,7 @@ def test_trouble_when_a_client_comes_back_loses_nothing_that_was_heard_with_it(
     office.requests._replies.close()
     # In the same message: its sender is both.
     office.hear([done(other)], peer=b"client")
+    office.source._look_at = 0.0
     with pytest.raises(OSError, match="descriptor"):
         office.settle()
     replies.with_name("elsewhere").rename(replies)

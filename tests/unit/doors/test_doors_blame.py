@@ -87,7 +87,7 @@ class Office:
 
     def hear(self, worker: bytes, *said: Frames) -> None:
         self.wires.coming += [Message(worker, list(frames)) for frames in said]
-        self.loop._hear(time.monotonic())
+        self.loop.talk.turn(time.monotonic(), time.time())
         assert not self.said
 
     def settle(self) -> None:
@@ -97,7 +97,7 @@ class Office:
     def lose(self, worker: bytes) -> None:
         """It is found gone."""
         self.wires.coming.append(Gone(worker, "it ended"))
-        self.loop._hear(time.monotonic())
+        self.loop.talk.turn(time.monotonic(), time.time())
         self.said.clear()
         self.settle()
 
