@@ -112,6 +112,9 @@ class Lists:
     def fds(self) -> list[int]:
         return [self._pipe.fileno()]
 
+    def missing(self) -> str:
+        return ""
+
     def next_tick_at(self) -> float | None:
         return None
 
