@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN, identify
+from queuedriver.claims.liveness import identify
+from queuedriver.disk.processes import HIDDEN
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count

@@ -8,7 +8,11 @@ import pytest
 # Each takes a millisecond or more, of each process; what needs one imports it then.
 COSTLY = {
     "bz2",
+    "filelock",
+    "hashlib",
+    "logging",
     "lzma",
+    "pathlib",
     "pydantic",
     "psutil",
     "rich",
@@ -25,9 +29,9 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("watchdogd.programs.driver", {*COSTLY, *KEEPING, "tempfile"}),
-        ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING, "tempfile", "filelock"}),
-        ("watchdogd.cli.run", {*COSTLY, *DRIVING, "tempfile"}),
+        ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
+        ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
+        ("watchdogd.cli.run", {*COSTLY, *DRIVING}),
     ],
 )
 def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(

@@ -5,8 +5,9 @@ import time
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from queuedriver.claims.liveness import identify, process_ticks
+from queuedriver.claims.liveness import identify
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import process_ticks
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control

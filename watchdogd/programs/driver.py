@@ -20,11 +20,10 @@ import os
 import sys
 import threading
 import time
-import traceback
 
 import msgspec
 
-from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
@@ -61,7 +60,9 @@ def live(order: Order, processor: Processor | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
         code = exit_code_of(error)
         if code is None or error.__cause__ is not None:
-            # A bug of ours, or what a user's module raised.
+            # A bug of ours, or what a user's module raised. Late: mostly nothing is amiss.
+            import traceback
+
             traceback.print_exception(error.__cause__ or error)
         if code is not None:
             return _fail(board, str(error), code)
