@@ -31,7 +31,12 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
     [
         ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
         ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
-        ("watchdogd.cli.run", {*COSTLY, *DRIVING}),
+        ("watchdogd.cli.keep", {*COSTLY, *DRIVING}),
+        # Until its helper is begun.
+        (
+            "watchdogd.cli.run",
+            {*COSTLY, *DRIVING, *KEEPING, "msgspec", "tomllib", "watchdogd.check"},
+        ),
     ],
 )
 def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(

@@ -18,13 +18,8 @@ from queuedriver.operating import operations
 from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.pipeline_argument import (
-    PIPELINE_FILE,
-    Chosen,
-    choose,
-    nearest_first,
-    stage_named,
-)
+from watchdogd.cli.arguments import PIPELINE_FILE
+from watchdogd.cli.pipeline_argument import Chosen, choose, nearest_first, stage_named
 
 _STAGE = "{:<16}  {}"
 # Of several queues the one that did most for a document speaks for all.

@@ -14,7 +14,8 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
-from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, Target, choose, targets
+from watchdogd.cli.arguments import PIPELINE_FILE
+from watchdogd.cli.pipeline_argument import Chosen, Target, choose, targets
 from watchdogd.driver_ids import local_directory
 
 LOGS = "logs"

@@ -13,7 +13,8 @@ from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
 from queuedriver.cli.render import columns_of, paint_for, size_of_terminal, width, write_json
 from queuedriver.errors import ConfigError
-from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import choose
 from watchdogd.cli.screen import lines
 from watchdogd.cli.status_facts import View, look
 from watchdogd.cli.words import words_of

@@ -17,16 +17,9 @@ from queuedriver.format.units import format_count
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
+from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
-from watchdogd.cli.pipeline_argument import (
-    PIPELINE_FILE,
-    Chosen,
-    Target,
-    check_host,
-    choose,
-    stage_named,
-    targets,
-)
+from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
 from watchdogd.messages import QueueSeen
 from watchdogd.queues.moves import spread_pause
 

@@ -28,8 +28,9 @@ from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, history
 from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
+from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import read_controls
-from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose
+from watchdogd.cli.pipeline_argument import Chosen, choose
 from watchdogd.pipeline.model import Pipeline, Stage
 
 _READY = ".ready"

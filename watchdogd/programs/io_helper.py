@@ -25,6 +25,7 @@ from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
 from watchdogd.linux import die_with_parent, set_name
+from watchdogd.logs import open_log
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -41,7 +42,8 @@ from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import Root
 from watchdogd.report_file import read_saved
 
-_SOCKET = 0
+_SOCKET, _STDERR = 0, 2
+_LOG_SIZE = 1_000_000
 # Seconds of silence after which it is time to say that we live, while idle.
 _SAY_EVERY = 1.2
 # A look each second; one that takes long, in ten times what it takes, but at least this often.
@@ -268,6 +270,10 @@ def main() -> None:
     brief = brief_of(watchdog.hear_first())
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        log = open_log(os.path.join(brief.local, "io-helper.log"), _LOG_SIZE, 1)
+        os.dup2(log, _STDERR)
+        os.close(log)
     with contextlib.suppress(OSError):
         set_name("watchdogd-io")
     watchdog.say(Message())

@@ -1,11 +1,13 @@
 """The watchdog hears its helper, notices when it is silent, and never waits for it."""
 
 import os
+import resource
 import select
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from watchdogd.helper import (
     SILENCE,
     Helper,
 )
+from watchdogd.helper_process import HelperProcess, begin
 from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
@@ -59,12 +62,15 @@ class Bench:
     def notes(self) -> list[str]:
         return [message for kind, message in self.told if kind == "note"]
 
-    def helper(self, script: str, argv: Sequence[str] = ()) -> Helper:
+    def helper(
+        self, script: str, argv: Sequence[str] = (), begun: HelperProcess | None = None
+    ) -> Helper:
         made = Helper(
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
             self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
             argv or ("sh", "-c", script),
+            begun,
         )
         self._made.append(made)
         return made
@@ -121,10 +127,10 @@ def test_helper_is_told_first_where_to_look_and_what_it_says_is_heard(bench: Ben
 def test_brief_names_the_watchdog_without_which_the_helper_is_not_to_live(
     bench: Bench, tmp_path: Path
 ) -> None:
-    script = f'read -r brief; printf "%s" "$brief" >&2; printf \'{ALIVE}\'; read x'
+    script = f'read -r brief; printf "%s" "$brief" > {tmp_path}/brief; printf \'{ALIVE}\'; read x'
     helper = bench.start(script)
     hear(helper, now=0.0)
-    brief = msgspec.json.decode((tmp_path / "io-helper.log").read_bytes(), type=Brief)
+    brief = msgspec.json.decode((tmp_path / "brief").read_bytes(), type=Brief)
     assert brief == msgspec.structs.replace(helper.brief, parent=os.getpid())
 
 
@@ -279,25 +285,50 @@ def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_program_that_is_not_there_is_noted(bench: Bench, tmp_path: Path) -> None:
+def test_program_that_is_not_there_is_noted(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
     helper = bench.start("", argv=["/nowhere/python"])
     wait_for(helper)
     assert helper.receive(now=0.0) == []
     assert bench.notes[-1] == "the process that looks after the queues ended"
-    assert "/nowhere/python cannot be run: No such" in (tmp_path / "io-helper.log").read_text()
+    assert "/nowhere/python cannot be run: No such" in capfd.readouterr().err
     assert helper.lost(now=0.0)
     assert helper.fd == -1
 
 
-def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "io-helper.log").mkdir()
+def test_process_that_cannot_be_started_is_noted(bench: Bench) -> None:
     before = len(os.listdir("/proc/self/fd"))
     helper = bench.helper("")
-    assert helper.tend(now=0.0) == RESTART_EVERY
+    with no_more_descriptors():
+        assert helper.tend(now=0.0) == RESTART_EVERY
     assert "cannot start" in bench.notes[0]
     assert helper.lost(now=0.0)
     assert helper.fd == -1
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    """Let this process open nothing meanwhile."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:
+    script = f"read brief; printf '{ALIVE}'; read rest"
+    begun = begin(bench.children, ("sh", "-c", script))
+    helper = bench.helper(script, begun=begun)
+    helper.tend(now=0.0)
+    assert helper.pid == begun.child.pid
+    assert hear(helper, now=0.5) == [Message()]
+    helper.abandon()
+    helper.tend(now=RESTART_EVERY)
+    assert helper.pid not in (0, begun.child.pid)
 
 
 # Never waiting
