@@ -49,6 +49,10 @@ def run(
     with suppress(OSError):
         # Nothing is lost with one that cannot be started now.
         begun = begin(children)
-    from watchdogd.cli.keep import keep
+    try:
+        from watchdogd.cli.keep import keep
 
-    return keep(either(pipeline, option), host, children, begun, drain=drain, quiet=quiet)
+        return keep(either(pipeline, option), host, children, begun, drain=drain, quiet=quiet)
+    finally:
+        if begun is not None:
+            begun.end()

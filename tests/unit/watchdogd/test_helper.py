@@ -331,6 +331,13 @@ def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench:
     assert helper.pid not in (0, begun.child.pid)
 
 
+def test_helper_that_is_told_nothing_ends_when_it_is_not_wanted(bench: Bench) -> None:
+    begun = begin(bench.children)
+    begun.end()
+    until(lambda: bench.children.reap(0.0), "reaped")
+    assert begun.child.exit is not None
+
+
 # Never waiting
 
 _READER = """
