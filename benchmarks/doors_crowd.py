@@ -18,10 +18,10 @@ from unittest import mock
 
 import zmq
 
-from queuedriver.network import doors
-from queuedriver.network.transport import Message
-from queuedriver.network.zmq import Spoke
-from queuedriver.protocols.dealing import Effects, Say, Send
+from queuedriver.doors import door as doors
+from queuedriver.doors.transports.base import Message
+from queuedriver.doors.transports.zmq import Spoke
+from queuedriver.doors.words import Effects, Say, Send
 
 # Seconds within which they start.
 SPREAD = 1.0

@@ -56,7 +56,7 @@ class CodeTable(Directive):
 
 
 class TransitionTable(CodeTable):
-    """Prints the steps of a protocol: `.. transition-table:: queuedriver.protocols.fuq:CLIENT`."""
+    """Prints a protocol's steps: `.. transition-table:: queuedriver.doors.fuq.tables:CLIENT`."""
 
     widths = "14 22 40 14 10"
 

@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import msgspec
 
+from queuedriver.doors.fuq.board import Presence
+from queuedriver.doors.fuq.broker_life import BrokerOptions, run_broker
+from queuedriver.doors.fuq.client_life import WorkerOptions, run_worker
 from queuedriver.errors import QueueError
 from queuedriver.format.names import PRIVATE, parse
-from queuedriver.network.fuq_board import Presence
-from queuedriver.network.fuq_broker import BrokerOptions, run_broker
-from queuedriver.network.fuq_jobfile import JobFile, encode
-from queuedriver.network.fuq_worker import WorkerOptions, run_worker
+from queuedriver.jobs.jobfile import JobFile, encode
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.drivers import FORKS, PATIENCE

@@ -1,7 +1,7 @@
 """The states of a slot, as a table: what the watchdog does about which event. `policy.py` decides
 so; the tests step each row, and docs/states.rst prints them. Data, and pure."""
 
-from queuedriver.protocols.table import Row, Table
+from queuedriver.doors.table import Row, Table
 
 _NONE = "nothing"
 _LEAVE = "SIGTERM: it finishes the document at hand, within its grace"

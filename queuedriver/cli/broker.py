@@ -20,10 +20,10 @@ from queuedriver.cli.network import (
 from queuedriver.cli.render import escape_name
 from queuedriver.cli.run import checked, summary
 from queuedriver.cli.words import argument, flag, option
+from queuedriver.doors import door as doors
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
-from queuedriver.network import doors
-from queuedriver.network.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.options import Options
 
 _ONLY = {
@@ -133,7 +133,7 @@ def broker(
     if protocol != "fuq":
         need_zmq()
     if console:
-        from queuedriver.network.console import run_broker_console
+        from queuedriver.doors.roundrobin.console import run_broker_console
 
         return run_broker_console(door)
     return _deal(door, quiet)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 from queuedriver.cli import say
 from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS
 from queuedriver.cli.words import argument, flag, option
+from queuedriver.doors.transports.addresses import check_endpoint, need_zmq
 from queuedriver.errors import BadArgument, BadDocid, NotFound
-from queuedriver.network.addresses import check_endpoint, need_zmq
 
 if TYPE_CHECKING:
-    from queuedriver.network.client import ClientSession, Reply
-    from queuedriver.network.transport import Transport
+    from queuedriver.doors.client import ClientSession, Reply
+    from queuedriver.doors.transports.base import Transport
 
 
 def client(
@@ -46,12 +46,12 @@ def client(
     if console:
         if protocol != "roundrobin":
             raise BadArgument("--console is for roundrobin")
-        from queuedriver.network.console import run_client_console
-        from queuedriver.network.curve import keys_in
+        from queuedriver.doors.roundrobin.console import run_client_console
+        from queuedriver.doors.transports.curve import keys_in
 
         return run_client_console(where, debug, keys_in(curve))
     service, files = _what(protocol, words or [])
-    from queuedriver.network.client import Client
+    from queuedriver.doors.client import Client
 
     session, transport = _opened(protocol, where, service, timeout, not exec, curve, max_message)
     try:
@@ -80,9 +80,9 @@ def _opened(
     curve: str | None,
     max_message: int,
 ) -> "tuple[ClientSession, Transport]":
-    from queuedriver.network import asking
-    from queuedriver.network.curve import keys_in
-    from queuedriver.network.zmq import Spoke
+    from queuedriver.doors import asking
+    from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.zmq import Spoke
 
     keys = keys_in(curve)
     name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
@@ -109,7 +109,7 @@ def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
 
 def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
     """Write answers down as they come; the exit code."""
-    from queuedriver.network.client import write_results
+    from queuedriver.doors.client import write_results
 
     failed = 0
     for name, reply in replies:

@@ -17,7 +17,7 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument
 
 if TYPE_CHECKING:
-    from queuedriver.network.fuq_control import View
+    from queuedriver.jobs.control import View
 
 _LATER = 75
 # How long `stop` waits for a broker to do it, in seconds.
@@ -102,7 +102,7 @@ def _none(words: list[str] | None) -> None:
 
 
 def _submit(queue: str, words: list[str], given: dict[str, Any]) -> int:
-    from queuedriver.network.fuq_jobfile import JobFile, encode
+    from queuedriver.jobs.jobfile import JobFile, encode
 
     if not words:
         raise BadArgument("what is it to run? fuq submit QUEUE -- COMMAND...")
@@ -135,7 +135,7 @@ def _name_of(command: str) -> str:
 
 
 def _status(queue: str, as_json: bool) -> int:
-    from queuedriver.network import fuq_control
+    from queuedriver.jobs import control as fuq_control
 
     with opened(queue) as found:
         seen = fuq_control.view(found)
@@ -167,7 +167,7 @@ def _clients(seen: "View") -> list[str]:
 
 
 def _operate(action: str, queue: str, jobs: list[str]) -> int:
-    from queuedriver.network import fuq_control
+    from queuedriver.jobs import control as fuq_control
 
     if not jobs:
         raise BadArgument(f"fuq {action}: which jobs? name them as fuq status does")
@@ -183,8 +183,8 @@ def _operate(action: str, queue: str, jobs: list[str]) -> int:
 
 
 def _stop(queue: str, client: str | None, number: int | None, everything: bool, now: bool) -> int:
-    from queuedriver.network import fuq_control
-    from queuedriver.protocols.fuq_wire import MAX_NPROC, STOP_ALL, STOP_NOW
+    from queuedriver.doors.fuq.wire import MAX_NPROC, STOP_ALL, STOP_NOW
+    from queuedriver.jobs import control as fuq_control
 
     if sum((number is not None, everything, now)) != 1:
         raise BadArgument("fuq stop: how much? one of -n N, --all and --now")

@@ -1,7 +1,7 @@
 """`keys`: make the keys by which a broker and its workers know each other."""
 
 from queuedriver.cli.words import argument
-from queuedriver.network.addresses import need_zmq
+from queuedriver.doors.transports.addresses import need_zmq
 
 
 def keys(
@@ -16,7 +16,7 @@ def keys(
                       broker.key: the own.key of its broker
     """
     need_zmq()
-    from queuedriver.network.curve import make_keys
+    from queuedriver.doors.transports.curve import make_keys
 
     print(make_keys(directory))
     return 0

@@ -18,8 +18,8 @@ from queuedriver.cli.network import (
 )
 from queuedriver.cli.run import checked, processor_of
 from queuedriver.cli.words import argument, flag, option
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.errors import BadArgument
-from queuedriver.network.addresses import check_endpoint, check_listen, need_zmq
 from queuedriver.options import Options
 
 _ONLY = {
@@ -103,7 +103,7 @@ def worker(
     if protocol == "fuq":
         return _run_tasks(where, options, given)
     need_zmq()
-    from queuedriver.network import doors
+    from queuedriver.doors import door as doors
 
     post = doors.Post(
         protocol=protocol,
@@ -118,7 +118,7 @@ def worker(
         curve=curve,
     )
     if console:
-        from queuedriver.network.console import run_worker_console
+        from queuedriver.doors.roundrobin.console import run_worker_console
 
         return run_worker_console(post)
     processor = processor_of(call, command, server)
@@ -134,7 +134,7 @@ def _run_tasks(where: str, options: Options, given: dict[str, Any]) -> int:
     """fuq deals tasks, which say themselves what is to be run."""
     if given["call"] or given["command"] or given["server"]:
         raise BadArgument("a job of fuq names its command; say which may be run with --allow")
-    from queuedriver.network.fuq_worker import WorkerOptions, run_worker
+    from queuedriver.doors.fuq.client_life import WorkerOptions, run_worker
 
     told = {key: given[key] for key in ("nproc", "tls", "secret_file") if given[key] is not None}
     roots = {key: given[key] for key in ("root", "log_root") if given[key] is not None}

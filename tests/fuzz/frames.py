@@ -11,8 +11,8 @@ import random
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from queuedriver.errors import RemoteProtocolError
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.fuq.broker import Finished
+from queuedriver.doors.words import (
     Answered,
     Asked,
     Close,
@@ -24,7 +24,7 @@ from queuedriver.protocols.dealing import (
     SetBack,
     Work,
 )
-from queuedriver.protocols.fuq import Finished
+from queuedriver.errors import RemoteProtocolError
 from tests.fuzz.promise import Target, check
 from tests.fuzz.talks import PIECES, TALKS, End, Talk
 

@@ -5,16 +5,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.format.records import Failure
-from queuedriver.protocols import (
-    fuq_wire,
-    pingpong,
-    roundrobin,
-    scale0,
-    scale0_broker,
-    scale0_worker,
-)
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.fuq import wire as fuq_wire
+from queuedriver.doors.fuq.broker import Broker as FuqBroker
+from queuedriver.doors.fuq.client import Client, KillAll, Start
+from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
+from queuedriver.doors.pingpong import sessions as pingpong
+from queuedriver.doors.roundrobin import tables as roundrobin
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.client import RoundRobinClient
+from queuedriver.doors.roundrobin.worker import RoundRobinWorker
+from queuedriver.doors.scale0 import broker as scale0_broker
+from queuedriver.doors.scale0 import tables as scale0
+from queuedriver.doors.scale0 import worker as scale0_worker
+from queuedriver.doors.scale0.client import Client as Scale0Client
+from queuedriver.doors.words import (
     BrokerSession,
     Effect,
     Leave,
@@ -26,13 +30,7 @@ from queuedriver.protocols.dealing import (
     Work,
     WorkerSession,
 )
-from queuedriver.protocols.fuq import Broker as FuqBroker
-from queuedriver.protocols.fuq_client import Client, KillAll, Start
-from queuedriver.protocols.fuq_wire import JobDescription, JobStatusUpdate, Task
-from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
-from queuedriver.protocols.roundrobin_client import RoundRobinClient
-from queuedriver.protocols.roundrobin_worker import RoundRobinWorker
-from queuedriver.protocols.scale0_client import Client as Scale0Client
+from queuedriver.format.records import Failure
 
 # What payloads, names and reasons may be; some of it a protocol's own words.
 PIECES = (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.network.curve import Doorkeeper, load_keys, make_keys
+from queuedriver.doors.transports.curve import Doorkeeper, load_keys, make_keys
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit

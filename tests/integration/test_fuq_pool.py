@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import trustme
 
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.wire import Type
+from queuedriver.doors.transports import tls
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.errors import NotFound, Unreachable
 from queuedriver.format.names import PRIVATE
-from queuedriver.network import fuq_control as control
-from queuedriver.network import tls
+from queuedriver.jobs import control
 from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
-from queuedriver.protocols import fuq_wire as wire
-from queuedriver.protocols.fuq_wire import Type
 from tests.cli.processes import command
 from tests.fuqs import Pool, numbered
 from tests.waiting import is_alive

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from queuedriver.doors.transports import tls
+from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Transport
+from queuedriver.doors.transports.tcp import Caller, Listener
 from queuedriver.errors import CannotUse, ConfigError
-from queuedriver.network import tls
-from queuedriver.network.tcp import Caller, Listener
-from queuedriver.network.transport import Arrival, Gone, Joined, Message, Transport
 from tests.drivers import PATIENCE
 
 ANY = "tcp://127.0.0.1:*"

@@ -18,12 +18,12 @@ import msgspec
 
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
+from queuedriver.doors import door as doors
+from queuedriver.doors.broker import Service
+from queuedriver.doors.fuq.client_life import WorkerOptions, run_worker
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
-from queuedriver.network import doors
-from queuedriver.network.broker import Service
-from queuedriver.network.fuq_jobfile import JobFile, encode, task_docid
-from queuedriver.network.fuq_worker import WorkerOptions, run_worker
+from queuedriver.jobs.jobfile import JobFile, encode, task_docid
 from queuedriver.operating.history import read_events
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from queuedriver.network.curve import make_keys
+from queuedriver.doors.transports.curve import make_keys
 from tests.network.doors import PROTOCOLS, open_doors
 from tests.network.hosts import Hosts
 

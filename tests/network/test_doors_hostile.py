@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import zmq
 
+from queuedriver.doors.meter import BURST, RATE, Meter
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.worker import RoundRobinWorker
+from queuedriver.doors.transports.base import AROUND, MAX_FRAMES, Gone, Message
+from queuedriver.doors.transports.zmq import Hub, Spoke
+from queuedriver.doors.words import Process, Result, Send, Work
+from queuedriver.doors.workspace import Workspace
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format import names
-from queuedriver.network.meter import BURST, RATE, Meter
-from queuedriver.network.transport import AROUND, MAX_FRAMES, Gone, Message
-from queuedriver.network.workspace import Workspace
-from queuedriver.network.zmq import Hub, Spoke
-from queuedriver.protocols.dealing import Process, Result, Send, Work
-from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
-from queuedriver.protocols.roundrobin_worker import RoundRobinWorker
 from tests.drivers import PATIENCE
 from tests.fuzz import frames
 from tests.network.doors import WITH_ZEROMQ, Doors, open_doors

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.network.addresses import host_and_port
+from queuedriver.doors.transports.addresses import host_and_port
 from tests.network.doors import Doors, open_doors
 from tests.waiting import until
 

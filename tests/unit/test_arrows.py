@@ -45,10 +45,16 @@ MAPS = {
     f"queuedriver.{package}" for package in ("format", "disk", "claims", "driving", "operating")
 }
 PURE |= MAPS
-# Of a protocol all is pure.
-PROTOCOLS = ROOT / "protocols"
+# Of a protocol all is pure but what is at a terminal, runs programs or is a loop.
+PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
+PURE |= {"queuedriver.doors.words", "queuedriver.doors.table", "queuedriver.doors.roster"}
 PURE |= {
-    f"queuedriver.protocols.{path.stem}" for path in PROTOCOLS.glob("*.py") if path.stem[0] != "_"
+    f"queuedriver.doors.{protocol}.{path.stem}"
+    for protocol in PROTOCOLS
+    for path in (ROOT / "doors" / protocol).glob("*.py")
+    if path.stem[0] != "_"
+    and not path.stem.startswith("console")
+    and path.stem not in ("broker_life", "client_life", "runner", "board")
 }
 # What a driver does, turn by turn.
 LOOPS = {
@@ -150,7 +156,8 @@ def comes_along(module: str) -> set[str]:
         "queuedriver": str(ROOT),
         "queuedriver.processors": str(ROOT / "processors"),
         "watchdogd.pipeline": str(WATCHDOG / "pipeline"),
-        "queuedriver.protocols": str(PROTOCOLS),
+        "queuedriver.doors": str(ROOT / "doors"),
+        **{f"queuedriver.doors.{name}": str(ROOT / "doors" / name) for name in PROTOCOLS},
         "watchdogd": str(WATCHDOG),
     }
     ran = subprocess.run(
@@ -239,18 +246,16 @@ def test_no_loop_leads_to_the_command_line(module: str) -> None:
     assert not {name for name in below(module) if name.startswith("queuedriver.cli")}
 
 
-NETWORK = [name for name in PATHS if name.startswith("queuedriver.network")]
+DOORS = [name for name in PATHS if name.startswith(("queuedriver.doors", "queuedriver.jobs"))]
 
 
 @pytest.mark.parametrize("module", sorted(PARTS | LOOPS))
-def test_nothing_of_a_driver_leads_to_the_network(module: str) -> None:
-    under = below(module)
-    assert not under & set(NETWORK)
-    assert not {name for name in under if name.startswith("queuedriver.protocols")}
+def test_nothing_of_a_driver_leads_to_the_doors(module: str) -> None:
+    assert not below(module) & set(DOORS)
 
 
-@pytest.mark.parametrize("module", NETWORK)
-def test_nothing_of_the_network_leads_to_the_command_line(module: str) -> None:
+@pytest.mark.parametrize("module", DOORS)
+def test_nothing_of_the_doors_leads_to_the_command_line(module: str) -> None:
     assert not {name for name in below(module) if name.startswith("queuedriver.cli")}
 
 

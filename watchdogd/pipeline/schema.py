@@ -282,7 +282,7 @@ def _addresses(value: Any) -> tuple[str, ...]:
 
 def _local_address(value: Any) -> str:
     # Only a stage that has one needs to know more of networks.
-    from queuedriver.network.addresses import is_loopback
+    from queuedriver.doors.transports.addresses import is_loopback
 
     if not is_loopback(text := _address(value)):
         problem = "can be reached from other hosts, for which a broker needs keys"
@@ -292,7 +292,7 @@ def _local_address(value: Any) -> str:
 
 
 def _address(value: Any) -> str:
-    from queuedriver.network.addresses import check_endpoint
+    from queuedriver.doors.transports.addresses import check_endpoint
 
     try:
         return check_endpoint(_expect("a text", value, _ADDRESS))

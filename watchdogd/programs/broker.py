@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from queuedriver.doors import door as doors
+from queuedriver.doors.transports.addresses import need_zmq
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
-from queuedriver.network import doors
-from queuedriver.network.addresses import need_zmq
 from watchdogd.orders import Order
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from queuedriver.doors import door as doors
+from queuedriver.doors.transports.addresses import need_zmq
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.format.records import Counters
-from queuedriver.network import doors
-from queuedriver.network.addresses import need_zmq
 from queuedriver.processors.base import Processor
 from watchdogd.orders import Order
 

@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.line import Line
+from queuedriver.doors.pingpong import sessions as pingpong
+from queuedriver.doors.requests import Requests
+from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.frames import Message as Said
+from queuedriver.doors.roundrobin.frames import decode, encode
+from queuedriver.doors.scale0 import tables as scale0
+from queuedriver.doors.scale0.broker import Broker as Scale0
+from queuedriver.doors.transports.base import Gone, Message
+from queuedriver.doors.words import BrokerSession
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.format.settings import Settings
-from queuedriver.network.dealer import Dealer, Desk
-from queuedriver.network.line import Line
-from queuedriver.network.requests import Requests
-from queuedriver.network.transport import Gone, Message
 from queuedriver.operating.queue import Queue
-from queuedriver.protocols import pingpong, scale0
-from queuedriver.protocols import roundrobin_frames as wire
-from queuedriver.protocols.dealing import BrokerSession
-from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
-from queuedriver.protocols.roundrobin_frames import Message as Said
-from queuedriver.protocols.roundrobin_frames import decode, encode
-from queuedriver.protocols.scale0_broker import Broker as Scale0
 from tests.unit.doors.test_network_dealer import Wires
 
 if TYPE_CHECKING:

@@ -17,13 +17,10 @@ from hypothesis.stateful import (
 )
 
 from queuedriver.claims.outcomes import Released
-from queuedriver.errors import RemoteProtocolError
-from queuedriver.protocols import fuq_auth as auth
-from queuedriver.protocols import fuq_wire as wire
-from queuedriver.protocols.dealing import Close, Leave, Lost, Reconnect, Send, SetBack, Work
-from queuedriver.protocols.fuq import CANNOT_RUN, CLIENT, SERVER, Broker, Finished, FuqEffects
-from queuedriver.protocols.fuq_client import Client, ClientEffects, KillAll, Start
-from queuedriver.protocols.fuq_wire import (
+from queuedriver.doors.fuq import auth, wire
+from queuedriver.doors.fuq.broker import CANNOT_RUN, CLIENT, SERVER, Broker, Finished, FuqEffects
+from queuedriver.doors.fuq.client import Client, ClientEffects, KillAll, Start
+from queuedriver.doors.fuq.wire import (
     JobDescription,
     JobStatusUpdate,
     Message,
@@ -32,7 +29,9 @@ from queuedriver.protocols.fuq_wire import (
     Task,
     Type,
 )
-from queuedriver.protocols.table import Row, Table
+from queuedriver.doors.table import Row, Table
+from queuedriver.doors.words import Close, Leave, Lost, Reconnect, Send, SetBack, Work
+from queuedriver.errors import RemoteProtocolError
 
 SECRET = b"a secret that both sides know"
 A, B = b"1", b"2"

@@ -8,7 +8,7 @@ import pytest
 
 from queuedriver.cli.program import Command, Program
 from queuedriver.format import names
-from queuedriver.network.fuq_jobfile import JobFile
+from queuedriver.jobs.jobfile import JobFile
 
 PROGRAM = Program(
     name="queuedriver",

@@ -17,23 +17,24 @@ from hypothesis import strategies as st
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.broker import Broker, Finished
+from queuedriver.doors.fuq.wire import JobStatusUpdate, NewJob, Receiver, Type
+from queuedriver.doors.words import Lost, Send, SetBack
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.format.settings import Settings
-from queuedriver.network import fuq_jobfile, fuq_jobs
-from queuedriver.network.fuq_foreman import Foreman
-from queuedriver.network.fuq_jobfile import JobFile
-from queuedriver.network.fuq_jobs import OpenJob, Record, Unfolding
-from queuedriver.network.fuq_outcomes import Outcome, Outcomes
+from queuedriver.jobs import job as fuq_jobs
+from queuedriver.jobs import jobfile as fuq_jobfile
+from queuedriver.jobs.foreman import Foreman
+from queuedriver.jobs.job import OpenJob, Record, Unfolding
+from queuedriver.jobs.jobfile import JobFile
+from queuedriver.jobs.outcomes import Outcome, Outcomes
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.protocols import fuq_wire as wire
-from queuedriver.protocols.dealing import Lost, Send, SetBack
-from queuedriver.protocols.fuq import Broker, Finished
-from queuedriver.protocols.fuq_wire import JobStatusUpdate, NewJob, Receiver, Type
 from tests.conftest import Bench
 
 

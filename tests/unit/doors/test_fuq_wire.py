@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.protocols import fuq_wire as wire
-from queuedriver.protocols.fuq_wire import (
+from queuedriver.doors.fuq import wire
+from queuedriver.doors.fuq.wire import (
     JobDescription,
     JobStatusUpdate,
     Message,
@@ -16,6 +15,7 @@ from queuedriver.protocols.fuq_wire import (
     Task,
     Type,
 )
+from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 
 JOB = JobDescription(7, "sim", 100, "/w", "/l", "sim --fast")
 

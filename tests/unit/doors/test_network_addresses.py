@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.transports.addresses import (
+    check_endpoint,
+    check_listen,
+    host_and_port,
+    is_loopback,
+)
 from queuedriver.errors import BadArgument, ConfigError
-from queuedriver.network.addresses import check_endpoint, check_listen, host_and_port, is_loopback
 
 LOCAL = ["tcp://127.0.0.1:6714", "tcp://127.3.2.1:1", "tcp://[::1]:6714", "tcp://localhost:*"]
 # What others may reach; of a name nobody knows.

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from queuedriver.doors.client import Client, Reply
+from queuedriver.doors.transports.base import Arrival
+from queuedriver.doors.words import Send
 from queuedriver.errors import Unreachable
-from queuedriver.network.client import Client, Reply
-from queuedriver.network.transport import Arrival
-from queuedriver.protocols.dealing import Send
 
 Frames = tuple[bytes, ...]
 

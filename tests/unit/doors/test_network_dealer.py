@@ -10,18 +10,11 @@ import pytest
 
 from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.disk.filesystem import Directory
-from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
-from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
-from queuedriver.format import names
-from queuedriver.format.records import Failure
-from queuedriver.format.settings import Settings
-from queuedriver.network.dealer import Dealer, Desk
-from queuedriver.network.line import Line
-from queuedriver.network.requests import Requests
-from queuedriver.network.transport import AROUND, Arrival, Gone, Message
-from queuedriver.operating.queue import Queue
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.line import Line
+from queuedriver.doors.requests import Requests
+from queuedriver.doors.transports.base import AROUND, Arrival, Gone, Message
+from queuedriver.doors.words import (
     Answered,
     Asked,
     Done,
@@ -35,6 +28,13 @@ from queuedriver.protocols.dealing import (
     Work,
     undelivered,
 )
+from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Tally
+from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
+from queuedriver.format import names
+from queuedriver.format.records import Failure
+from queuedriver.format.settings import Settings
+from queuedriver.operating.queue import Queue
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

@@ -8,10 +8,10 @@ import pytest
 
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
+from queuedriver.doors.broker import OtherBrokers
+from queuedriver.doors.line import Line
 from queuedriver.format import names
 from queuedriver.format.records import Registration
-from queuedriver.network.broker import OtherBrokers
-from queuedriver.network.line import Line
 
 if TYPE_CHECKING:
     from tests.conftest import Bench

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.network.meter import Meter
+from queuedriver.doors.meter import Meter
 
 
 def count(meter: Meter, peer: bytes, now: float, messages: int) -> int:

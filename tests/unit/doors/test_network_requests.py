@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from queuedriver.doors import requests as module
+from queuedriver.doors.requests import HELD_FOR, KNOWN_FOR, Reply, Requests
+from queuedriver.doors.words import Request
 from queuedriver.format import names
-from queuedriver.network import requests as module
-from queuedriver.network.requests import HELD_FOR, KNOWN_FOR, Reply, Requests
-from queuedriver.protocols.dealing import Request
 from tests.conftest import NOON
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory, Room
+from queuedriver.doors.words import Result, Work
+from queuedriver.doors.workspace import Workspace
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ProcessorFailed
-from queuedriver.network.workspace import Workspace
 from queuedriver.processors.command import CommandProcessor
-from queuedriver.protocols.dealing import Result, Work
 
 MOST = 1000
 

@@ -7,9 +7,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.pingpong.sessions import BROKER, BUSY, LISTED, OWING, UNKNOWN, Broker, Worker
+from queuedriver.doors.pingpong.wire import (
+    WORDS,
+    Error,
+    Options,
+    Payload,
+    Word,
+    decode,
+    encode,
+)
+from queuedriver.doors.words import (
     Done,
     Effects,
     Leave,
@@ -21,16 +29,8 @@ from queuedriver.protocols.dealing import (
     SetBack,
     Work,
 )
-from queuedriver.protocols.pingpong import BROKER, BUSY, LISTED, OWING, UNKNOWN, Broker, Worker
-from queuedriver.protocols.pingpong_wire import (
-    WORDS,
-    Error,
-    Options,
-    Payload,
-    Word,
-    decode,
-    encode,
-)
+from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 
 PONG = (b"", b"PONG")
 EXIT = (b"", b"EXIT")

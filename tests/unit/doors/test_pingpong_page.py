@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.protocols.dealing import Done, Effects, Result, Send, Work
-from queuedriver.protocols.pingpong import Broker
+from queuedriver.doors.pingpong.sessions import Broker
+from queuedriver.doors.words import Done, Effects, Result, Send, Work
 
 zmq = pytest.importorskip("zmq")
 

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.protocols import roundrobin as rr
-from queuedriver.protocols import roundrobin_frames as wire
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.table import Row, Table
+from queuedriver.doors.words import (
     Answered,
     Asked,
     Done,
@@ -24,9 +26,7 @@ from queuedriver.protocols.dealing import (
     SetBack,
     Work,
 )
-from queuedriver.protocols.roundrobin_broker import RoundRobinBroker
-from queuedriver.protocols.roundrobin_frames import Message, decode, encode
-from queuedriver.protocols.table import Row, Table
+from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 
 W, V, C = b"tcp://h:1:worker", b"tcp://h:1:other", b"tcp://h:1:client"
 

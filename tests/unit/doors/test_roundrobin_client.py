@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin import stream as streams
+from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin.client import Effects, Ended, RoundRobinClient
+from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.table import Row, Table
+from queuedriver.doors.words import Send
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.protocols import roundrobin as rr
-from queuedriver.protocols import roundrobin_frames as wire
-from queuedriver.protocols import roundrobin_stream as streams
-from queuedriver.protocols.dealing import Send
-from queuedriver.protocols.roundrobin_client import Effects, Ended, RoundRobinClient
-from queuedriver.protocols.roundrobin_frames import Message, decode, encode
-from queuedriver.protocols.table import Row, Table
 
 W = b"tcp://h:1:worker"
 CARRIED = streams.pieces_of([(0, streams.SIZE)])

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuedriver.network.console_broker import table
-from queuedriver.network.console_client import PARALLEL, Bulk
-from queuedriver.network.console_terminal import Terminal
-from queuedriver.protocols.roundrobin_broker import Seen
+from queuedriver.doors.roundrobin.broker import Seen
+from queuedriver.doors.roundrobin.console_broker import table
+from queuedriver.doors.roundrobin.console_client import PARALLEL, Bulk
+from queuedriver.doors.roundrobin.console_terminal import Terminal
 
 
 class Ends:

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols import roundrobin_frames as wire
-from queuedriver.protocols.dealing import Done, Result, SetBack, Work
-from queuedriver.protocols.roundrobin import MAX_RESULTS
-from queuedriver.protocols.roundrobin_documents import (
+from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin.documents import (
     answer_of,
     document_of,
     outcome_of,
     question,
     refusal_of,
 )
-from queuedriver.protocols.roundrobin_frames import Message, decode, encode
+from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.roundrobin.tables import MAX_RESULTS
+from queuedriver.doors.words import Done, Result, SetBack, Work
+from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 
 ADDRESS = st.binary(min_size=1, max_size=40)
 WAY = st.lists(ADDRESS, max_size=8).map(tuple)

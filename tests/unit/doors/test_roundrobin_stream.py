@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.roundrobin import stream as streams
+from queuedriver.doors.roundrobin.stream import Part, Reader, Writer
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.protocols import roundrobin_stream as streams
-from queuedriver.protocols.roundrobin_stream import Part, Reader, Writer
 
 HANDLE = b"12345678"
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
+from queuedriver.doors.roundrobin import frames as wire
+from queuedriver.doors.roundrobin import stream as streams
+from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.roundrobin.worker import RoundRobinServer, RoundRobinWorker
+from queuedriver.doors.table import Row, Table
+from queuedriver.doors.words import Effect, Effects, Leave, Process, Result, Say, Send, Work
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format.records import Failure
-from queuedriver.protocols import roundrobin as rr
-from queuedriver.protocols import roundrobin_frames as wire
-from queuedriver.protocols import roundrobin_stream as streams
-from queuedriver.protocols.dealing import Effect, Effects, Leave, Process, Result, Say, Send, Work
-from queuedriver.protocols.roundrobin_frames import Message, decode, encode
-from queuedriver.protocols.roundrobin_worker import RoundRobinServer, RoundRobinWorker
-from queuedriver.protocols.table import Row, Table
 
 C = b"tcp://h:1:client"
 

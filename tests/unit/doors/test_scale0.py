@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.errors import ConfigError, RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.scale0.broker import Broker
+from queuedriver.doors.scale0.tables import (
+    BROKER,
+    BUSY,
+    CONFIGURED,
+    LISTED,
+    UNKNOWN,
+    Options,
+    read_group,
+)
+from queuedriver.doors.scale0.wire import Group
+from queuedriver.doors.words import (
     Answered,
     Asked,
     Done,
@@ -26,17 +35,8 @@ from queuedriver.protocols.dealing import (
     SetBack,
     Work,
 )
-from queuedriver.protocols.scale0 import (
-    BROKER,
-    BUSY,
-    CONFIGURED,
-    LISTED,
-    UNKNOWN,
-    Options,
-    read_group,
-)
-from queuedriver.protocols.scale0_broker import Broker
-from queuedriver.protocols.scale0_wire import Group
+from queuedriver.errors import ConfigError, RemoteProtocolError
+from queuedriver.format.records import Failure
 
 # The time of day at which everything here happens.
 WALL = 1_763_500_000.0

@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
-from queuedriver.errors import RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols.dealing import Result
-from queuedriver.protocols.scale0_wire import (
+from queuedriver.doors.scale0.wire import (
     CheckConfig,
     Config,
     DisconnectError,
@@ -35,6 +32,9 @@ from queuedriver.protocols.scale0_wire import (
     setback,
     unpack,
 )
+from queuedriver.doors.words import Result
+from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
 
 EVENTS: list[tuple[Event, bytes, dict[str, object]]] = [
     (CheckConfig(config_type="JSON"), b"CHECKCONFIG", {"config_type": "JSON"}),

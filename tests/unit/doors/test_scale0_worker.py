@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
-from queuedriver.format.records import Failure
-from queuedriver.protocols.dealing import (
+from queuedriver.doors.scale0.client import Client, ClientOptions, Ended
+from queuedriver.doors.scale0.tables import WorkerOptions
+from queuedriver.doors.scale0.worker import Worker
+from queuedriver.doors.words import (
     Effect,
     Effects,
     Leave,
@@ -23,9 +24,8 @@ from queuedriver.protocols.dealing import (
     Send,
     Work,
 )
-from queuedriver.protocols.scale0 import WorkerOptions
-from queuedriver.protocols.scale0_client import Client, ClientOptions, Ended
-from queuedriver.protocols.scale0_worker import Worker
+from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.format.records import Failure
 
 WALL = 1_763_500_000.0
 HERE = "tcp://here:8081"

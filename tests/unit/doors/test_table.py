@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.table import Row, Table
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.protocols.table import Row, Table
 
 WORDS = st.sampled_from(["a", "b", "c", "d"])
 ROWS = st.lists(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from queuedriver.protocols.table import Row
+from queuedriver.doors.table import Row
 from watchdogd.children import Child
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import HUNG, Ask, Life, Past, Rest, Seen, Start, Withdraw, decide, remember

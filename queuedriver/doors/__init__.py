@@ -1,0 +1,16 @@
+"""The front doors: brokers that deal documents of queues to workers which do not mount them, the
+workers, and the clients that ask.
+
+door         which session and which transport make which door: what the command line asked for
+broker       a driver whose work is done elsewhere: look, plan, deal (read this first)
+dealer       what a session's effects are on the queues; line: what waits in one queue
+requests     clients' requests and the answers to them, on disk
+worker       the other end: takes documents, runs a processor, sends what comes of them
+workspace    the directory in which a worker's processor finds its document
+client       asks for a command line; asking: with which session; meter: how much a peer may say
+words        what a session and its loop say to each other, whatever the protocol
+table        what a transition table is
+roster       who is ready, busy or silent; whose turn it is
+transports/  sockets: ZeroMQ, TCP, and their keys
+pingpong/ roundrobin/ scale0/ fuq/  a protocol each
+"""

@@ -1,0 +1,7 @@
+"""The round-robin protocol: workers with slots, clients, a broker that goes round.
+
+tables     transition tables and options
+frames     messages; documents: documents as messages; stream: a stream of them
+broker, worker, client  a session each; tasks: what a worker or a server does with what it is asked
+console    the terminals of all three
+"""

@@ -1,0 +1,125 @@
+"""A document of a queue as a TRACKEXEC, and what became of it as its RESPONSE. Pure.
+
+    DOCUMENT / docid / attempt / payload
+    0 / name / bytes / name / bytes …          its outputs; without a name, the document's
+    1 or 65 / text [/ cause / traceback]       it failed; 65: it always would
+    75 / text [/ seconds]                      later: in so many seconds; 0: at once
+
+The id is the claim's: no broker ever uses it again, whatever comes late.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, Setback
+from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin.frames import DOCUMENT, TRACKEXEC, Message, count_of
+from queuedriver.doors.words import Done, Result, SetBack, Work
+from queuedriver.format.records import Failure
+
+# Bytes of a text and of a traceback: a report is for reading.
+_MAX_TEXT = 8 * 1024
+_MAX_TRACEBACK = 32 * 1024
+# 75 without a number.
+_LATER_AFTER = 60.0
+_CAUSE = re.compile(rb"[a-z][a-z-]{0,31}")
+_SECONDS = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+
+def question(work: Work) -> Message:
+    """What a worker is sent."""
+    args = (DOCUMENT, _bytes(work.docid), b"%d" % work.attempt, work.payload)
+    return Message(TRACKEXEC, work.claim.encode("ascii"), args)
+
+
+def document_of(message: Message, claim: str) -> Work | None:
+    """What a worker is to process; None: it is no DOCUMENT as it should be."""
+    if len(message.args) != 4 or message.key != DOCUMENT:
+        return None
+    _, docid, attempt, payload = message.args
+    number = count_of(attempt)
+    name = _text(docid)
+    if number is None or name is None:
+        return None
+    return Work(claim, name, number, payload)
+
+
+def answer_of(results: Sequence[Result]) -> tuple[bytes, ...]:
+    """What a worker says of a document that was processed."""
+    if len(results) > rr.MAX_RESULTS:
+        message = f"{len(results)} outputs; one answer takes at most {rr.MAX_RESULTS}"
+        return refusal_of(Failed(Failure(cause="bad-answer", message=message, permanent=True)))
+    frames = ((_bytes(one.name or ""), one.data) for one in results)
+    return (rr.DONE, *(frame for pair in frames for frame in pair))
+
+
+def refusal_of(how: Setback) -> tuple[bytes, ...]:
+    """What it says of one that was not."""
+    match how:
+        case Postponed():
+            # Rounded up: 0 has a meaning of its own.
+            seconds = max(1, math.ceil(min(how.after, MAX_LATER)))
+            return rr.LATER, _bytes(how.reason), b"%d" % seconds
+        case Released():
+            return rr.LATER, _bytes(how.reason), b"0"
+    failure = how.failure
+    status = rr.PERMANENT if failure.permanent else rr.FAILED
+    traceback = _bytes(failure.traceback or "")[:_MAX_TRACEBACK]
+    return status, _bytes(failure.message)[:_MAX_TEXT], _bytes(failure.cause), traceback
+
+
+def outcome_of(claim: str, args: Sequence[bytes]) -> Done | SetBack:
+    """What a broker makes of an answer. What is no answer fails the document: it had its turn."""
+    status, rest = (args[0], args[1:]) if args else (b"", ())
+    if status == rr.DONE and len(rest) % 2 == 0:
+        names = [_text(name) for name in rest[::2]]
+        if None not in names:
+            results = zip(names, rest[1::2], strict=True)
+            return Done(claim, tuple(Result(data, name or None) for name, data in results))
+        return _failed(claim, "bad-answer", "an output's name that is not UTF-8")
+    text = _readable(rest[0] if rest else b"", _MAX_TEXT)
+    if status == rr.LATER:
+        return SetBack(claim, _later(text, rest))
+    if status in (rr.FAILED, rr.PERMANENT):
+        cause = rest[1] if len(rest) > 1 and _CAUSE.fullmatch(rest[1]) else b"exception"
+        traceback = _readable(rest[2], _MAX_TRACEBACK) if len(rest) > 2 else ""
+        failure = Failure(
+            cause=cause.decode("ascii"),
+            message=text or "the worker did not say why",
+            permanent=status == rr.PERMANENT,
+            traceback=traceback or None,
+        )
+        return SetBack(claim, Failed(failure))
+    shown = status[:20].decode("ascii", "backslashreplace")
+    return _failed(claim, "bad-answer", f"an answer of status {shown!r} and {len(rest)} frames")
+
+
+def _later(text: str, rest: Sequence[bytes]) -> Setback:
+    if len(rest) < 2 or not _SECONDS.fullmatch(rest[1]):
+        return Postponed(_LATER_AFTER, text)
+    seconds = float(rest[1])
+    return Postponed(min(seconds, MAX_LATER), text) if seconds else Released(text)
+
+
+def _failed(claim: str, cause: str, message: str) -> SetBack:
+    return SetBack(claim, Failed(Failure(cause=cause, message=message)))
+
+
+def _readable(data: bytes, most: int) -> str:
+    return data[:most].decode("utf-8", "replace")
+
+
+def _text(name: bytes) -> str | None:
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        # A file name that is not UTF-8 reached Python with surrogates in it.
+        return text.encode("utf-8", "backslashreplace")

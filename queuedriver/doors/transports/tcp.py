@@ -1,0 +1,466 @@
+"""TCP as a transport: a listener that many connect to, and a caller that connects to one.
+
+A peer is a connection, named by a number that is never used twice; its frames are the bytes as they
+came. All descriptors of a transport are in one epoll, so that a thousand connections which say
+nothing cost nothing, and a loop watches a single descriptor.
+
+    a peer that vanished    keepalive, and TCP_USER_TIMEOUT for what it does not acknowledge
+    one that does not read  its bytes are kept up to a limit; then it is gone
+    one that says nothing   has so long to finish the handshake of TLS; the greeting is the
+                            protocol's to limit
+"""
+
+import errno
+import os
+import select
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+
+from queuedriver.doors.transports.addresses import host_and_port
+from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
+from queuedriver.errors import CannotUse
+
+# Seconds: a host that vanished is noticed after 30, whether or not it owes us an answer.
+_USER_TIMEOUT = 30
+_KEEP_IDLE = 15
+_KEEP_INTERVAL = 5
+_KEEP_COUNT = 3
+# Seconds for a connection to be made, and for the handshake of TLS.
+HANDSHAKE = 10.0
+# Bytes kept for a peer that does not read.
+MAX_UNSENT = 16 << 20
+MAX_CONNECTIONS = 10_000
+_BACKLOG = 1024
+_CHUNK = 64 * 1024
+# What one peer may bring in one round, and how many may; in chunks, and in connections.
+_ROUND_CHUNKS = 4
+_ROUND_ACCEPTS = 100
+# When there is no descriptor left, how long to wait for one; in seconds.
+_ACCEPT_AGAIN = 1.0
+# Seconds that what was sent has to leave, when all is closed.
+_LINGER = 1.0
+# What accept(2) says of a connection that ended before it was taken, and of a shortage.
+_ENDED = (errno.ECONNABORTED, errno.EPROTO, errno.EPERM)
+_SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
+_BROKEN = select.EPOLLHUP | select.EPOLLERR
+
+
+class _Connection:
+    """One socket: what is to be written, and how far it has come."""
+
+    def __init__(self, sock: socket.socket, peer: bytes) -> None:
+        self.socket = sock
+        self.peer = peer
+        self.fd = sock.fileno()
+        self.unsent = bytearray()
+        self.connecting = False
+        # Whether it is made.
+        self.open = False
+        # Whether the handshake of TLS goes on.
+        self.shaking = False
+        # TLS wants to read before it can write, or the other way round.
+        self.wants_write = False
+        self.dropped = False
+
+    @property
+    def events(self) -> int:
+        writes = self.connecting or self.wants_write or (bool(self.unsent) and not self.shaking)
+        return _READ | (_WRITE if writes else 0)
+
+    def shake(self) -> None:
+        """Go on with the handshake. OSError where it fails."""
+        self.wants_write = False
+        try:
+            if isinstance(self.socket, ssl.SSLSocket):
+                self.socket.do_handshake()
+            self.shaking = False
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+
+    def read(self) -> bytes | None:
+        """What is there; empty at the end, None when there is nothing now."""
+        try:
+            return self.socket.recv(_CHUNK)
+        except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
+            return None
+        except ssl.SSLWantWriteError:
+            self.wants_write = True
+            return None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return b""
+
+    def write(self) -> None:
+        """Send as much as is taken. OSError where nothing is, ever again."""
+        self.wants_write = False
+        while self.unsent and not (self.connecting or self.shaking):
+            try:
+                # A copy, as TLS wants to see the same bytes again; bounded, as most are not taken.
+                sent = self.socket.send(bytes(self.unsent[:_CHUNK]))
+            except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
+                return
+            except ssl.SSLWantWriteError:
+                self.wants_write = True
+                return
+            del self.unsent[:sent]
+
+
+class _Tcp:
+    """What listener and caller have in common."""
+
+    def __init__(self, tls: ssl.SSLContext | None, max_unsent: int) -> None:
+        self._tls = tls
+        self._max_unsent = max_unsent
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Connection] = {}
+        self._by_peer: dict[bytes, _Connection] = {}
+        # Those with more to read than one round takes: TLS may hold it where epoll does not see.
+        self._more: dict[int, _Connection] = {}
+        # Until when a connection has to be made, or to have taken our last words; by descriptor.
+        self._untils: dict[int, float] = {}
+        self._serial = 0
+        # What came about outside `arrivals`.
+        self._news: list[Arrival] = []
+
+    def fds(self) -> list[int]:
+        return [self._epoll.fileno()]
+
+    def pending(self) -> bool:
+        return bool(self._more or self._news)
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        one = self._by_peer.get(peer)
+        if one is None or one.dropped:
+            return False
+        for frame in frames:
+            one.unsent += frame
+        try:
+            one.write()
+        except OSError:
+            self._forget(one)
+            return False
+        if len(one.unsent) > self._max_unsent:
+            self._forget(one)
+            return False
+        self._watch(one)
+        return True
+
+    def drop(self, peer: bytes) -> None:
+        """End a connection once what was sent has left; nothing more is heard of it."""
+        one = self._by_peer.get(peer)
+        if one is None:
+            return
+        one.dropped = True
+        self._untils[one.fd] = time.monotonic() + _LINGER
+        if not one.unsent:
+            self._forget(one)
+
+    def next_tick_at(self) -> float | None:
+        return min(self._untils.values(), default=None)
+
+    def tick(self, now: float) -> None:
+        """Give up on connections that are not made in time, or do not take our last words."""
+        for fd in [fd for fd, until in self._untils.items() if until <= now]:
+            self._news += self._lost(self._by_fd[fd], "it took too long")
+
+    def close(self) -> None:
+        """What was sent has a moment to leave."""
+        until = time.monotonic() + _LINGER
+        for one in list(self._by_fd.values()):
+            try:
+                # Blocking, but for no longer than that moment in all.
+                if one.unsent and not (one.connecting or one.shaking):
+                    one.socket.settimeout(max(0.01, until - time.monotonic()))
+                    one.socket.sendall(bytes(one.unsent))
+            except OSError:
+                pass
+            self._forget(one)
+        self._epoll.close()
+
+    def _wrap(self, sock: socket.socket) -> socket.socket:
+        """TLS around a socket that is connected; it keeps its descriptor."""
+        return sock
+
+    def _add(self, sock: socket.socket, peer: bytes, *, connecting: bool) -> None:
+        one = _Connection(sock, peer)
+        self._untils[one.fd] = time.monotonic() + HANDSHAKE
+        one.connecting = connecting
+        self._by_fd[one.fd] = one
+        self._by_peer[peer] = one
+        self._epoll.register(one.fd, one.events)
+        if not connecting:
+            self._news += self._advance(one)
+
+    def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
+        """What one connection has brought."""
+        try:
+            if one.connecting or one.shaking:
+                yield from self._advance(one)
+            elif events & _WRITE:
+                one.write()
+            if one.open:
+                yield from self._read(one)
+            if one.dropped and not one.unsent:
+                self._forget(one)
+            elif one.fd in self._by_fd:
+                self._watch(one)
+        except OSError as error:
+            yield from self._lost(one, _words(error))
+
+    def _advance(self, one: _Connection) -> list[Arrival]:
+        """Go on with making a connection; `Joined` when it is made."""
+        try:
+            if one.connecting:
+                if code := one.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    return list(self._lost(one, _words(OSError(code, ""))))
+                one.connecting = False
+            if self._tls is not None and not one.shaking:
+                one.socket = self._wrap(one.socket)
+                one.shaking = True
+            if one.shaking:
+                one.shake()
+        except OSError as error:
+            return list(self._lost(one, _words(error)))
+        self._watch(one)
+        if one.shaking:
+            return []
+        one.open = True
+        del self._untils[one.fd]
+        # What TLS has read along with the handshake is not announced.
+        self._more[one.fd] = one
+        return [Joined(one.peer)]
+
+    def _read(self, one: _Connection) -> Iterator[Arrival]:
+        self._more.pop(one.fd, None)
+        for _ in range(_ROUND_CHUNKS):
+            data = one.read()
+            if data is None:
+                return
+            if not data:
+                yield from self._lost(one, "it closed the connection")
+                return
+            if not one.dropped:
+                yield Message(one.peer, [data])
+        if one.fd in self._by_fd:
+            self._more[one.fd] = one
+
+    def _watch(self, one: _Connection) -> None:
+        self._epoll.modify(one.fd, one.events)
+
+    def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
+        told = not one.dropped and one.fd in self._by_fd
+        self._forget(one)
+        if told:
+            yield Gone(one.peer, why)
+
+    def _forget(self, one: _Connection) -> None:
+        if self._by_fd.pop(one.fd, None) is None:
+            return
+        self._by_peer.pop(one.peer, None)
+        self._more.pop(one.fd, None)
+        self._untils.pop(one.fd, None)
+        self._epoll.unregister(one.fd)
+        one.socket.close()
+
+    def _take_news(self) -> list[Arrival]:
+        """First of all: nothing is heard of a peer before it has joined."""
+        news, self._news = self._news, []
+        return news
+
+    def _round(self) -> Iterator[tuple[_Connection, int]]:
+        """The connections on which something happened, each once."""
+        more = dict(self._more)
+        for fd, events in self._epoll.poll(0):
+            more.pop(fd, None)
+            one = self._by_fd.get(fd)
+            if one is not None:
+                yield one, events
+        for one in more.values():
+            if one.fd in self._by_fd:
+                yield one, _READ
+
+
+class Listener(_Tcp):
+    """Listens at some addresses. Peers are numbers, in the order in which they came."""
+
+    def __init__(
+        self,
+        listen: tuple[str, ...],
+        tls: ssl.SSLContext | None = None,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        max_unsent: int = MAX_UNSENT,
+    ) -> None:
+        super().__init__(tls, max_unsent)
+        self._max = max_connections
+        self._sockets: dict[int, socket.socket] = {}
+        self._accept_at: float | None = None
+        # Connections that were refused, as there were too many.
+        self.refused = 0
+        try:
+            self.endpoints = [self._listen(endpoint) for endpoint in listen]
+        except BaseException:
+            self.close()
+            raise
+
+    def arrivals(self) -> Iterator[Arrival]:
+        for fd in [fd for fd, _ in self._epoll.poll(0) if fd in self._sockets]:
+            self._accept(self._sockets[fd])
+        yield from self._take_news()
+        for one, events in self._round():
+            yield from self._arrivals_of(one, events)
+
+    def address(self, peer: bytes) -> str:
+        """Where a peer is; empty when it is gone."""
+        one = self._by_peer.get(peer)
+        try:
+            found = one.socket.getpeername() if one is not None else ()
+        except OSError:
+            found = ()
+        return f"{found[0]}:{found[1]}" if found else ""
+
+    def next_tick_at(self) -> float | None:
+        instants = (super().next_tick_at(), self._accept_at)
+        return min((one for one in instants if one is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        if self._accept_at is not None and self._accept_at <= now:
+            self._accept_at = None
+            for fd in self._sockets:
+                self._epoll.modify(fd, _READ)
+
+    def close(self) -> None:
+        for fd, sock in self._sockets.items():
+            self._epoll.unregister(fd)
+            sock.close()
+        self._sockets.clear()
+        super().close()
+
+    def _wrap(self, sock: socket.socket) -> socket.socket:
+        if self._tls is None:
+            return sock
+        return self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def _listen(self, endpoint: str) -> str:
+        host, port = host_and_port(endpoint)
+        try:
+            where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=_passive(host))
+            family, kind, proto, _, address = where[0]
+            sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
+            self._sockets[sock.fileno()] = sock
+            self._epoll.register(sock.fileno(), _READ)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+        except OSError as error:
+            raise CannotUse(
+                f"cannot listen at {endpoint}: {_words(error)}; choose another --listen"
+            ) from None
+        bound = sock.getsockname()
+        shown = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        return f"tcp://{shown}:{bound[1]}"
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(_ROUND_ACCEPTS):
+            try:
+                found, _ = sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SHORTAGE:
+                    # It stays readable: look away, or the loop turns without end.
+                    self._accept_at = time.monotonic() + _ACCEPT_AGAIN
+                    for fd in self._sockets:
+                        self._epoll.modify(fd, 0)
+                    return
+                if error.errno in _ENDED:
+                    continue
+                raise
+            if len(self._by_fd) >= self._max:
+                self.refused += 1
+                found.close()
+                continue
+            self._serial += 1
+            try:
+                _prepare(found)
+            except OSError:
+                # It ended before it began.
+                found.close()
+                continue
+            self._add(found, str(self._serial).encode(), connecting=False)
+
+
+class Caller(_Tcp):
+    """Connects to one address; that peer is called b\"\". It ends with its connection: whoever
+    wants another makes another."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        max_unsent: int = MAX_UNSENT,
+    ) -> None:
+        super().__init__(tls, max_unsent)
+        self._host = ""
+        try:
+            self._connect(endpoint)
+        except OSError as error:
+            self._news.append(Gone(b"", f"{endpoint}: {_words(error)}"))
+
+    def arrivals(self) -> Iterator[Arrival]:
+        yield from self._take_news()
+        for one, events in self._round():
+            yield from self._arrivals_of(one, events)
+
+    def _wrap(self, sock: socket.socket) -> socket.socket:
+        if self._tls is None:
+            return sock
+        return self._tls.wrap_socket(
+            sock, server_hostname=self._host, do_handshake_on_connect=False
+        )
+
+    def _connect(self, endpoint: str) -> None:
+        self._host, port = host_and_port(endpoint)
+        where = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM)
+        family, kind, proto, _, address = where[0]
+        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
+        try:
+            _prepare(sock)
+            code = sock.connect_ex(address)
+            if code not in (0, errno.EINPROGRESS):
+                raise OSError(code, "")
+        except BaseException:
+            sock.close()
+            raise
+        self._add(sock, b"", connecting=True)
+
+
+def _prepare(sock: socket.socket) -> None:
+    sock.settimeout(0.0)
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_IDLE),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEP_INTERVAL),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEP_COUNT),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT * 1000),
+    ):
+        sock.setsockopt(level, option, value)
+
+
+def _passive(host: str) -> int:
+    """No name is looked up for an address that is one."""
+    return 0 if any(letter.isalpha() for letter in host.partition("%")[0]) else socket.AI_PASSIVE
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError | socket.gaierror):
+        return str(error.args[1]) if len(error.args) > 1 else str(error)
+    return os.strerror(error.errno) if error.errno else str(error)

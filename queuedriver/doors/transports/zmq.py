@@ -1,0 +1,280 @@
+"""ZeroMQ as a transport: a hub that many connect to, and a spoke that connects to one.
+
+A message to a peer that is not connected is refused, so a lost one is noticed; one that is
+connected and does not read has its messages kept here, up to a limit, and is not lost. Heartbeats
+of ZeroMQ's own end connections whose other side is silent.
+"""
+
+import errno
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import zmq
+
+from queuedriver.doors.transports.base import (
+    AROUND,
+    MAX_FRAMES,
+    MAX_MESSAGE,
+    Arrival,
+    Gone,
+    Joined,
+    Message,
+)
+from queuedriver.doors.transports.curve import Doorkeeper, Keys
+from queuedriver.errors import CannotUse, ConfigError, NotPermitted
+
+# Milliseconds.
+_HEARTBEAT_EVERY = 1_000
+_HEARTBEAT_TIMEOUT = 3_000
+_HANDSHAKE_TIMEOUT = 5_000
+_LINGER = 1_000
+_RECONNECT = 100
+_RECONNECT_MOST = 5_000
+# Messages waiting in ZeroMQ for one peer. Of those that came there is no limit: at one ZeroMQ reads
+# no more, not even heartbeats, and gives up a peer that is well, as after 10,000 probes a worker
+# that has one document for three hours; and a peer that leaves just then aborts this process
+# ("Assertion failed: !_io_error", libzmq 4.3.5). Nor did it bound memory: a message may have 64 MB.
+_HIGH_WATER = 10_000
+_NO_LIMIT = 0
+# Messages kept here for one peer whose queue in ZeroMQ is full; who reads none of them is lost.
+_MOST_UNSENT = 1_000
+_RETRY = 0.05
+# Messages taken in one round.
+_ROUND = 500
+# As plain numbers: to combine pyzmq's flags costs as much as to send a frame.
+_NOW = int(zmq.NOBLOCK)
+_NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_CAN_READ = int(zmq.POLLIN)
+# What it means that an address cannot be listened on.
+_REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
+
+
+class _Socket:
+    """What hub and spoke have in common."""
+
+    def __init__(self, kind: int, max_message: int) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(kind)
+        for option, value in (
+            (zmq.LINGER, _LINGER),
+            (zmq.SNDHWM, _HIGH_WATER),
+            (zmq.RCVHWM, _NO_LIMIT),
+            (zmq.HEARTBEAT_IVL, _HEARTBEAT_EVERY),
+            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
+            (zmq.HEARTBEAT_TTL, _HEARTBEAT_TIMEOUT),
+            (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
+            (zmq.RECONNECT_IVL, _RECONNECT),
+            (zmq.RECONNECT_IVL_MAX, _RECONNECT_MOST),
+            (zmq.MAXMSGSIZE, max_message + AROUND),
+        ):
+            self._socket.setsockopt(option, value)
+        self._most = max_message + AROUND
+        self._unsent: dict[bytes, deque[tuple[bytes, ...]]] = {}
+        self._retry_at = 0.0
+
+    def fds(self) -> list[int]:
+        return [int(self._socket.getsockopt(zmq.FD))]
+
+    def pending(self) -> bool:
+        return _readable(self._socket)
+
+    def _messages(self) -> Iterator[list[bytes]]:
+        receive = self._socket.recv
+        for _ in range(_ROUND):
+            # To ask costs less than an exception, and a frame less than to ask whether it is last.
+            if not _readable(self._socket):
+                return
+            frame = receive(_NOW, copy=False)
+            frames = [frame.bytes]
+            while frame.more:
+                frame = receive(_NOW, copy=False)
+                frames.append(frame.bytes)
+            yield frames
+
+    def _fits(self, frames: list[bytes]) -> bool:
+        """ZeroMQ bounds each frame, and neither their number nor their sum."""
+        return len(frames) <= MAX_FRAMES and sum(map(len, frames)) <= self._most
+
+    def _send_now(self, frames: Sequence[bytes]) -> None:
+        send = self._socket.send
+        for frame in frames[:-1]:
+            send(frame, _NOW_AND_MORE)
+        send(frames[-1], _NOW)
+
+    def _send(self, peer: bytes, frames: Sequence[bytes]) -> bool:
+        kept = self._unsent.get(peer)
+        if kept is None:
+            try:
+                self._send_now(frames)
+            except zmq.Again:
+                self._unsent[peer] = deque([tuple(frames)])
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                return False
+        elif len(kept) < _MOST_UNSENT:
+            kept.append(tuple(frames))
+        else:
+            del self._unsent[peer]
+            return False
+        return True
+
+    def next_tick_at(self) -> float | None:
+        return self._retry_at if self._unsent else None
+
+    def tick(self, now: float) -> None:
+        """Try again what could not be sent."""
+        self._retry_at = now + _RETRY
+        for peer, kept in list(self._unsent.items()):
+            try:
+                while kept:
+                    self._send_now(kept[0])
+                    kept.popleft()
+            except zmq.Again:
+                continue
+            except zmq.ZMQError as error:
+                # Whoever sends to it next is told so.
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+            del self._unsent[peer]
+
+    def drop(self, peer: bytes) -> None:
+        """ZeroMQ has no connections that could be named."""
+        self._unsent.pop(peer, None)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+
+
+class Hub(_Socket):
+    """A ROUTER that is connected to: peers go by their identities."""
+
+    def __init__(
+        self,
+        listen: Sequence[str],
+        identity: bytes = b"",
+        keys: Keys | None = None,
+        max_message: int = MAX_MESSAGE,
+    ) -> None:
+        super().__init__(zmq.ROUTER, max_message)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if identity:
+            self._socket.setsockopt(zmq.IDENTITY, identity)
+        self._door = None
+        try:
+            if keys is not None:
+                # Who comes back under its identity with its key is the same worker.
+                self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+                self._door = Doorkeeper(self._context, keys)
+                keys.serve(self._socket)
+            self.endpoints = [_bind(self._socket, where) for where in listen]
+        except Exception:
+            self.close()
+            raise
+
+    def fds(self) -> list[int]:
+        return super().fds() + ([self._door.fd] if self._door else [])
+
+    def pending(self) -> bool:
+        return super().pending() or bool(self._door and self._door.pending())
+
+    def arrivals(self) -> Iterator[Arrival]:
+        if self._door is not None:
+            self._door.attend()
+        for frames in self._messages():
+            peer = frames.pop(0)
+            if self._fits(frames):
+                yield Message(peer, frames)
+            else:
+                # Whatever it was about, its sender will not say it again.
+                yield Gone(peer, "it sent more than a message may have")
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        return self._send(peer, (peer, *frames))
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        super().close()
+
+
+class Spoke(_Socket):
+    """A DEALER, or (`hub`) a ROUTER, that connects to one hub, which is called b\"\". It says
+    `Joined` when the connection broke and is there again."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        identity: bytes,
+        hub: bytes | None = None,
+        keys: Keys | None = None,
+        max_message: int = MAX_MESSAGE,
+    ) -> None:
+        super().__init__(zmq.DEALER if hub is None else zmq.ROUTER, max_message)
+        # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
+        self._most += AROUND
+        # By which identity a ROUTER knows the hub.
+        self._hub = hub
+        self._socket.setsockopt(zmq.IDENTITY, identity)
+        if hub is not None:
+            self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
+        self._events = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._joined = False
+        try:
+            if keys is not None:
+                keys.call(self._socket)
+            _know_ipv6(self._socket, endpoint)
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(f"cannot connect to {endpoint!r}: {error}") from None
+        except ConfigError:
+            self.close()
+            raise
+
+    def fds(self) -> list[int]:
+        # `arrivals` always takes all events, so that the second one says it when there are more.
+        return [*super().fds(), int(self._events.getsockopt(zmq.FD))]
+
+    def arrivals(self) -> Iterator[Arrival]:
+        while _readable(self._events):
+            self._events.recv_multipart(zmq.NOBLOCK)
+            if self._joined:
+                yield Joined(b"")
+            self._joined = True
+        for frames in self._messages():
+            # Frames that name the sender are none of the message.
+            if (self._hub is None or frames.pop(0) == self._hub) and self._fits(frames):
+                yield Message(b"", frames)
+
+    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
+        return self._send(b"", frames if self._hub is None else (self._hub, *frames))
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self._events.close(0)
+        super().close()
+
+
+def _readable(socket: "zmq.Socket[bytes]") -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _CAN_READ)
+
+
+def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+    if "[" in endpoint:
+        socket.setsockopt(zmq.IPV6, 1)
+
+
+def _bind(socket: "zmq.Socket[bytes]", where: str) -> str:
+    """Listen there; the endpoint that came of it, as with a port that was chosen for us."""
+    _know_ipv6(socket, where)
+    try:
+        socket.bind(where)
+    except zmq.ZMQError as error:
+        raise _REFUSALS.get(error.errno or 0, ConfigError)(
+            f"cannot listen on {where!r}: {error}; stop what listens there, or choose another "
+            "address, as in tcp://127.0.0.1:6714"
+        ) from None
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)

@@ -1,0 +1,161 @@
+"""What a job is: the document that is submitted, and what becomes of it. Pure."""
+
+import math
+import re
+import shlex
+
+import msgspec
+
+from queuedriver.doors.fuq.wire import MAX_NPROC, JobDescription, JobStatusUpdate
+from queuedriver.errors import BadArgument, ProcessorFailed
+from queuedriver.format.names import objection
+from queuedriver.format.records import Failure
+
+# One queue item per task: more than this takes a file system longer than it takes a person to
+# think of two jobs.
+MAX_TASKS = 1_000_000
+# Bytes: a command with a long list of arguments. It travels with each task.
+MAX_JOB_FILE = 256 * 1024
+_MAX_PATH = 4096
+NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
+
+
+class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job file; its keys are those of the original's."""
+
+    command: str
+    name: str = "job"
+    # Tasks are numbered 1 to num_tasks.
+    num_tasks: int = 1
+    # Ours: the processors that each task takes.
+    num_proc: int = 1
+    working_dir: str = ""
+    logging_dir: str = ""
+
+    def objection(self) -> str | None:
+        """Why it cannot be run anywhere; None when it can be, somewhere."""
+        if not NAME.fullmatch(self.name):
+            return f"name {self.name!r}: up to 100 of A-Z a-z 0-9 . _ -, and no leading dot"
+        if not 1 <= self.num_tasks <= MAX_TASKS:
+            return f"num_tasks {self.num_tasks}: 1 to {MAX_TASKS:,}"
+        if not 1 <= self.num_proc <= MAX_NPROC:
+            return f"num_proc {self.num_proc}: 1 to {MAX_NPROC:,}"
+        for key, path in (("working_dir", self.working_dir), ("logging_dir", self.logging_dir)):
+            if "\0" in path or ".." in path.split("/") or len(path) > _MAX_PATH:
+                return f"{key} {path!r}: a path below the workers' root, without '..'"
+        if len(self.command) > MAX_JOB_FILE:
+            return f"command has {len(self.command)} characters; {MAX_JOB_FILE} at most"
+        try:
+            words = shlex.split(self.command)
+        except ValueError as error:
+            return f"command {self.command!r}: {error}"
+        if not words or "\0" in self.command:
+            return f"command {self.command!r} names no program"
+        return None
+
+
+def encode(job: JobFile) -> bytes:
+    """A job file, or BadArgument for what no client could run."""
+    if words := job.objection():
+        raise BadArgument(words)
+    data = msgspec.json.encode(job)
+    if len(data) > MAX_JOB_FILE:
+        raise BadArgument(f"the job file would have {len(data)} bytes; {MAX_JOB_FILE} at most")
+    return data
+
+
+def decode(docid: str, data: bytes) -> JobFile:
+    """What was submitted; ProcessorFailed for what will never be a job."""
+    if len(data) > MAX_JOB_FILE:
+        raise _bad(f"a job file has at most {MAX_JOB_FILE} bytes")
+    if not data:
+        raise _bad("it is empty; if it was a task of a job: submit that job again")
+    try:
+        job = msgspec.json.decode(data, type=JobFile)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _bad(f"this is no job file: {error}") from None
+    words = job.objection()
+    # Its longest name has to be a docid.
+    words = words or objection(task_docid(docid, job.num_tasks))
+    if words:
+        raise _bad(words)
+    return job
+
+
+def task_docid(docid: str, task: int) -> str:
+    """The docid of one task of a job, in its directory and in the output queue."""
+    return f"{docid}.{task}"
+
+
+def description(job_id: int, job: JobFile) -> JobDescription:
+    """A job as clients see it."""
+    return JobDescription(
+        job_id,
+        job.name,
+        job.num_tasks,
+        job.working_dir,
+        job.logging_dir,
+        job.command,
+        num_proc=job.num_proc,
+    )
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The document that a finished task becomes."""
+
+    job: int
+    name: str
+    task: int
+    success: bool
+    status: str
+    client: str
+    exit_code: int | None = None
+    # Seconds since the epoch by the client's clock, and how long it took.
+    started: float | None = None
+    seconds: float | None = None
+    log: str | None = None
+
+
+def result(name: str, client: str, update: JobStatusUpdate) -> bytes:
+    """A client's report as a document."""
+    return msgspec.json.encode(
+        Result(
+            update.job_id,
+            name,
+            update.task,
+            update.success,
+            update.status,
+            client,
+            update.exit_code,
+            _finite(update.started),
+            _finite(update.seconds),
+            update.log,
+        )
+    )
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is None or math.isfinite(number) else None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The document that a job becomes when its last task has ended."""
+
+    job: int
+    name: str
+    command: str
+    tasks: int
+    done: int
+    # Those that failed, and those whose clients were lost, as often as they may be.
+    errors: int
+    lost: int
+    cancelled: int
+    # Seconds since the epoch, by the broker's clock.
+    taken_up: float
+    ended: float
+    # Which tasks failed or were lost, the first of them.
+    failed_tasks: tuple[int, ...]
+
+
+def _bad(words: str) -> ProcessorFailed:
+    return ProcessorFailed(Failure(cause="bad-job", message=words, permanent=True))
