@@ -130,6 +130,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[str, ...] = ()
     # What ended the watchdog itself, and where its report is; "" when it left as it was asked.
     crash: str = ""
+    # Why it left, of itself, before all was through (drain); "" when it did not.
+    hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
     # What this host gives the pipeline; None when there is no bound.

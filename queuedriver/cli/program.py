@@ -25,6 +25,8 @@ _MOST = 20
 
 # The program that this process is: its messages begin with it.
 _this = "queuedriver"
+# Whether this process ends with the command, as one that is called by a test does not.
+ends_process = False
 
 
 class Command(NamedTuple):
@@ -49,6 +51,8 @@ class Program(NamedTuple):
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:
         """Run one command and exit with its code."""
+        global ends_process  # noqa: PLW0603 - a fact about the process
+        ends_process = True
         _open_closed()
         if isinstance(sys.stdout, io.TextIOWrapper):
             # What its encoding lacks is shown as an escape.

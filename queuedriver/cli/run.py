@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-from queuedriver.cli import say
+from queuedriver.cli import program, say
 from queuedriver.cli.arguments import AS_JSON, QUIET, warn_of
 from queuedriver.cli.words import Row, argument, option
 from queuedriver.driving.driver import Driver
@@ -94,7 +94,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
         narrator = Narrator(driver, inputs)
     try:
         with narrator:
-            return driver.run()
+            return driver.run(last=program.ends_process)
     finally:
         for words in driver.unnoted:
             say(words)

@@ -47,6 +47,12 @@ def stage(called: Called, name: str) -> Any:
 # Without a watchdog
 
 
+def test_why_a_drain_ended_before_all_was_through_is_said(file: Path, watch: Watch) -> None:
+    why = "stage parse: wrong configuration: No module named 'parse'"
+    publish(file, report(state="stopped", hopeless=why))
+    assert f"the watchdog on rose left before all was through: {why}\n" in watch("status", file).out
+
+
 def test_a_pipeline_is_readable_before_anything_ever_ran(tmp_path: Path, watch: Watch) -> None:
     file = tmp_path / "serif.toml"
     file.write_text(pipelines.FILE)

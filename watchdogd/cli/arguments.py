@@ -30,8 +30,11 @@ def either(argument: str | None, option: str | None) -> str | None:
 def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
     """Return the pipeline's file: the one that was named, or the one that must be meant."""
     if named := given or environ.get(VARIABLE):
-        inside = os.path.join(named, USUAL)
-        return inside if os.path.isdir(named) and os.path.exists(inside) else named
+        if not os.path.isdir(named):
+            return named
+        if not os.path.exists(inside := os.path.join(named, USUAL)):
+            raise NotFound(f"there is no {USUAL} in {named}; name a file")
+        return inside
     if os.path.exists(USUAL):
         return USUAL
     found = [name for name in sorted(os.listdir()) if name.endswith(".toml") and _is_one(name)]

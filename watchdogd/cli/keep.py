@@ -122,7 +122,7 @@ def _watch(
     finally:
         helper.close()
         events.close(LAST_COMMANDS)
-        signals.end()
+        signals.restore(last=True)
         progress.clear()
     if fallen is not None:
         # Who lives on is told to leave by the kernel, and ended by the warden.

@@ -15,7 +15,7 @@ from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
-from watchdogd.cli.pipeline_argument import Chosen, Target, choose, targets
+from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, targets
 from watchdogd.driver_ids import local_directory
 
 LOGS = "logs"
@@ -55,7 +55,10 @@ def logs(
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
     chosen = choose(pipeline, hung_too=True)
-    places = {name: path for name, path in _places(chosen).items() if host in (None, name)}
+    places = _places(chosen)
+    if host is not None:
+        check_host(chosen, host, places)
+        places = {host: places[host]}
     shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
     try:
         shown.find()

@@ -178,9 +178,10 @@ def _drivers_known(chosen: Chosen) -> list[str]:
     return list(names)
 
 
-def check_host(chosen: Chosen, host: str) -> None:
-    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had."""
-    known = [one.report.host for one in chosen.hosts.seen]
+def check_host(chosen: Chosen, host: str, also: Iterable[str] = ()) -> None:
+    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had, and is not
+    `also` known."""
+    known = list(dict.fromkeys((*(one.report.host for one in chosen.hosts.seen), *also)))
     if host not in known:
         _refuse(chosen, "host", host, known)
 

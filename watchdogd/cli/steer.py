@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound
-from queuedriver.format.units import format_count
+from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
+from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
@@ -31,8 +31,19 @@ _LOOK_EVERY = 0.2
 _PER_PROCESSOR = 16
 _NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
+# Seconds after which a request is looked at and an answer has come, however long a look at the
+# queues takes; and the same with what a reload loads anew.
+_HEARD_AFTER = 60.0
+_READ_TAKES = 120.0
+
 _STAGES = argument("[STAGE]...", "Only these; else the pipeline.")
 _HOST = option("HOST", "Only on this host; else on each.")
+
+
+class TooLong(QueueError):
+    """What was asked is not done after all the time that it may take."""
+
+    exit_code = 75
 
 
 def scale(
@@ -156,7 +167,9 @@ def reload(
     request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
     if not wait:
         return 0
-    hosts = _wait(chosen, lambda one: request.serial not in one.report.served, "read the file")
+    hosts = _wait(
+        chosen, lambda one: request.serial not in one.report.served, "read the file", _READ_TAKES
+    )
     refused = [one.report for one in hosts.alive if one.report.reload_error]
     for report in refused:
         say(f"{report.host} goes on as before: {report.reload_error}")
@@ -179,7 +192,10 @@ def stop(
     before = {one.report.identity for one in chosen.hosts.alive}
     control.stop(chosen.pipeline.root, now=now)
     if wait:
-        _wait(chosen, lambda one: one.report.identity in before, "leave")
+        from watchdogd.stages import leaving_takes
+
+        takes = leaving_takes(chosen.pipeline.stages) + _HEARD_AFTER
+        _wait(chosen, lambda one: one.report.identity in before, "leave", takes)
     return 0
 
 
@@ -218,15 +234,21 @@ def _nobody(chosen: Chosen, host: str | None, otherwise: str = "") -> bool:
     return meant.state == "not running"
 
 
-def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str) -> Hosts:
-    """Wait until nobody who lives is left to do it; return what all say then."""
+def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str, takes: float) -> Hosts:
+    """Wait until nobody who lives is left to do it; return what all say then. TooLong after so many
+    seconds."""
+    ends_at = time.monotonic() + takes
     said = False
     while True:
         hosts = read_hosts(chosen.pipeline.root)
-        remaining = sum(map(left, hosts.alive))
+        remaining = [one.report.host for one in hosts.alive if left(one)]
         if not remaining:
             return hosts
+        if time.monotonic() >= ends_at:
+            status = chosen.command("status")
+            within = format_duration(takes)
+            raise TooLong(f"{', '.join(remaining)} did not {to} within {within}; see {status}")
         if not said:
-            say(f"waiting for {format_count(remaining, 'watchdog')} to {to}")
+            say(f"waiting for {format_count(len(remaining), 'watchdog')} to {to}")
             said = True
         time.sleep(_LOOK_EVERY)

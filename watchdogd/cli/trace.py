@@ -6,6 +6,7 @@ the queues tell which, and so the way is followed in both directions from the na
 
 import graphlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -195,7 +196,7 @@ def _reason(chosen: Chosen, stage: Stage, seen: DocumentView, *, paused: bool) -
         if chosen.hosts.alive:
             return "no driver of its stage is alive; see " + chosen.command("status")
         return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return explain(seen)
+    return explain(seen, chosen.command(shlex.join(("retry", stage.name, seen.docid))))
 
 
 def _published(stop: Stop) -> Iterator[tuple[str, float]]:

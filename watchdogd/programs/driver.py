@@ -102,7 +102,7 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         board=board,
     )
     try:
-        return driver.run()
+        return driver.run(last=True)
     finally:
         for words in driver.unnoted:
             _say(words)
