@@ -5,8 +5,8 @@ pipeline_argument   which pipeline, stage, driver and host the words of a line m
 hosts               the watchdogs of all hosts, by what each said last
 check, run, unit    before it runs, running it, and having systemd run it
 keep                what `run` does once its helper is begun; `progress` tells how far it is
-status              `status` and `top`: status_facts has what is known, words the sentences, screen
-                    how it looks
+status              `status` and `top`: status_facts has what is known, sentences what is said of
+                    it, screen how it looks
 logs, trace         what drivers print; the way of a document
 discarded           `discarded` and `retry`
 steer               what the watchdogs are asked

@@ -14,7 +14,7 @@ from queuedriver.cli.render import (
 )
 from queuedriver.format.units import format_duration, format_size
 from watchdogd.cli.status_facts import Result, SeenDriver, SeenStage, View
-from watchdogd.cli.words import AMISS, standing_line, words_of
+from watchdogd.cli.sentences import AMISS, standing_line, sentences_of
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
@@ -46,9 +46,9 @@ def lines(view: View, columns: int | None, paint: Paint) -> Iterator[str]:
     yield f"{paint.head(escape_name(pipeline.name))}  {where}"
     for host in hosts.seen:
         yield escape_name(standing_line(host, view.at))
-    for words in words_of(view):
-        colour = paint.bad if words.bad else paint.loud
-        yield colour(escape_name(words.text))
+    for sentence in sentences_of(view):
+        colour = paint.bad if sentence.bad else paint.loud
+        yield colour(escape_name(sentence.text))
     yield ""
     watched = bool(view.chosen.hosts.alive)
     yield from _table(_STAGE_COLUMNS, [_stage(one, watched) for one in view.stages], columns, paint)

@@ -17,7 +17,7 @@ from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.pipeline_argument import choose
 from watchdogd.cli.screen import lines
 from watchdogd.cli.status_facts import View, look
-from watchdogd.cli.words import words_of
+from watchdogd.cli.sentences import sentences_of
 
 _CODES = {"running": 0, "not running": 3, "unknown": 4}
 # A file system that has not answered by then may not do so for long.
@@ -96,7 +96,7 @@ def _code(view: View) -> int:
 
 
 def _print_json(view: View, indent: int | None = 2) -> None:
-    write_json({**view.as_json(), "words": [one.text for one in words_of(view)]}, indent)
+    write_json({**view.as_json(), "words": [one.text for one in sentences_of(view)]}, indent)
 
 
 @contextmanager
