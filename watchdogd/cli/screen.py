@@ -13,8 +13,8 @@ from queuedriver.cli.render import (
     width,
 )
 from queuedriver.format.units import format_duration, format_size
+from watchdogd.cli.sentences import AMISS, sentences_of, standing_line
 from watchdogd.cli.status_facts import Result, SeenDriver, SeenStage, View
-from watchdogd.cli.sentences import AMISS, standing_line, sentences_of
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
