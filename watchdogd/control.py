@@ -174,6 +174,7 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
     if len(listed) > _MOST_FILES:
         notes.append(f"{directory.path} has more than {_MOST_FILES} files; remove what is no use")
     leave: Literal["", "drain", "now"] = ""
+    mark = (0, 0)
     requests = []
     # For each host and for this one: what names the host outdoes what names none.
     numbers: dict[str, dict[str, int | None]] = {"": {}, host: {}}
@@ -195,11 +196,13 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             if (text := _text(directory, name, notes)) is not None:
                 leave, more = parse_quit(text)
                 notes += more
+                mark = mark_of(directory, name) or mark
         elif name != PAUSE:
             notes.append(_why_nothing(name))
     return Controls(
         paused=PAUSE in listed,
         quit=leave,
+        quit_mark=mark,
         scale=numbers[""] | numbers[host],
         requests=tuple(requests),
         notes=tuple(notes[:_MOST_NOTES]),
@@ -217,6 +220,15 @@ def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
             raise
         notes.append(f"{CONTROL}/{name} cannot be read: {error.strerror}")
         return None
+
+
+def mark_of(directory: Directory, name: str) -> tuple[int, int] | None:
+    """Return the inode of a file, and when it was written; None when it is not there."""
+    try:
+        found = directory.status(name)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 # The moves of the command line

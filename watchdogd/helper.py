@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.events import Say
-from watchdogd.helper_process import ARGV, HelperProcess, begin
+from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
 from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
@@ -38,7 +38,8 @@ RESTART_DEAD_AFTER = 5.0
 MOST_LEFT = 5
 # How soon what the socket had no room for is sent.
 _SEND_AGAIN = 0.05
-_CHUNK = 1 << 16
+# More than a socket has for us at a time, in bytes.
+_CHUNK = 1 << 18
 # What a watchdog that runs cannot change of itself.
 _FIXED = ("root", "adopt")
 
@@ -74,19 +75,15 @@ class Line:
                 self._unsent = b""
         return True
 
-    def receive(self) -> tuple[list[bytes], bool]:
-        """Return the lines that have come, and whether the helper has ended."""
-        lines: list[bytes] = []
-        while True:
-            try:
-                piece = self._socket.recv(_CHUNK)
-            except BlockingIOError:
-                return lines, False
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                return lines, True
-            lines += self._lines.split(piece)
+    def receive(self) -> list[bytes] | None:
+        """Return the lines that have come; None when the helper has ended."""
+        try:
+            piece = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            return None
+        return self._lines.split(piece) if piece else None
 
     def close(self) -> None:
         """Hang up."""
@@ -119,9 +116,11 @@ class Helper:
         self._process: Child | None = None
         # None while there is no helper.
         self._line: Line | None = None
+        # There is none, and not since one was silent: that says nothing of the file system.
+        self._gone = True
         # Another helper is not started before.
         self._may_start_at = -math.inf
-        self._asked_at = -math.inf
+        self._listened_at = -math.inf
         self._left: list[Child] = []
         # Of the readings of the pipeline's file: the latest that was asked for and not answered, or
         # 0; how many there were; what the last one said.
@@ -146,6 +145,7 @@ class Helper:
 
         A silent one is listened to until another may be started: perhaps it was only slow.
         """
+        self._excuse(now)
         if self.lost(now) and now >= self._may_start_at:
             self.abandon()
             self._start(now)
@@ -160,18 +160,19 @@ class Helper:
             return
         begun, self._begun = self._begun, None
         try:
-            self._process, ours = begun or begin(self._children, self._argv)
+            self._process, ours = begun or begin(self._children, self._argv, self.brief.local)
         except OSError as error:
             self._say("note", f"cannot start the process that looks after the queues: {error}")
             return
         self._line = Line(ours)
-        self.heard_at, self._asked_at = now + PATIENCE_AT_START - SILENCE, now
+        self._gone = False
+        self.heard_at = now + PATIENCE_AT_START - SILENCE
         self._line.send(replace(self.brief, parent=os.getpid()))
         if self._reading:
             self.ask(Errands(read=self._reading))
 
     def abandon(self) -> None:
-        """Leave the helper at hand behind: killed, and not waited for."""
+        """Leave the helper at hand behind, if there is one: killed, and not waited for."""
         if self._process is None or self._line is None:
             return
         # That hangs up: it touches nothing any more, be it killed or not.
@@ -184,35 +185,37 @@ class Helper:
             self._read = Read(number=self._reading, error=f"{file} cannot be read: no answer")
             self._reading = 0
 
-    def close(self) -> None:
-        """Let go of everything, at the end of the watchdog."""
-        self.abandon()
-
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
-        if self._line is None:
-            return True
-        self._excuse(now)
-        return now - self.heard_at > SILENCE and not _readable(self.fd)
+        return self._line is None or (now - self.heard_at > SILENCE and not _readable(self.fd))
 
     def _excuse(self, now: float) -> None:
-        """Note that we ask: whoever was stopped for a while must not take that for the silence of
-        others."""
-        if now - self._asked_at > 2 * SILENCE:
-            self.heard_at = now
-        self._asked_at = now
+        """Note that we listen: whoever was stopped for a while must not take that for the silence
+        of others."""
+        if now - self._listened_at > 2 * SILENCE:
+            self.heard_at = max(self.heard_at, now)
+        self._listened_at = now
 
     # What it sees
 
     def well(self, now: float) -> bool:
-        """Tell whether the file system of the queues answers, and is well."""
-        return self.view.known and not self.view.trouble and not self.lost(now)
+        """Tell whether the file system of the queues answers, and is well, as far as is known."""
+        return self.view.known and not self.trouble(now)
 
     def trouble(self, now: float) -> str:
-        """Return what is wrong with the file system; empty while it is well."""
-        if self.lost(now):
+        """Return what is wrong with the file system; empty while it is well, as far as is known."""
+        if self.lost(now) and not self._gone:
             return f"{self.brief.pipeline.root} does not answer"
+        if self._gone and not self.view.known:
+            log = log_path(self.brief.local)
+            return f"the process that looks after the queues is not there; see {log}"
         return self.view.trouble
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what people should know of the helper itself."""
+        words = "the process that looks after the queues is not there, and another is to be started"
+        return [f"{words}: what changes in them is seen then"] if self._gone else []
 
     def answered(self, now: float) -> bool:
         """Tell whether there is any answer: what was seen, or that nothing can be."""
@@ -263,13 +266,14 @@ class Helper:
     def _hear(self, now: float) -> list[bytes]:
         if self._line is None:
             return []
-        lines, ended = self._line.receive()
-        if ended:
+        lines = self._line.receive()
+        if lines is None:
             self._say("note", "the process that looks after the queues ended")
             self.abandon()
-            # It did not hang, so the next need not.
+            # It did not hang, so the next need not, nor need a driver.
+            self._gone = True
             self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
-        return lines
+        return lines or []
 
     def _take(self, message: Message, now: float) -> bool:
         if message.note:

@@ -12,9 +12,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from watchdogd.children import Child, Children
+from watchdogd.logs import open_log
 
 ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
 _STDERR = 2
+_LOG_SIZE = 1_000_000
+
+
+def log_path(local: str) -> str:
+    """Return where the helpers of a local directory say what they have to complain of."""
+    return os.path.join(local, "io-helper.log")
+
+
+def open_helper_log(local: str) -> int:
+    """Open that log to append to."""
+    return open_log(log_path(local), _LOG_SIZE, 1)
 
 
 class HelperProcess(NamedTuple):
@@ -29,13 +41,19 @@ class HelperProcess(NamedTuple):
         self.child.send(signal.SIGKILL)
 
 
-def begin(children: Children, argv: Sequence[str] = ARGV) -> HelperProcess:
-    """Start a helper; OSError when that cannot be done. It ends when it has no Brief and the socket
-    is closed. What it has to complain of before it knows its log goes to our stderr."""
+def begin(
+    children: Children, argv: Sequence[str] = ARGV, local: str | None = None
+) -> HelperProcess:
+    """Start a helper; OSError when that cannot be done. Without a Brief it ends when the socket is
+    closed. Where the local directory is not known yet, what it has to complain of goes to our
+    stderr, until it has its Brief."""
     ours, theirs = socket.socketpair()
     stderr = -1
     try:
-        stderr = fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+        if local is None:
+            stderr = fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
+        else:
+            stderr = open_helper_log(local)
         fd = theirs.fileno()
         # No file system that somebody wants to unmount is to be held by it.
         child = children.start(argv, os.environ, stdin=fd, stdout=fd, stderr=stderr, directory="/")

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from queuedriver.claims.liveness import identify
 from queuedriver.disk.lock import Held, locked
-from queuedriver.disk.processes import HIDDEN, process_ticks
+from queuedriver.disk.processes import HIDDEN
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.format.units import format_instant
 from watchdogd.control import host_file
 from watchdogd.driver_ids import lock_path
-from watchdogd.report import HOSTS, Alien, HostReport, decode
+from watchdogd.report import HOSTS, Alien, HostReport, decode, ticks_of
 from watchdogd.report_file import answers, last_report
 
 # Seconds of silence after which a watchdog that cannot be seen from here is gone: it says something
@@ -76,10 +76,8 @@ def _goes_on(path: str, first: HostReport, seconds: float) -> bool:
 
 def _runs(report: HostReport) -> bool | None:
     """Return whether the process of a watchdog is there; None where it cannot be seen."""
-    them, me = report.identity, identify(os.getpid())
-    is_here = (them.boot, them.namespace) == (me.boot, me.namespace)
-    ticks = process_ticks(them.pid) if is_here else HIDDEN
-    return None if ticks == HIDDEN else ticks == them.ticks
+    ticks = ticks_of(report, identify(os.getpid()))
+    return None if ticks == HIDDEN else ticks == report.identity.ticks
 
 
 def _held(report: HostReport | None, host: str) -> IdHeld:

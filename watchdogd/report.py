@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import identify
-from queuedriver.disk.processes import HIDDEN
+from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -160,6 +159,14 @@ def decode(data: bytes) -> HostReport:
     return found
 
 
+def ticks_of(report: HostReport, me: Identity) -> int | None:
+    """Return when the process that has a watchdog's pid here started; None when there is none, and
+    HIDDEN when its process would not be seen from here."""
+    them = report.identity
+    is_here = (them.boot, them.namespace) == (me.boot, me.namespace)
+    return process_ticks(them.pid) if is_here else HIDDEN
+
+
 def standing(
     report: HostReport,
     me: Identity,
@@ -169,13 +176,13 @@ def standing(
     *,
     copied: bool = True,
 ) -> Standing:
-    """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is when
-    the process that has its pid here started; None when there is none. `monotonic` is now on the
-    clock of this host that nobody steps. `copied`: this is not the report on its own disk."""
+    """Return whether the watchdog is there, as far as one can know who looks once. `ticks` is what
+    `ticks_of` says of its process. `monotonic` is now on the clock of this host that nobody steps.
+    `copied`: this is not the report on its own disk."""
     if report.state == "stopped":
         return "stopped"
     them, age = report.identity, now - report.at
-    if (them.boot, them.namespace) == (me.boot, me.namespace) and ticks != HIDDEN:
+    if ticks != HIDDEN:
         if ticks != them.ticks:
             return "gone"
         age = monotonic - report.turned_at if report.turned_at else age
@@ -248,7 +255,7 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
     return HostReport(
         host=watchdog.host,
         pid=os.getpid(),
-        identity=identify(os.getpid()),
+        identity=watchdog.identity,
         started_at=watchdog.started_at,
         at=time.time(),
         turned_at=time.monotonic(),
@@ -272,7 +279,12 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         trouble=helper.trouble(now),
         reload_error=watchdog.reload.error,
         served=watchdog.reload.served,
-        notes=(*watchdog.reload.notes, *watchdog.stages.notes, *helper.view.controls.notes),
+        notes=(
+            *helper.notes,
+            *watchdog.reload.notes,
+            *watchdog.stages.notes,
+            *helper.view.controls.notes,
+        ),
         memory=room.memory,
         cpus=room.cpus,
         processors=os.cpu_count() or 0,

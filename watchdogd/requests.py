@@ -14,8 +14,8 @@ class Requests:
     def __init__(self) -> None:
         # How to leave; empty while nothing asks for that.
         self.quit: Literal["", "drain", "now"] = ""
-        # There is a QUIT from before this watchdog, whose start is the later wish.
-        self.outdated = False
+        # The mark of the QUIT of the first look, if there was one: our start is the later wish.
+        self.outdated_quit: tuple[int, int] | None = None
         # None before the first look.
         self._known: set[Request] | None = None
 
@@ -26,8 +26,9 @@ class Requests:
         somebody who saw that it is alive may wait for the answer.
         """
         asked, before = set(controls.requests), self._known
-        self.outdated = bool(controls.quit) and (before is None or self.outdated)
-        self.quit = "" if self.outdated else controls.quit
+        if before is None and controls.quit:
+            self.outdated_quit = controls.quit_mark
+        self.quit = "" if controls.quit_mark == self.outdated_quit else controls.quit
         # Those that have been removed are forgotten.
         self._known = asked
         if before is None:

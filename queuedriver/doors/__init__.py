@@ -9,8 +9,9 @@ worker       the other end: takes documents, runs a processor, sends what comes 
 workspace    the directory in which a worker's processor finds its document
 client       asks for a command line; asking: with which session; meter: how much a peer may say
 words        what a session and its loop say to each other, whatever the protocol
-table        what a transition table is
-roster       who is ready, busy or silent; whose turn it is
+table        what a transition table is; statuses: how a document ended, as a code and a text
+exchange     all workers of one broker: who is listed, what each has in hand, whose turn it is
+roster       the same for the protocols that are not on the exchange yet, which former turns round
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """

@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.line import Line
 from queuedriver.doors.requests import Requests, brought_to
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
@@ -62,7 +63,7 @@ class Broker:
         self,
         protocol: str,
         services: Sequence[Service],
-        session: Callable[[str], BrokerSession],
+        session: Callable[[str], BrokerSession | Exchange[Any]],
         transport: Callable[[], Transport],
         *,
         id: str | None = None,

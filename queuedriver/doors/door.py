@@ -3,11 +3,12 @@ together."""
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from queuedriver.doors.broker import Broker, Service
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import BrokerSession, Effects, Leave, WorkerSession
 from queuedriver.doors.worker import Worker
@@ -139,7 +140,7 @@ def _fuq_broker(
     return FuqBroker(asked, say, listening, board)
 
 
-def _broker_session(door: Door, id: str) -> BrokerSession:
+def _broker_session(door: Door, id: str) -> BrokerSession | Exchange[Any]:
     if door.protocol == "roundrobin":
         from queuedriver.doors.roundrobin import tables as roundrobin
         from queuedriver.doors.roundrobin.broker import RoundRobinBroker
@@ -156,7 +157,7 @@ def _broker_session(door: Door, id: str) -> BrokerSession:
             preferred_broker=door.preferred,
         )
         return scale0_broker.Broker(id, options, door.job_timeout)
-    from queuedriver.doors.pingpong import sessions as pingpong
+    from queuedriver.doors.pingpong import broker as pingpong
 
     return pingpong.Broker(job_timeout=door.job_timeout)
 
@@ -217,6 +218,6 @@ def _worker_session(post: Post, name: str) -> tuple[WorkerSession, Serve | None]
             group=post.group,
         )
         return scale0_worker.Worker(asked), None
-    from queuedriver.doors.pingpong import sessions as pingpong
+    from queuedriver.doors.pingpong import worker as pingpong
 
     return pingpong.Worker(), None

@@ -68,7 +68,7 @@ class Site:
 
     def open(self) -> None:
         """Have the helper make everything, and be as far as the page is."""
-        left = "2031-05-01 12:10:02 left, quit: it was asked to\n"
+        left = "2031-05-01 14:03:20 left, quit: it was asked to\n"
         (self.local / "logs/parse-2.log").write_text("loading\n" + left)
         events = Events(str(self.local), "rose", "/", Children())
         events.say("started", stage="parse", driver="parse-2", at=1935410600.0)
@@ -111,7 +111,7 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
-    site.helper.close()
+    site.helper.abandon()
 
 
 def test_everything_on_the_page_does_what_it_says(site: Site) -> None:

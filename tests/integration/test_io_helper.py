@@ -132,7 +132,7 @@ class Watch:
         return f"{self.notes} {log.read_text() if log.exists() else ''}"
 
     def close(self) -> None:
-        self.helper.close()
+        self.helper.abandon()
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_control_files_are_seen(watch: Watch) -> None:
     assert seen.notes
     assert (seen.scale, seen.quit) == ({"parse": 3}, "drain")
     assert seen.requests == (Request("restart", "parse-1", SERIAL),)
-    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    watch.helper.ask(Errands(outdated_quit=seen.quit_mark))
     watch.until(lambda one: not controls(one).quit, "forgotten")
     assert not (watch.root / ".watchdogd/QUIT").exists()
 
@@ -279,9 +279,9 @@ def test_reloaded_pipeline_gets_the_queues_it_lacks(watch: Watch) -> None:
 def test_what_is_not_understood_is_said_and_the_rest_is_done(watch: Watch) -> None:
     watch.start().until(well, "seen")
     (watch.root / ".watchdogd/QUIT").touch()
-    watch.until(lambda one: bool(controls(one).quit), "asked")
+    mark = controls(watch.until(lambda one: bool(controls(one).quit), "asked")).quit_mark
     os.write(watch.helper.fd, b"what?\n")
-    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    watch.helper.ask(Errands(outdated_quit=mark))
     watch.until(lambda one: not controls(one).quit, "forgotten")
     notes = [one.note for one in watch.heard if one.note]
     assert notes == ["an errand that was not understood: b'what?'"]
@@ -415,12 +415,12 @@ def test_failing_disk_is_trouble_and_what_was_asked_is_done_when_it_is_well(watc
     watch.open_prepared("from pathlib import Path\nFault(Path(place, 'sign'), ('names',))()")
     watch.start().until(well, "seen")
     (watch.root / ".watchdogd/QUIT").touch()
-    watch.until(lambda one: bool(controls(one).quit), "asked")
+    mark = controls(watch.until(lambda one: bool(controls(one).quit), "asked")).quit_mark
     sign.touch()
     (watch.root / "in/a.ready").touch()
     trouble = watch.until(lambda one: bool(one.trouble), "failing").trouble
     assert os.strerror(errno.EIO) in trouble
-    watch.helper.ask(Errands(forget_controls=("QUIT",)))
+    watch.helper.ask(Errands(outdated_quit=mark))
     assert watch.next().controls is None
     assert (watch.root / ".watchdogd/QUIT").exists()
     sign.unlink()

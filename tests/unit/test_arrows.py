@@ -47,7 +47,9 @@ MAPS = {
 PURE |= MAPS
 # Of a protocol all is pure but what is at a terminal, runs programs or is a loop.
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
-PURE |= {"queuedriver.doors.words", "queuedriver.doors.table", "queuedriver.doors.roster"}
+PURE |= {
+    f"queuedriver.doors.{name}" for name in ("words", "table", "statuses", "exchange", "roster")
+}
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"
     for protocol in PROTOCOLS

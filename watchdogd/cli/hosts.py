@@ -7,12 +7,11 @@ from typing import Literal, NamedTuple
 
 from queuedriver.claims.liveness import identify
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.processes import process_ticks
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
 from watchdogd.messages import Controls
-from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing
+from watchdogd.report import HOSTS, Alien, HostReport, Standing, decode, standing, ticks_of
 from watchdogd.report_file import local_reports
 
 # A host's document may be long; longer is somebody else's file.
@@ -108,10 +107,9 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
 def _seen(report: HostReport, me: Identity, now: float, *, copied: bool = True) -> SeenHost:
     them = report.identity
     here = (them.boot, them.namespace) == (me.boot, me.namespace)
-    ticks = process_ticks(them.pid) if here else None
     # After a reboot its directory is still here.
     here = here or bool(me.machine and (them.machine, them.host) == (me.machine, me.host))
-    how = standing(report, me, ticks, now, time.monotonic(), copied=copied)
+    how = standing(report, me, ticks_of(report, me), now, time.monotonic(), copied=copied)
     return SeenHost(report, how, here)
 
 

@@ -120,7 +120,7 @@ def _watch(
         fallen = explain(error)
         watchdog.crashed(fallen[0])
     finally:
-        helper.close()
+        helper.abandon()
         events.close(LAST_COMMANDS)
         signals.restore(last=True)
         progress.clear()

@@ -38,7 +38,8 @@ def sentences_of(view: View) -> Iterator[Sentence]:
     for host in alive:
         yield from _trouble(host, chosen)
     if view.controls.quit and chosen.hosts.state != "not running":
-        yield Sentence("there is a QUIT: watchdogs leave, after the documents at hand", bad=False)
+        text = "watchdogs that were there before it leave, after the documents at hand"
+        yield Sentence(f"there is a QUIT: {text}", bad=False)
     if view.controls.paused:
         resume = chosen.command("resume")
         yield Sentence(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)

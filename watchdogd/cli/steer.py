@@ -21,7 +21,7 @@ from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
 from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
 from watchdogd.messages import QueueSeen
-from watchdogd.queues.moves import spread_pause
+from watchdogd.queues.control_files import spread_pause
 
 _NOT_THERE = 69
 _CONFIG = 78

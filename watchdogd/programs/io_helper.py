@@ -12,20 +12,21 @@ protocol may be cut short by the death of whoever takes it.
 
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
 
-from queuedriver.claims.liveness import NETWORK_BEAT
+from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
+from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
-from watchdogd.logs import open_log
 from watchdogd.messages import (
     Brief,
     Controls,
@@ -35,7 +36,7 @@ from watchdogd.messages import (
     brief_of,
     errands_of,
 )
-from watchdogd.queues import moves
+from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Recovery
@@ -43,7 +44,6 @@ from watchdogd.queues.root import Root
 from watchdogd.report_file import read_saved
 
 _SOCKET, _STDERR = 0, 2
-_LOG_SIZE = 1_000_000
 # Seconds of silence after which it is time to say that we live, while idle.
 _SAY_EVERY = 1.2
 # A look each second; one that takes long, in ten times what it takes, but at least this often.
@@ -58,30 +58,45 @@ _COPY_EVERY = 2.0
 _EXPIRE_EVERY = 60.0
 # How soon it is seen that the pipeline's file was read, in seconds.
 _SOON = 0.1
-# From one look through all processes of the host to the next, in seconds; and in times of what it
-# takes of a processor.
+# From one look through all processes of the host to the next, in seconds, and while there is
+# nothing to do for the drivers; and at least so many times what it takes of a processor.
 _MEASURE_EVERY = 5.0
+_MEASURE_IDLE_EVERY = 60.0
 _MEASURE_WORTH = 500
 
 
+def _measure(drivers: tuple[int, ...]) -> dict[int, Usage]:
+    # Nothing to wait for before there is a driver.
+    from watchdogd.usage import usage_of
+
+    return usage_of(drivers)
+
+
 class Meter:
-    """Measures what the drivers take, now and then."""
+    """Measures what the drivers take, now and then; `now` is monotonic."""
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Callable[[tuple[int, ...]], dict[int, Usage]] = _measure) -> None:
         self.drivers: tuple[int, ...] = ()
+        self._measure = measure
+        # What was measured, when, of whom, and how long it took.
         self._usage: dict[int, Usage] = {}
-        self._due_at = 0.0
+        self._at = -math.inf
+        self._of: tuple[int, ...] = ()
+        self._took = 0.0
+        # Seconds to the next time.
+        self._pause = 0.0
 
-    def read(self) -> dict[int, Usage]:
-        """Return what the drivers took when they were last measured."""
-        if self.drivers and time.monotonic() >= self._due_at:
-            # Nothing to wait for before there is a driver.
-            from watchdogd.usage import usage_of
-
+    def read(self, now: float, *, idle: bool) -> dict[int, Usage]:
+        """Return what the drivers took when they were last measured. While they are `idle`, that is
+        less and less often."""
+        if not idle or self.drivers != self._of:
+            self._pause = _MEASURE_EVERY
+        if self.drivers and now - self._at >= max(self._pause, _MEASURE_WORTH * self._took):
             began_at = time.process_time()
-            self._usage = usage_of(self.drivers, os.getppid())
-            took = time.process_time() - began_at
-            self._due_at = time.monotonic() + max(_MEASURE_EVERY, _MEASURE_WORTH * took)
+            self._usage = self._measure(self.drivers)
+            self._took = time.process_time() - began_at
+            self._at, self._of = now, self.drivers
+            self._pause = min(2 * self._pause, _MEASURE_IDLE_EVERY)
         return self._usage
 
 
@@ -111,8 +126,9 @@ class IoHelper:
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
-        # Control files that were obeyed, to be removed as soon as the file system lets us.
-        self._obeyed: tuple[str, ...] = ()
+        # The mark of a QUIT that is outdated for our watchdog, and the observer of the others.
+        self._outdated_quit: tuple[int, int] | None = None
+        self._others = Observer()
         self._look_at = 0.0
         self._chores = (
             Chore(self._expire, _EXPIRE_EVERY),
@@ -131,7 +147,7 @@ class IoHelper:
                     chore.due_at = time.monotonic() + chore.every
             while (read := self._reader.take()) is not None:
                 self._watchdog.say(Message(read=read))
-            self._watchdog.interrupt()
+            self._watchdog.interrupt(_SAY_EVERY)
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
 
@@ -169,9 +185,16 @@ class IoHelper:
             queues={name: view.seen for name, view in self._views.items() if view.seen is not None},
             controls=self._controls,
             trouble=self._trouble,
-            usage=self._meter.read(),
+            usage=self._meter.read(began_at, idle=self._is_idle),
         )
         self._watchdog.say(Message(look=look))
+
+    @property
+    def _is_idle(self) -> bool:
+        """Tell whether nothing waits or is done in any stage. What a worker does is not seen."""
+        views = [self._views.get(name) for one in self.pipeline.stages for name in one.inputs]
+        done = all(one is not None and one.seen and not one.seen.unfinished for one in views)
+        return done and all(stage.inputs for stage in self.pipeline.stages)
 
     def _see(self, *, probe: bool, anew: bool) -> None:
         self._root.check()
@@ -183,14 +206,12 @@ class IoHelper:
                 directory.check_writable(A_LITTLE)
             stages = [stage.name for stage in self.pipeline.stages]
             controls = self._controls = control.read(directory, self.host, stages)
-            moves.forget_controls(directory, self._obeyed)
-        self._obeyed = ()
         seen = look_at_all(self._views, anew=anew)
-        if moves.spread_pause(self.pipeline, seen, paused=controls.paused):
+        if control_files.spread_pause(self.pipeline, seen, paused=controls.paused):
             seen = look_at_all(self._views, anew=anew)
         # One closed queue may let the next be closed, but no more of them than there are.
         for _ in self._views:
-            if not moves.cascade(self.pipeline, seen):
+            if not control_files.cascade(self.pipeline, seen):
                 break
             seen = look_at_all(self._views, anew=anew)
 
@@ -207,7 +228,9 @@ class IoHelper:
         if errands.pipeline is not None:
             self.pipeline = errands.pipeline
             self._views = {}
-        self._obeyed += errands.forget_controls
+        if errands.outdated_quit not in (None, self._outdated_quit):
+            self._outdated_quit = errands.outdated_quit
+            self._chores[0].due_at = 0.0
         if errands.drivers is not None:
             self._meter.drivers = errands.drivers
         if errands.report and not self._trouble:
@@ -226,7 +249,7 @@ class IoHelper:
 
     def _publish(self) -> None:
         with self._control_directory() as directory:
-            moves.publish(directory, self.host, read_saved(self._local))
+            control_files.publish(directory, self.host, read_saved(self._local))
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))
@@ -237,7 +260,10 @@ class IoHelper:
 
     def _expire(self) -> None:
         with self._control_directory() as directory:
-            moves.expire(directory)
+            control_files.expire(directory)
+            if self._outdated_quit is not None:
+                mark = self._outdated_quit
+                control_files.remove_outdated_quit(directory, self.host, mark, self._others)
 
     def _copy(self) -> None:
         with self._control_directory() as directory:
@@ -271,7 +297,7 @@ def main() -> None:
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
     with contextlib.suppress(OSError):
-        log = open_log(os.path.join(brief.local, "io-helper.log"), _LOG_SIZE, 1)
+        log = open_helper_log(brief.local)
         os.dup2(log, _STDERR)
         os.close(log)
     with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """What the helper does below a pipeline's root.
 
-root        makes the directories of a pipeline, and knows its root again
-counts      counts what is in each queue
-moves       closes, pauses and resumes queues; removes control files; publishes the report
-recovery    recovers what dead drivers left, and shows that drivers live that cannot say so
-copies      copies logs and events to where all hosts see them
+root           makes the directories of a pipeline, and knows its root again
+counts         counts what is in each queue
+control_files  closes, pauses and resumes queues; removes what is outdated; publishes the report
+recovery       recovers what dead drivers left, and shows that drivers live that cannot say so
+copies         copies logs and events to where all hosts see them
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.check.check import check, repair
+from queuedriver.claims.liveness import Observer
 from queuedriver.cli import run as queuedriver
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
@@ -24,7 +25,7 @@ from watchdogd import control
 from watchdogd.cli import run as watchdogd
 from watchdogd.cli.hosts import read_hosts
 from watchdogd.cli.logs import Tail
-from watchdogd.queues import moves
+from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.root import Root
 
@@ -315,6 +316,12 @@ ROOT_PARTS = [
 ]
 
 
+def _remove_quit(opened: Directory) -> None:
+    mark = control.mark_of(opened, "QUIT")
+    if mark is not None:
+        control_files.remove_outdated_quit(opened, "rose", mark, Observer())
+
+
 def called(*args: object) -> int:
     code = watchdogd([str(one) for one in args])
     assert code != _BUG, args
@@ -344,9 +351,9 @@ def test_part_of_the_control_directory_that_is_something_else_leads_nobody_elsew
         Root(str(root), str(local)).check()
     for chore in (
         lambda opened: control.read(opened, "rose"),
-        lambda opened: moves.publish(opened, "rose", encode(pipelines.report())),
-        moves.expire,
-        lambda opened: moves.forget_controls(opened, ["scale", "QUIT", "PAUSE"]),
+        lambda opened: control_files.publish(opened, "rose", encode(pipelines.report())),
+        control_files.expire,
+        _remove_quit,
         Copies(str(local), "rose").turn,
     ):
         with contextlib.suppress(OSError):

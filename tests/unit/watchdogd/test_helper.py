@@ -1,13 +1,11 @@
 """The watchdog hears its helper, notices when it is silent, and never waits for it."""
 
 import os
-import resource
 import select
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +82,7 @@ class Bench:
 
     def close(self) -> None:
         for one in self._made:
-            one.close()
+            one.abandon()
         self.children.close()
 
 
@@ -127,10 +125,10 @@ def test_helper_is_told_first_where_to_look_and_what_it_says_is_heard(bench: Ben
 def test_brief_names_the_watchdog_without_which_the_helper_is_not_to_live(
     bench: Bench, tmp_path: Path
 ) -> None:
-    script = f'read -r brief; printf "%s" "$brief" > {tmp_path}/brief; printf \'{ALIVE}\'; read x'
+    script = f'read -r brief; printf "%s" "$brief" >&2; printf \'{ALIVE}\'; read x'
     helper = bench.start(script)
     hear(helper, now=0.0)
-    brief = msgspec.json.decode((tmp_path / "brief").read_bytes(), type=Brief)
+    brief = msgspec.json.decode((tmp_path / "io-helper.log").read_bytes(), type=Brief)
     assert brief == msgspec.structs.replace(helper.brief, parent=os.getpid())
 
 
@@ -212,6 +210,50 @@ def test_file_system_that_does_not_answer_is_told_of_once_and_so_is_that_it_does
     assert bench.told == [("waiting-fs", "/queues does not answer"), ("fs-well", "")]
 
 
+def test_helper_that_was_killed_is_no_file_system_that_does_not_answer(bench: Bench) -> None:
+    look = to_line(Message(look=Look(queues={"in": QueueSeen()}))).decode()
+    helper = bench.start(f"read brief; printf '%s' '{look}'; read go")
+    assert (helper.well(0.0), helper.notes) == (False, [])
+    until(lambda: helper.listen(now=0.0), "a look")
+    os.kill(helper.pid, signal.SIGKILL)
+    until(lambda: helper.listen(now=1.0) or not helper.pid, "its end")
+    # Nothing of the file system has changed: drivers are started meanwhile.
+    assert helper.well(now=1.0)
+    assert helper.trouble(now=1.0) == ""
+    assert [note for note in helper.notes if "is not there" in note]
+    helper.tend(now=1.0 + RESTART_DEAD_AFTER)
+    assert helper.pid
+    assert (helper.well(now=7.0), helper.notes) == (True, [])
+    # The next one is silent.
+    assert helper.trouble(now=99.0) == "/queues does not answer"
+    assert [kind for kind, _ in bench.told] == ["note"]
+
+
+def test_helper_that_ends_before_it_has_seen_anything_is_said_to(
+    bench: Bench, tmp_path: Path
+) -> None:
+    helper = bench.start("exit 1")
+    until(lambda: helper.listen(now=0.0) or not helper.pid, "its end")
+    log = tmp_path / "io-helper.log"
+    assert (
+        helper.trouble(now=0.0)
+        == f"the process that looks after the queues is not there; see {log}"
+    )
+    assert not helper.well(now=0.0)
+    helper.listen(now=0.0)
+    assert bench.told[-1] == ("waiting-fs", helper.trouble(now=0.0))
+
+
+def test_to_ask_whether_it_is_lost_changes_nothing(bench: Bench) -> None:
+    helper = bench.start(f"read brief; printf '{ALIVE}'; read x")
+    hear(helper, now=0.0)
+    # An hour in which nobody has listened is no excuse for whoever only asks.
+    for _ in range(2):
+        assert helper.lost(now=3600.0)
+    helper.receive(now=3600.0)
+    assert not helper.lost(now=3600.0)
+
+
 # Left behind
 
 
@@ -273,7 +315,7 @@ def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
         now += RESTART_EVERY
         # The supervisor looks oftener than the helper may be silent.
         for _ in range(10):
-            helper.lost(now)
+            helper.receive(now)
             now += SILENCE
     assert len(started) == len(set(started)) == MOST_LEFT
     os.kill(started[0], signal.SIGKILL)
@@ -285,38 +327,25 @@ def test_helpers_that_cannot_be_killed_do_not_pile_up(bench: Bench) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_program_that_is_not_there_is_noted(
-    bench: Bench, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_program_that_is_not_there_is_noted(bench: Bench, tmp_path: Path) -> None:
     helper = bench.start("", argv=["/nowhere/python"])
     wait_for(helper)
     assert helper.receive(now=0.0) == []
     assert bench.notes[-1] == "the process that looks after the queues ended"
-    assert "/nowhere/python cannot be run: No such" in capfd.readouterr().err
+    assert "/nowhere/python cannot be run: No such" in (tmp_path / "io-helper.log").read_text()
     assert helper.lost(now=0.0)
     assert helper.fd == -1
 
 
-def test_process_that_cannot_be_started_is_noted(bench: Bench) -> None:
+def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "io-helper.log").mkdir()
     before = len(os.listdir("/proc/self/fd"))
     helper = bench.helper("")
-    with no_more_descriptors():
-        assert helper.tend(now=0.0) == RESTART_EVERY
+    assert helper.tend(now=0.0) == RESTART_EVERY
     assert "cannot start" in bench.notes[0]
     assert helper.lost(now=0.0)
     assert helper.fd == -1
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-@contextmanager
-def no_more_descriptors() -> Iterator[None]:
-    """Let this process open nothing meanwhile."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:

@@ -91,11 +91,11 @@ ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
         ({}, HIDDEN, SILENT_AFTER + 1, "silent"),
         # Its last word.
         ({"state": "stopped"}, 5, 0.0, "stopped"),
-        ({"identity": OTHER_BOOT}, None, 0.0, "gone"),
-        ({"identity": ELSEWHERE}, None, SILENT_AFTER - 1, "alive"),
-        ({"identity": ELSEWHERE}, None, SILENT_AFTER + 1, "silent"),
+        ({"identity": OTHER_BOOT}, HIDDEN, 0.0, "gone"),
+        ({"identity": ELSEWHERE}, HIDDEN, SILENT_AFTER - 1, "alive"),
+        ({"identity": ELSEWHERE}, HIDDEN, SILENT_AFTER + 1, "silent"),
         # A clock that is ahead of ours.
-        ({"identity": ELSEWHERE}, None, -1000.0, "alive"),
+        ({"identity": ELSEWHERE}, HIDDEN, -1000.0, "alive"),
     ],
 )
 def test_who_lives_is_known_as_far_as_it_can_be(

@@ -17,16 +17,27 @@ def test_request_is_news_once() -> None:
     assert requests.news(Controls(requests=(ONE, OTHER))) == [OTHER]
 
 
-def test_quit_that_was_there_before_is_outdated_until_it_is_gone() -> None:
+def test_quit_that_was_there_before_is_outdated_and_one_that_comes_later_is_not() -> None:
     requests = Requests()
+    before = Controls(quit="now", quit_mark=(7, 1000))
     for _ in range(2):
-        requests.news(Controls(quit="now"))
-        assert (requests.quit, requests.outdated) == ("", True)
+        requests.news(before)
+        assert (requests.quit, requests.outdated_quit) == ("", (7, 1000))
+    # It is removed, or written once more, be it into the very file.
+    for later in ((), ((7, 2000), "now"), ((8, 1000), "drain")):
+        controls = Controls(quit_mark=later[0], quit=later[1]) if later else Controls()
+        requests.news(controls)
+        assert requests.quit == controls.quit
+    # A network file system may show it once more.
+    requests.news(before)
+    assert requests.quit == ""
+
+
+def test_quit_that_comes_after_the_first_look_is_obeyed() -> None:
+    requests = Requests()
     requests.news(Controls())
-    assert (requests.quit, requests.outdated) == ("", False)
-    for how in ("drain", "now"):
-        requests.news(Controls(quit=how))
-        assert (requests.quit, requests.outdated) == (how, False)
+    requests.news(Controls(quit="drain", quit_mark=(7, 1000)))
+    assert (requests.quit, requests.outdated_quit) == ("drain", None)
 
 
 def test_reloads_of_the_first_look_are_news_and_restarts_are_not() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.waiting import until
+from watchdogd.messages import Usage
+from watchdogd.programs.io_helper import Meter
 from watchdogd.usage import usage_of
 
 # Starts a program that takes so many bytes and some time, and waits.
@@ -47,11 +49,8 @@ def drivers() -> Iterator[list[int]]:
         one.communicate()
 
 
-@pytest.mark.parametrize("adopted", [False, True])
-def test_programs_count_for_the_driver_that_started_them(drivers: list[int], adopted: bool) -> None:
-    # Of adopted drivers the watchdog is not the parent.
-    watchdog = 1 if adopted else os.getpid()
-    large, small = (usage_of(drivers, watchdog)[pid] for pid in drivers)
+def test_programs_count_for_the_driver_that_started_them(drivers: list[int]) -> None:
+    large, small = (usage_of(drivers)[pid] for pid in drivers)
     assert large.memory - small.memory > 40_000_000
     assert large.memory < 200_000_000
     assert min(large.cpu, small.cpu) > 0
@@ -60,6 +59,51 @@ def test_programs_count_for_the_driver_that_started_them(drivers: list[int], ado
 def test_driver_that_is_gone_has_nothing(drivers: list[int]) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert usage_of([gone.pid, drivers[0]], os.getpid()).keys() == {drivers[0]}
+    assert usage_of([gone.pid, drivers[0]]).keys() == {drivers[0]}
     os.kill(drivers[0], 9)
-    until(lambda: usage_of([drivers[0]], os.getpid()).get(drivers[0]) is not None)
+    until(lambda: usage_of([drivers[0]]).get(drivers[0]) is not None)
+
+
+# How often
+
+
+class Measured:
+    """Counts how often somebody looks through all processes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.meter = Meter(self._measure)
+        self.meter.drivers = (1, 2)
+
+    def _measure(self, drivers: tuple[int, ...]) -> dict[int, Usage]:
+        self.count += 1
+        return dict.fromkeys(drivers, Usage(memory=self.count))
+
+    def look(self, seconds: range, *, idle: bool) -> int:
+        """Look each second; return how often the processes were looked through."""
+        before = self.count
+        for second in seconds:
+            self.meter.read(float(second), idle=idle)
+        return self.count - before
+
+
+def test_idle_drivers_are_measured_once_a_minute_and_busy_ones_every_few_seconds() -> None:
+    measured = Measured()
+    assert measured.look(range(100, 700), idle=False) == 120
+    measured.look(range(700, 800), idle=True)
+    assert measured.look(range(800, 1400), idle=True) == 10
+    assert measured.look(range(1400, 1410), idle=False) == 2
+
+
+def test_driver_that_has_come_is_measured_soon_though_all_are_idle() -> None:
+    measured = Measured()
+    measured.look(range(100, 400), idle=True)
+    measured.meter.drivers = (1, 3)
+    assert measured.look(range(400, 410), idle=True) == 1
+    assert measured.meter.read(410.0, idle=True).keys() == {1, 3}
+
+
+def test_nobody_is_measured_before_there_is_a_driver() -> None:
+    measured = Measured()
+    measured.meter.drivers = ()
+    assert measured.look(range(100, 200), idle=False) == 0

@@ -5,22 +5,24 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from queuedriver.claims.liveness import DRIVERS, Observer, identify, read_registration
 from queuedriver.disk.filesystem import Directory
-from queuedriver.format.records import Registration
+from queuedriver.format.records import Identity, Registration, encode
 from queuedriver.operating.queue import Queue
 from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.messages import QueueSeen, Recovered
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.queues import moves
+from watchdogd.queues import control_files
 from watchdogd.queues.counts import View
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import Root
+from watchdogd.report import SILENT_AFTER, HostReport
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -74,22 +76,22 @@ def directory(site: Site) -> Iterator[Directory]:
 
 
 def test_done_goes_through_the_whole_graph_though_no_driver_is_there(site: Site) -> None:
-    assert not moves.cascade(site.pipeline, site.look())
+    assert not control_files.cascade(site.pipeline, site.look())
     (site.root / "in/done").touch()
     assert site.has("done") == {"in"}
-    assert moves.cascade(site.pipeline, site.look())
+    assert control_files.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
-    assert moves.cascade(site.pipeline, site.look())
+    assert control_files.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b", "out"}
-    assert not moves.cascade(site.pipeline, site.look())
+    assert not control_files.cascade(site.pipeline, site.look())
 
 
 @pytest.mark.parametrize("name", ["x.ready", f"x.{N}.working", f"x.{N}.written", "x.ffff.later"])
 def test_queue_stays_open_while_anything_may_still_come(site: Site, name: str) -> None:
     (site.root / "in/done").touch()
-    moves.cascade(site.pipeline, site.look())
+    control_files.cascade(site.pipeline, site.look())
     (site.root / "b" / name).touch()
-    assert not moves.cascade(site.pipeline, site.look())
+    assert not control_files.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
 
 
@@ -100,23 +102,23 @@ def test_queue_that_others_feed_too_waits_for_them(site: Site, tmp_path: Path) -
     ):
         queue.add_feed(theirs.path)
         (site.root / "in/done").touch()
-        moves.cascade(site.pipeline, site.look())
+        control_files.cascade(site.pipeline, site.look())
         assert site.has("done") == {"in", "b"}
         theirs.set_control("done", wanted=True)
-    moves.cascade(site.pipeline, site.look())
+    control_files.cascade(site.pipeline, site.look())
     assert site.has("done") == {"in", "a", "b"}
 
 
 def test_reopening_goes_as_far_as_closing_had_gone_by_itself(site: Site) -> None:
     (site.root / "in/done").touch()
-    while moves.cascade(site.pipeline, site.look()):
+    while control_files.cascade(site.pipeline, site.look()):
         pass
     assert site.has("done") == {"in", "a", "b", "out"}
     # Somebody has closed this one, be it by hand.
     (site.root / "b/done").unlink()
     (site.root / "b/done").touch()
     (site.root / "in/done").unlink()
-    while moves.cascade(site.pipeline, site.look()):
+    while control_files.cascade(site.pipeline, site.look()):
         pass
     assert site.has("done") == {"b"}
 
@@ -126,20 +128,20 @@ def test_reopening_goes_as_far_as_closing_had_gone_by_itself(site: Site) -> None
 
 def test_whole_pipeline_is_paused_and_resumed_but_not_what_was_paused_by_itself(site: Site) -> None:
     control.pause(str(site.root), ["b"])
-    assert moves.spread_pause(site.pipeline, site.look(), paused=True)
+    assert control_files.spread_pause(site.pipeline, site.look(), paused=True)
     assert site.has("PAUSE") == {"in", "a", "b"}
     assert (site.root / "in/PAUSE").read_text() == "watchdogd\n"
-    assert not moves.spread_pause(site.pipeline, site.look(), paused=True)
-    assert moves.spread_pause(site.pipeline, site.look(), paused=False)
+    assert not control_files.spread_pause(site.pipeline, site.look(), paused=True)
+    assert control_files.spread_pause(site.pipeline, site.look(), paused=False)
     assert site.has("PAUSE") == {"b"}
-    assert not moves.spread_pause(site.pipeline, site.look(), paused=False)
+    assert not control_files.spread_pause(site.pipeline, site.look(), paused=False)
 
 
 def test_two_hosts_pause_at_once(site: Site) -> None:
     seen = site.look()
-    assert moves.spread_pause(site.pipeline, seen, paused=True)
+    assert control_files.spread_pause(site.pipeline, seen, paused=True)
     # The other has not seen it yet.
-    assert not moves.spread_pause(site.pipeline, seen, paused=True)
+    assert not control_files.spread_pause(site.pipeline, seen, paused=True)
     assert site.has("PAUSE") == {"in", "a", "b"}
 
 
@@ -155,21 +157,111 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
             os.mkfifo(path)
         case "long":
             path.write_bytes(control.MARK * 1000)
-    moves.spread_pause(site.pipeline, site.look(), paused=False)
+    control_files.spread_pause(site.pipeline, site.look(), paused=False)
     assert os.path.lexists(path)
 
 
 # Control files
 
 
-def test_what_was_obeyed_is_forgotten_and_nothing_else(site: Site, directory: Directory) -> None:
-    for name in ("QUIT", "scale", f"restart-left-{SERIAL}"):
-        (site.root / ".watchdogd" / name).touch()
-    moves.forget_controls(
-        directory, ["QUIT", f"restart-left-{SERIAL}", "gone", "landmark", "../in/PAUSE", "hosts"]
+def put_quit(directory: Directory) -> tuple[int, int]:
+    """Ask all watchdogs to leave; return the mark of the file."""
+    directory.write_aside("QUIT", b"")
+    mark = control.mark_of(directory, "QUIT")
+    assert mark is not None
+    return mark
+
+
+def remove_quit(directory: Directory, mark: tuple[int, int], observer: Observer) -> bool:
+    """Remove it as the helper of rose does; return whether it is gone, with nothing left aside."""
+    control_files.remove_outdated_quit(directory, "rose", mark, observer)
+    left = set(directory.names()) - {"events", "hosts", "landmark", "logs"}
+    assert left <= {"QUIT"}
+    return not left
+
+
+ELSEWHERE = Identity("fern", "another", "boot-2", 7, 100, 5)
+
+
+def report(identity: Identity, beat: int = 1, **more: Any) -> bytes:
+    """What a watchdog of fern says, years ago by its own clock."""
+    one = HostReport(
+        host="fern", pid=identity.pid, identity=identity, started_at=1.0, at=2.0, beat=beat
     )
-    left = sorted(os.listdir(directory.path))
-    assert left == ["events", "hosts", "landmark", "logs", "scale"]
+    return encode(msgspec.structs.replace(one, **more))
+
+
+def test_stop_that_another_host_may_not_have_read_is_not_removed_by_a_watchdog_that_starts(
+    directory: Directory,
+) -> None:
+    clock = [0.0]
+    observer = Observer(monotonic=lambda: clock[0])
+    mark = put_quit(directory)
+    control_files.publish(directory, "rose", b"our own")
+    for beat in range(3):
+        control_files.publish(directory, "fern", report(ELSEWHERE, beat))
+        assert not remove_quit(directory, mark, observer)
+        clock[0] += SILENT_AFTER
+    # It says nothing more for long, by our clock.
+    assert not remove_quit(directory, mark, observer)
+    clock[0] += SILENT_AFTER + 1
+    assert remove_quit(directory, mark, observer)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        report(ELSEWHERE, state="stopped"),
+        # Its process was here, and is gone.
+        report(msgspec.structs.replace(identify(os.getpid()), pid=0)),
+    ],
+)
+def test_stop_is_removed_when_no_watchdog_of_another_host_lives(
+    directory: Directory, said: bytes
+) -> None:
+    mark = put_quit(directory)
+    control_files.publish(directory, "fern", said)
+    assert remove_quit(directory, mark, Observer())
+
+
+def test_what_a_watchdog_of_a_later_version_says_is_a_sign_of_life(directory: Directory) -> None:
+    mark = put_quit(directory)
+    control_files.publish(directory, "fern", report(ELSEWHERE, version=99, state="stopped"))
+    assert not remove_quit(directory, mark, Observer())
+
+
+def test_stop_that_takes_the_place_of_an_outdated_one_stays(directory: Directory) -> None:
+    mark = put_quit(directory)
+    later = put_quit(directory)
+    assert not remove_quit(directory, mark, Observer())
+    assert control.mark_of(directory, "QUIT") == later
+    # Written once more into the very file.
+    os.utime(os.path.join(directory.path, "QUIT"), (1, 1))
+    assert not remove_quit(directory, later, Observer())
+
+
+class Busy(Directory):
+    """Somebody asks once more between a look and a rename, so many times."""
+
+    again = 0
+
+    def rename_over(self, old: str, new: str, to: Directory | None = None) -> None:
+        if old == "QUIT" and self.again:
+            put_quit(self)
+        super().rename_over(old, new, to)
+        if old == "QUIT" and self.again == 2:
+            put_quit(self)
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_stop_that_is_put_between_the_look_and_the_removal_is_not_lost(
+    site: Site, again: int
+) -> None:
+    with closing(Busy.open(site.root / ".watchdogd")) as directory:
+        mark = put_quit(directory)
+        directory.again = again
+        assert not remove_quit(directory, mark, Observer())
+        assert control.mark_of(directory, "QUIT") != mark
 
 
 def test_requests_expire_after_an_hour_of_the_file_systems_clock(
@@ -181,7 +273,7 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
         now = path.stat().st_mtime
         os.utime(path, (now, now - age))
     os.utime(site.root / ".watchdogd/landmark", (0, 0))
-    moves.expire(directory)
+    control_files.expire(directory)
     names = os.listdir(directory.path)
     assert f"restart-new-{SERIAL}" in names
     assert f"restart-old-{SERIAL}" not in names
@@ -189,8 +281,8 @@ def test_requests_expire_after_an_hour_of_the_file_systems_clock(
 
 
 def test_status_document_is_published_whole(site: Site, directory: Directory) -> None:
-    moves.publish(directory, "rose.example.org", b'{"a":1}')
-    moves.publish(directory, "rose.example.org", b'{"a":2}')
+    control_files.publish(directory, "rose.example.org", b'{"a":1}')
+    control_files.publish(directory, "rose.example.org", b'{"a":2}')
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
 
