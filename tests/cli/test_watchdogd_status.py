@@ -94,7 +94,7 @@ def test_drivers_without_a_watchdog_are_a_gap_that_is_named(file: Path, watch: W
         called = watch("status", file)
         assert called.code == 3
         assert "1 driver runs without a watchdog, and nobody replaces one that ends" in called.out
-        assert "the one on rose ended without a word after" in called.out
+        assert "the watchdog on rose ended without a word after" in called.out
         # By the name that its watchdog gave it.
         assert "busy" in rows(called)["values-1"]
         assert "slow; no watchdog keeps it" in called.out

@@ -3,35 +3,27 @@
 import os
 import shlex
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
-from queuedriver.errors import BadArgument, ConfigError, NotPermitted
+from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd import driver_ids
-from watchdogd.check import Findings, check_host
+from watchdogd.check import check_host
 from watchdogd.children import Children
 from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.progress import Progress, ends
-from watchdogd.events import Event, Events, Kind, describe
+from watchdogd.driver_ids import local_directory
+from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
 from watchdogd.notify import Notifier
-from watchdogd.pipeline.model import Pipeline
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
-
-# What a person who sits before it wants to be told of while it runs.
-_LOUD: tuple[Kind, ...] = (
-    *("crash-looped", "trial", "hung", "killed", "unkillable", "degraded", "reload-refused"),
-    *("waiting-fs", "fs-well", "note"),
-)
 
 
 def keep(
@@ -57,103 +49,66 @@ def keep(
         )
     for note in found.notes:
         progress.tell(note)
-    local = _make_local(found.pipeline, host)
-    with only_one(found.pipeline.root, host, local):
-        refuse_another(found.pipeline.root, host, progress.tell)
-        look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
-        progress.tell(f"{found.pipeline.name} runs on {host}; {look} says how it goes")
-        return _watch(found, host, local, progress, children, begun, drain=drain)
-
-
-def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = driver_ids.local_directory(pipeline.root, host)
-    check_path(local)
-    try:
-        for name in ("logs", "boards"):
-            os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
-    except PermissionError as error:
-        raise NotPermitted(
-            f"{error.filename}: permission denied; set {driver_ids.STATE_VARIABLE} to a directory "
-            "of yours on a local disk"
-        ) from None
-    return local
-
-
-def _watch(
-    found: Findings,
-    host: str,
-    local: str,
-    progress: Progress,
-    children: Children,
-    begun: HelperProcess | None,
-    *,
-    drain: bool,
-) -> int:
     pipeline = found.pipeline
+    local = local_directory(pipeline.root, host)
+    check_path(local)
+    for name in ("logs", "boards"):
+        os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
+    with only_one(pipeline.root, host, local):
+        refuse_another(pipeline.root, host, progress.tell)
+        look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
+        progress.tell(f"{pipeline.name} runs on {host}; {look} says how it goes")
+        # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
+        os.chdir("/")
+        with suppress(OSError):
+            # Without it, `status` knows nothing while the root does not answer.
+            note_file(pipeline.file, host, local)
+        events = Events(local, host, pipeline.directory, children, progress.hear)
+        events.command = pipeline.on_event
+        brief = Brief(pipeline=pipeline, host=host, local=local)
+        helper = Helper(brief, children, events.say, begun=begun)
+        signals = Signals()
+        signals.install()
+        notifier = Notifier(os.environ, os.getpid())
+        watchdog = Supervisor(
+            pipeline, host, local, children, helper, events, signals, notifier, drain=drain
+        )
+        watchdog.reload.notes = found.notes
+        watchdog.watch = progress
+        try:
+            fallen = _fallen(watchdog)
+        finally:
+            helper.abandon()
+            events.close(LAST_COMMANDS)
+            signals.restore(last=True)
+            progress.clear()
+        if fallen is not None:
+            # Who lives on is told to leave by the kernel, and ended by the warden.
+            words, code = fallen
+            say(words)
+            return code
+        children.close()
+        return _close(watchdog, progress)
 
-    def tell(event: Event) -> None:
-        bad_end = event.event == "exited" and (event.signal or event.exit_code)
-        if bad_end or event.event in _LOUD:
-            progress.tell(describe(event))
 
-    # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
-    os.chdir("/")
-    events = Events(local, host, pipeline.directory, children, tell)
-    events.command = pipeline.on_event
-    brief = Brief(pipeline=pipeline, host=host, local=local)
-    helper = Helper(brief, children, events.say, begun=begun)
-    with suppress(OSError):
-        # Without it, `status` knows nothing while the root does not answer.
-        note_file(pipeline.file, host, local)
-    signals = Signals()
-    signals.install()
-    notifier = Notifier(os.environ, os.getpid())
-    watchdog = Supervisor(
-        pipeline, host, local, children, helper, events, signals, notifier, drain=drain
-    )
-    watchdog.reload.notes = found.notes
-    watchdog.watch = progress
-    fallen = None
+def _fallen(watchdog: Supervisor) -> tuple[str, int] | None:
+    """Have a watchdog run to its end; return what to say of an error that ended it, and the exit
+    code."""
     try:
         watchdog.run()
     except Exception as error:  # noqa: BLE001 - the top of the command, but `status` is to name it
         fallen = explain(error)
         watchdog.crashed(fallen[0])
-    finally:
-        helper.abandon()
-        events.close(LAST_COMMANDS)
-        signals.restore(last=True)
-        progress.clear()
-    if fallen is not None:
-        # Who lives on is told to leave by the kernel, and ended by the warden.
-        words, code = fallen
-        say(words)
-        return code
-    children.close()
-    return _close(watchdog, progress)
-
-
-def _left_alone(watchdog: Supervisor) -> Iterator[str]:
-    """Tell what was in the queues all the time, and is no document: somebody may wait for it."""
-    pipeline = watchdog.pipeline
-    for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
-        seen = watchdog.helper.view.queues.get(name)
-        if watchdog.drain and seen is not None and seen.foreign:
-            path = pipeline.path(name)
-            verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
-            yield (
-                f"{format_count(seen.foreign, 'file')} in {path} {verb} left alone; "
-                f"queuedriver status {path} says why"
-            )
+        return fallen
+    return None
 
 
 def _went_through(watchdog: Supervisor) -> int:
     """Return how many documents have left the pipeline at its ends."""
     pipeline, view = watchdog.pipeline, watchdog.helper.view
     if watchdog.drain:
-        inputs = {name for stage in pipeline.stages for name in stage.inputs}
         then, now = (
-            sum(one.unfinished for name, one in queues.items() if name in inputs)
+            sum(one.unfinished for name, one in queues.items() if name in pipeline.inputs)
             for queues in (view.at_first, view.queues)
         )
         # Results may be more: a pipeline may part.
@@ -168,8 +123,14 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
     where = ", ".join(pipeline.path(name) for name in pipeline.results)
     went = f"{format_count(_went_through(watchdog), 'document')} went through"
     progress.tell(f"{went}: {where}" if where else went)
-    for words in _left_alone(watchdog):
-        progress.tell(words)
+    for name in pipeline.inputs if watchdog.drain else ():
+        # In the queues all the time, and no document: somebody may wait for it.
+        seen = watchdog.helper.view.queues.get(name)
+        if seen is not None and seen.foreign:
+            path = pipeline.path(name)
+            verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
+            files = f"{format_count(seen.foreign, 'file')} in {path} {verb} left alone"
+            progress.tell(f"{files}; queuedriver status {path} says why")
     for name, count in discarded.items():
         place = os.path.join(pipeline.path(name), "discarded")
         progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")

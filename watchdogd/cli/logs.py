@@ -58,7 +58,7 @@ def logs(
     places = _places(chosen)
     if host is not None:
         check_host(chosen, host, places)
-        places = {host: places[host]}
+        places = {name: path for name, path in places.items() if name == host}
     shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
     try:
         shown.find()

@@ -54,19 +54,14 @@ def sentences_of(view: View) -> Iterator[Sentence]:
 def standing_line(host: SeenHost, now: float) -> str:
     """Return one line for each watchdog."""
     report = host.report
-    at = format_instant(report.at)
-    match host.standing:
-        case "alive":
-            since = format_duration(now - report.started_at)
-            how = f"{report.state} for {since}, process {report.pid}"
-        case "hung":
-            how = f"hung since {at}, process {report.pid}"
-        case "stopped":
-            how = f"{'crashed' if report.crash else 'stopped'} at {at}"
-        case "gone":
-            how = f"gone after {at}"
-        case "silent":
-            how = f"silent since {at}"
+    at, process = format_instant(report.at), f"process {report.pid}"
+    how = {
+        "alive": f"{report.state} for {format_duration(now - report.started_at)}, {process}",
+        "hung": f"hung since {at}, {process}",
+        "stopped": f"{'crashed' if report.crash else 'stopped'} at {at}",
+        "gone": f"gone after {at}",
+        "silent": f"silent since {at}",
+    }[host.standing]
     return f"watchdog on {report.host}: {how}"
 
 
@@ -92,24 +87,19 @@ def _absent(host: SeenHost, view: View) -> Iterator[Sentence]:
         yield Sentence(f"{who} crashed at {at}: {_first_line(report.crash)}")
     elif host.standing == "stopped" and report.hopeless:
         yield Sentence(f"{who} left before all was through: {_first_line(report.hopeless)}")
-    elif host.standing == "gone" and view.chosen.hosts.alive:
+    elif host.standing == "gone":
         yield Sentence(f"{who} ended without a word after {at}")
 
 
 def _nobody(view: View) -> Sentence:
     """Tell that no watchdog runs, and of drivers that do all the same."""
-    how = "; ".join(
-        f"the one on {one.report.host} ended without a word after {format_instant(one.report.at)}"
-        for one in view.chosen.hosts.seen
-        if one.standing == "gone"
-    )
-    text = f"no watchdog runs{': ' + how if how else ''}; start it with {view.chosen.start}"
+    text = f"no watchdog runs; start it with {view.chosen.start}"
     if left := sum(1 for one in view.drivers if one.pid):
         text = (
             f"{format_count(left, 'driver')} {'runs' if left == 1 else 'run'} without a watchdog, "
             f"and nobody replaces one that ends: {text}"
         )
-    return Sentence(text, bad=bool(how or left))
+    return Sentence(text, bad=left > 0)
 
 
 def _configuration(chosen: Chosen) -> Iterator[Sentence]:

@@ -5,7 +5,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Timer
 
 from queuedriver.claims.liveness import Observer
@@ -49,8 +49,14 @@ def status(
       4   that cannot be known from here, or it is there and does not turn
       66  no such file              78  the file has mistakes, and no watchdog runs
     """
-    with _impatiently():
+    # For whoever does not know what is waited for.
+    slow = Timer(_PATIENCE, say, ["the file system is slow to answer, or does not; still waiting"])
+    slow.daemon = True
+    slow.start()
+    try:
         view = look(choose(either(pipeline, option), hung_too=True))
+    finally:
+        slow.cancel()
     if as_json:
         _print_json(view)
     else:
@@ -74,7 +80,7 @@ def top(
     given = either(pipeline, option)
     chosen = choose(given, hung_too=True)
     observer = Observer()
-    with _screen(drawn=not as_json) as keys:
+    with nullcontext(list[int]()) if as_json else _screen() as keys:
         while True:
             began = time.monotonic()
             view = look(chosen, observer)
@@ -100,23 +106,8 @@ def _print_json(view: View, indent: int | None = 2) -> None:
 
 
 @contextmanager
-def _impatiently() -> Iterator[None]:
-    """Say what one waits for while a file system does not answer."""
-    timer = Timer(_PATIENCE, say, ["the file system is slow to answer, or does not; still waiting"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _screen(*, drawn: bool) -> Iterator[list[int]]:
+def _screen() -> Iterator[list[int]]:
     """Enter a screen of its own, with keys as they are hit; afterwards all is as it was."""
-    if not drawn:
-        yield []
-        return
     import termios
     import tty
 

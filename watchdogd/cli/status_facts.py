@@ -26,7 +26,18 @@ from watchdogd.stage_words import stage_facts
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (
-    *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "notes"),
+    *(
+        "host",
+        "state",
+        "pid",
+        "started_at",
+        "at",
+        "trouble",
+        "reload_error",
+        "crash",
+        "hopeless",
+        "notes",
+    ),
 )
 # What of the counts of its queues is told of a stage.
 _COUNTED = ("waiting", "failed", "later", "discarded", "next_due")
@@ -124,8 +135,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
     controls, queues = Controls(), {}
     results: tuple[Result, ...] = ()
     if not chosen.hung:
-        inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
-        looks = {queue: _overview(pipeline.path(queue), observer, now) for queue in inputs}
+        looks = {one: _overview(pipeline.path(one), observer, now) for one in pipeline.inputs}
         queues = {queue: seen for queue, seen in looks.items() if seen is not None}
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)

@@ -278,7 +278,7 @@ class IoHelper:
             self._watchdog.note(why)
 
     def _beat(self) -> None:
-        for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):
+        for queue in self.pipeline.inputs:
             self._recovery.beat(self.pipeline.path(queue))
 
 
