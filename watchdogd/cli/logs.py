@@ -47,7 +47,7 @@ def logs(
     host: str | None = option("HOST", "Only of this host."),
     as_json: bool = flag("Print JSON, one a line.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Show what drivers print.
 
     Those of other hosts are copies that their watchdogs make every few seconds.
@@ -74,7 +74,6 @@ def logs(
     finally:
         for tail in shown.tails.values():
             tail.close()
-    return 0
 
 
 def _places(chosen: Chosen) -> dict[str, str]:
@@ -260,12 +259,11 @@ def _kept(path: str) -> Iterator[FileIO]:
 
 def _last_lines(file: FileIO, count: int) -> list[bytes]:
     """Return the last lines, without their ends, read from the end, where it then stands."""
-    size = start = file.seek(0, os.SEEK_END)
-    data = b""
+    size, most, data = file.seek(0, os.SEEK_END), _BLOCK, b""
     with suppress(OSError):
-        while start and data.count(b"\n") <= count and len(data) < _MOST:
-            start = max(0, start - max(_BLOCK, len(data)))
-            data = os.pread(file.fileno(), size - start - len(data), start) + data
+        while len(data) < min(size, _MOST) and data.count(b"\n") <= count:
+            data = os.pread(file.fileno(), min(most, size), max(0, size - most))
+            most *= 2
     lines = data.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
