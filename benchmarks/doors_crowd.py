@@ -18,7 +18,7 @@ from unittest import mock
 
 import zmq
 
-from queuedriver.doors import door as doors
+from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports.base import Message
 from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effects, Say, Send
@@ -32,13 +32,9 @@ class Seat:
 
     def __init__(self, protocol: str, address: str, number: int) -> None:
         name = f"crowd-{os.getpid()}-{number}"
-        post = doors.Post(protocol=protocol, broker=address, slots=10)
-        self._session, _ = doors._worker_session(post, name)
-        identity, hub = name.encode(), None
-        if protocol == "roundrobin":
-            hub = address.encode()
-            identity = hub + b":" + identity
-        self._transport = Spoke(address, identity, hub)
+        told = settings_of(protocol).WorkerSettings(broker=address)
+        self._session = told.session(name)
+        self._transport = Spoke(address, told.identity(name), told.hub)
         self.fds = self._transport.fds()
         self.heard = 0
 
@@ -52,7 +48,7 @@ class Seat:
             for arrival in self._transport.arrivals():
                 if isinstance(arrival, Message):
                     self.heard += 1
-                    self._carry_out(self._session.receive(arrival.frames, now, time.time()))
+                    self._carry_out(self._session.hear(b"", arrival.frames, now, time.time()))
             at = self._session.next_tick_at()
             if at is not None and at <= now:
                 self._carry_out(self._session.tick(now, time.time()))

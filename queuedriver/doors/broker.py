@@ -7,11 +7,10 @@ charged to nobody, and a result that comes too late is dropped.
 """
 
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,6 +21,7 @@ from queuedriver.doors.dealer import Dealer, Desk
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.line import Line
 from queuedriver.doors.requests import Requests, brought_to
+from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import BrokerSession
 from queuedriver.driving.driver import mints
@@ -44,16 +44,6 @@ _ROUNDS = 32
 _WHO_LIVES = 1.0
 # Idle workers' heartbeats are answered together, so many seconds after the first.
 _COALESCE = 0.02
-
-Path = str | os.PathLike[str]
-
-
-class Service(NamedTuple):
-    """Which queue a service's documents wait in, and where its results go."""
-
-    name: str
-    input: Path
-    outputs: Sequence[Path] = ()
 
 
 class Broker:

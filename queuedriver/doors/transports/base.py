@@ -8,7 +8,7 @@ import msgspec
 # Frames of one message: no protocol here needs more, and ZeroMQ itself has no limit.
 MAX_FRAMES = 64
 # Bytes of one message, unless --max-message says otherwise.
-MAX_MESSAGE = 64 << 20
+MAX_MESSAGE = 64_000_000
 # Bytes more, for what names, lengths and hops add to a payload.
 AROUND = 4096
 
@@ -53,6 +53,10 @@ class Transport(Protocol):
 
     def fds(self) -> list[int]:
         """Descriptors that become readable when something comes."""
+
+    def missing(self) -> str:
+        """Why nobody is at the other end, for people, of a transport that has only one peer; empty
+        when it is there."""
 
     def next_tick_at(self) -> float | None:
         """When `tick` is worth calling."""
