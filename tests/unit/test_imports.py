@@ -47,3 +47,18 @@ def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
     )
     assert needless & {*ran.stdout.split()} == set()
+
+
+@pytest.mark.parametrize("module", ["watchdogd.programs.driver", "watchdogd.programs.io_helper"])
+def test_a_program_of_a_watchdog_loads_without_what_typing_has_itself(module: str) -> None:
+    script = (
+        "import sys\nfrom watchdogd.programs import loading\n"
+        f"loading.begin()\nimport {module}\nprint(*sys.modules)\n"
+        # Whoever wants all of it gets it.
+        "from typing_extensions import Sentinel\nimport msgspec\n"
+        "assert msgspec.json.decode(b'[1]', type=list[int]) == [1]"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert {"typing_extensions", "inspect", "dis", "ast"} & {*ran.stdout.split()} == set()

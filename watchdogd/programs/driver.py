@@ -7,16 +7,18 @@ along, each of which finishes the document at hand within its grace. With adopti
 """
 
 import faulthandler
-import gc
 import signal
 
 if __name__ == "__main__":
-    # While it loads there is no garbage, and to look for it takes a twentieth of the time.
-    gc.disable()
     # One that hangs while it loads, be it in our own imports, can be asked where.
     faulthandler.register(signal.SIGUSR2)
     # What the watchdog sends before the driver listens is a wish to leave at once.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+from watchdogd.programs import loading
+
+if __name__ == "__main__":
+    loading.begin()
 
 import contextlib
 import os
@@ -43,7 +45,7 @@ _ROTATE_EVERY = 2.0
 
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
-    gc.enable()
+    loading.end()
     order = decode(sys.stdin.buffer.read())
     if order.parent:
         die_with_parent(order.parent)
