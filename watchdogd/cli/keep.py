@@ -9,7 +9,7 @@ from queuedriver.cli.program import explain, say
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
-from watchdogd.check import check_host
+from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
 from watchdogd.cli.arguments import pipeline_file
 from watchdogd.cli.progress import Progress, ends
@@ -40,13 +40,7 @@ def keep(
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     progress = Progress(quiet=quiet, drain=drain)
-    # All that could be said later is said now, before anything is started.
-    found = check_host(pipeline_file(given), host)
-    if drain and not any(stage.inputs for stage in found.pipeline.stages):
-        raise ConfigError(
-            "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "
-            "leave --drain out, and stop them when that broker is through"
-        )
+    found = _checked(given, host, drain=drain)
     for note in found.notes:
         progress.tell(note)
     pipeline = found.pipeline
@@ -89,6 +83,17 @@ def keep(
             return code
         children.close()
         return _close(watchdog, progress)
+
+
+def _checked(given: str | None, host: str, *, drain: bool) -> Findings:
+    """Read the pipeline. All that could be said later is said now, before a driver is started."""
+    found = check_host(pipeline_file(given), host)
+    if drain and not found.pipeline.inputs:
+        raise ConfigError(
+            "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "
+            "leave --drain out, and stop them when that broker is through"
+        )
+    return found
 
 
 def _fallen(watchdog: Supervisor) -> tuple[str, int] | None:

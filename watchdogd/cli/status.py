@@ -11,7 +11,7 @@ from threading import Timer
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
-from queuedriver.cli.render import columns_of, paint_for, size_of_terminal, width, write_json
+from queuedriver.cli.render import Paint, columns_of, paint_for, size_of_terminal, width, write_json
 from queuedriver.errors import ConfigError
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
 from watchdogd.cli.pipeline_argument import choose
@@ -127,18 +127,14 @@ def _draw(view: View) -> None:
     """Draw all in one write, over what was there: nothing flickers."""
     size = size_of_terminal()
     drawn = list(lines(view, size.columns, paint_for(sys.stdout)))
-    heights = [1 + max(0, width(_plain(line)) - 1) // size.columns for line in drawn]
+    # Colours take no room.
+    plain = lines(view, size.columns, Paint())
+    heights = [1 + max(0, width(line) - 1) // size.columns for line in plain]
     while len(drawn) > 1 and sum(heights[: len(drawn)]) >= size.lines:
         drawn.pop()
     text = "".join(f"{line}{_CLEAR_LINE}\r\n" for line in drawn)
     sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
     sys.stdout.flush()
-
-
-def _plain(line: str) -> str:
-    """Return a line without what `Paint` put into it."""
-    parts = line.split("\033[")
-    return parts[0] + "".join(part.partition("m")[2] for part in parts[1:])
 
 
 def _quits(keys: list[int], seconds: float) -> bool:
