@@ -1,7 +1,8 @@
 """The front doors: brokers that deal documents of queues to workers which do not mount them, the
 workers, and the clients that ask.
 
-settings     what each is told: a struct is its command line; door: the transport that makes it a door
+settings     what each is told: a struct is its command line
+door         with which transport they are a broker, and a worker
 broker       a driver whose work is done elsewhere: look, plan, deal (read this first)
 dealer       what a session's effects are on the queues; line: what waits in one queue
 requests     clients' requests and the answers to them, on disk

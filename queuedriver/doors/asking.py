@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from queuedriver.claims.outcomes import Doubted, Failed
+from queuedriver.claims.outcomes import Failed
 from queuedriver.doors.client import Reply
 from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.client import Ended, RoundRobinClient
 from queuedriver.doors.roundrobin.documents import outcome_of
 from queuedriver.doors.roundrobin.frames import decode
 from queuedriver.doors.scale0 import client as scale0_client
-from queuedriver.doors.words import Done, Send
+from queuedriver.doors.words import Processed, Send
 from queuedriver.errors import RemoteProtocolError
 
 
@@ -74,12 +74,10 @@ def _reply(ended: Ended) -> Reply:
         # Nothing is ever heard of what is not tracked.
         return Reply(ended.id, ())
     try:
-        outcome = outcome_of("", ended.args)
+        outcome = outcome_of(ended.args)
     except RemoteProtocolError as error:
         return Reply(ended.id, (), str(error))
-    if isinstance(outcome, Done):
+    if isinstance(outcome, Processed):
         return Reply(ended.id, outcome.results)
-    how = outcome.how
-    return Reply(
-        ended.id, (), how.failure.message if isinstance(how, Failed | Doubted) else how.reason
-    )
+    words = outcome.failure.message if isinstance(outcome, Failed) else outcome.reason
+    return Reply(ended.id, (), words)

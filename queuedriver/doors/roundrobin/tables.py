@@ -20,7 +20,8 @@ slot: they come one after the other, and each says nothing of the other.
 
 import msgspec
 
-from queuedriver.doors.table import Row, Table
+from queuedriver.doors import statuses
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.errors import ConfigError
 
 ENDPOINT = "tcp://127.0.0.1:6714"
@@ -29,10 +30,9 @@ SLOTS = 10
 FIRST_REPEAT = 0.05
 
 # What a RESPONSE to DOCUMENT begins with, as a command's exit code would.
-DONE = b"0"
-FAILED = b"1"
-PERMANENT = b"65"
-LATER = b"75"
+DONE, FAILED, PERMANENT, LATER = (
+    b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, statuses.LATER)
+)
 # Two frames each, and a message may have 64, eight hops included.
 MAX_RESULTS = 24
 
@@ -68,46 +68,45 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 UNKNOWN, REGISTERED, LEAVING = "unknown", "registered", "leaving"
 
+_ANYBODY = f"{UNKNOWN} | {REGISTERED} | {LEAVING}"
+_LISTED = f"{REGISTERED} | {LEAVING}"
+
+# What goes to somebody else than a worker, or on a way that was not given, has no row.
 BROKER = Table(
     "How the broker sees a peer",
     [
         Row(UNKNOWN, "REGISTER", "", "list it with its slots; RESPONSE", REGISTERED),
-        Row(UNKNOWN, "REGISTER", "no room", "say so", UNKNOWN, ours=True),
-        Row(UNKNOWN, "DEREGISTER", "", "ignore", UNKNOWN),
-        Row(UNKNOWN, "INCREMENT", "", "ignore; ask it to register", UNKNOWN),
-        Row(UNKNOWN, "RESPONSE", "late", "drop; ask it to register", UNKNOWN, ours=True),
-        Row(UNKNOWN, "PONG", "", "ignore", UNKNOWN, ours=True),
-        Row(UNKNOWN, "PING", "", "PONG", UNKNOWN),
-        Row(UNKNOWN, "request", "", "keep; deal when it is its turn", UNKNOWN),
-        Row(UNKNOWN, "pass", "to a worker", "pass it on", UNKNOWN),
-        Row(REGISTERED, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
+        ours(UNKNOWN, "REGISTER", "no room", "say so", UNKNOWN),
+        Row(_LISTED, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
+        ours(
+            _LISTED,
+            "REGISTER",
+            "connected again",
+            "the same; set back what it does not name",
+            REGISTERED,
+        ),
+        Row(f"{UNKNOWN} | {LEAVING}", "DEREGISTER", "", "ignore", SAME),
         Row(REGISTERED, "DEREGISTER", "", "strike it off", UNKNOWN),
-        Row(REGISTERED, "DEREGISTER", "in hand", "deal it nothing more", LEAVING, ours=True),
+        ours(REGISTERED, "DEREGISTER", "in hand", "deal it nothing more", LEAVING),
+        Row(UNKNOWN, "INCREMENT", "", "ignore; ask it to register", UNKNOWN),
         Row(REGISTERED, "INCREMENT", "", "one slot is free, at most all", REGISTERED),
-        Row(REGISTERED, "RESPONSE", "in hand", "publish or set back", REGISTERED, ours=True),
-        Row(REGISTERED, "RESPONSE", "late", "drop", REGISTERED, ours=True),
-        Row(REGISTERED, "PONG", "", "it is there", REGISTERED, ours=True),
-        Row(REGISTERED, "PING", "", "PONG", REGISTERED),
-        Row(REGISTERED, "request", "", "keep; deal when it is its turn", REGISTERED),
-        Row(REGISTERED, "pass", "given", "pass it on, unchanged", REGISTERED),
-        Row(REGISTERED, "pass", "answer", "keep, finish, pass it on", REGISTERED, ours=True),
-        Row(REGISTERED, "pass", "late", "drop", REGISTERED, ours=True),
-        Row(REGISTERED, "deal", "", "EXEC or TRACKEXEC; one slot is taken", REGISTERED),
-        Row(REGISTERED, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
-        Row(LEAVING, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
-        Row(LEAVING, "DEREGISTER", "", "ignore", LEAVING),
         Row(LEAVING, "INCREMENT", "", "ignore", LEAVING),
-        Row(LEAVING, "RESPONSE", "in hand", "publish or set back", LEAVING, ours=True),
-        Row(LEAVING, "RESPONSE", "last", "publish or set back; strike it off", UNKNOWN, ours=True),
-        Row(LEAVING, "RESPONSE", "late", "drop", LEAVING, ours=True),
-        Row(LEAVING, "PONG", "", "it is there", LEAVING, ours=True),
-        Row(LEAVING, "PING", "", "PONG", LEAVING),
-        Row(LEAVING, "request", "", "keep; deal when it is its turn", LEAVING),
-        Row(LEAVING, "pass", "given", "pass it on, unchanged", LEAVING),
-        Row(LEAVING, "pass", "answer", "keep, finish, pass it on", LEAVING, ours=True),
-        Row(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN, ours=True),
-        Row(LEAVING, "pass", "late", "drop", LEAVING, ours=True),
-        Row(LEAVING, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
+        ours(UNKNOWN, "RESPONSE", "late", "drop; ask it to register", UNKNOWN),
+        ours(_LISTED, "RESPONSE", "late", "drop", SAME),
+        ours(_LISTED, "RESPONSE", "in hand", "publish or set back", SAME),
+        ours(LEAVING, "RESPONSE", "last", "publish or set back; strike it off", UNKNOWN),
+        Row(_ANYBODY, "PING", "", "PONG", SAME),
+        ours(_ANYBODY, "PONG", "", "it is there", SAME),
+        Row(_ANYBODY, "request", "", "keep; deal when it is its turn", SAME),
+        Row(UNKNOWN, "pass", "to a worker", "pass it on", UNKNOWN),
+        Row(_LISTED, "pass", "given", "pass it on, unchanged", SAME),
+        ours(_LISTED, "pass", "answer", "keep, finish, pass it on", SAME),
+        ours(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN),
+        ours(_LISTED, "pass", "late", "drop", SAME),
+        Row(REGISTERED, "deal", "", "EXEC or TRACKEXEC; one slot is taken", REGISTERED),
+        ours(_LISTED, "each second", "busy", "PING, to see whether it is there", SAME),
+        ours(_LISTED, "lost", "", "charge what it had, if just one", UNKNOWN),
+        ours(REGISTERED, "lost", "not sent", "the same; give back what was not sent", UNKNOWN),
     ],
 )
 

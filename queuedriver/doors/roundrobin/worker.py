@@ -39,9 +39,8 @@ class RoundRobinWorker(Tasks):
         super().__init__(options, serial, chance, processor, part, table)
         self.slots = slots
         self._at_once = at_once
-        # The REGISTER that waits for its answer, and the last that was answered.
+        # The REGISTER that waits for its answer.
         self._asked: bytes | None = None
-        self._answered = b""
         self._repeat_at: float | None = None
         self._wait = rr.FIRST_REPEAT
 
@@ -50,7 +49,11 @@ class RoundRobinWorker(Tasks):
 
     def rejoined(self, now: float, wall: float) -> Effects:
         """REGISTER, with what is in hand, without waiting until it is due."""
-        return self.register(now) if self.state == rr.REGISTERED else []
+        if self.state != rr.REGISTERED:
+            return []
+        self.state = self.table.own_step(self.state, "register")
+        self._wait = rr.FIRST_REPEAT
+        return [self._ask(now, wire.in_hand([task.key for task in self.tasks.values()]))]
 
     def register(self, now: float) -> Effects:
         """Ask for work, for so many slots; again: for other ones."""
@@ -114,18 +117,14 @@ class RoundRobinWorker(Tasks):
         if message.id != self._asked or message.senders:
             return []
         before, self.state = self.state, self.table.step(self.state, "RESPONSE")
-        self._answered, self._asked = message.id, None
+        self._asked = None
         self._wait = rr.FIRST_REPEAT
         self._repeat_at = now + self.options.register_interval
         return [] if before == self.state else [Say(1, "registered")]
 
-    def _ask(self, now: float) -> Send:
+    def _ask(self, now: float, *in_hand: bytes) -> Send:
         self._asked = self.new_id()
-        args: tuple[bytes, ...] = (wire.REGISTER, b"%d" % self.slots)
-        if self.state == rr.REGISTERED:
-            # Only then: the original's server would take what is added for an address.
-            keys = [task.key for task in self.tasks.values()]
-            args += wire.in_hand(self._answered, keys)
+        args = (wire.REGISTER, b"%d" % self.slots, *in_hand)
         self._repeat_at = now + max(self._wait, self._calm())
         return self.send(Message(wire.TRACKEXEC, self._asked, args))
 

@@ -80,6 +80,7 @@ class Office:
         self.wires.coming.append(Gone(worker, "it ended"))
         self.dealer.converse(time.monotonic())
         self.dealer.settle(time.monotonic())
+        self.dealer.said.clear()
 
     def is_ready(self) -> bool:
         return self.dealer.session.pick("", time.monotonic()) is not None

@@ -201,7 +201,7 @@ def test_register_is_repeated_until_it_is_answered_ever_more_slowly() -> None:
     assert (instants[0], waits[-1]) == (0.05, 5.0)
 
 
-def test_registered_worker_says_every_few_seconds_that_it_is_there_and_what_it_has() -> None:
+def test_registered_worker_says_every_few_seconds_that_it_is_there() -> None:
     bench = Bench()
     bench.answer()
     bench.document(b"claim-1")
@@ -209,14 +209,17 @@ def test_registered_worker_says_every_few_seconds_that_it_is_there_and_what_it_h
     bench.now = bench.session.next_tick_at() or 0.0
     assert bench.now == rr.Options().register_interval
     (again,) = sent(bench.session.tick(bench.now, 0.0))
-    has = wire.in_hand_of(again)
-    assert has is not None
-    assert has.keys == {wire.key_of((), b"claim-1"), wire.key_of((C,), b"q")}
-    bench.hear(Message(wire.RESPONSE, again.id))
-    bench.now += rr.Options().register_interval
-    has = wire.in_hand_of(*sent(bench.session.tick(bench.now, 0.0)))
-    assert has is not None
-    assert has.since == again.id
+    assert again.args == (b"\x08", b"2")
+
+
+def test_worker_whose_connection_is_there_again_says_what_it_has() -> None:
+    bench = Bench()
+    bench.answer()
+    bench.document(b"claim-1")
+    bench.document(b"q", (C,))
+    (again,) = sent(bench.session.rejoined(bench.now, 0.0))
+    keys = (wire.key_of((), b"claim-1"), wire.key_of((C,), b"q"))
+    assert wire.in_hand_of(again) == frozenset(keys)
 
 
 def test_answer_to_anything_but_the_last_register_is_ignored() -> None:
