@@ -241,6 +241,12 @@ class Slot:
         return self.run.order != self.next_order
 
     @property
+    def is_starting(self) -> bool:
+        """Return whether a driver has begun here that is not ready, and has not left."""
+        run = self.run
+        return run is not None and not (run.glimpse.ready_at or run.glimpse.word)
+
+    @property
     def works(self) -> bool:
         """Return whether a driver is here that has become ready."""
         return self.run is not None and bool(self.run.glimpse.ready_at)
@@ -286,7 +292,8 @@ class Slot:
         action = decide(seen, stage, now)
         run = self.run
         if isinstance(action, Start):
-            if self.past.state == CRASH_LOOPED:
+            # It may have to wait for its turn.
+            if self.past.state == CRASH_LOOPED and self.rest.state != "starting":
                 self._tell("trial", self.past.why)
             self._show(Rest("starting", action.why, None), now)
             return None

@@ -41,6 +41,7 @@ from queuedriver.doors.words import (
     Say,
     Send,
     Work,
+    shown,
 )
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
@@ -263,10 +264,13 @@ class Dealer:
             self._want(End(work.claim, Released("no worker is ready")))
             return
         dealt = self.session.deal(worker, work, now)
-        if type(dealt) is Send and not self.transport.send(dealt.peer, dealt.frames):
-            self._send_all(self.session.undelivered(dealt.peer, work.claim, now), now)
-        elif type(dealt) is End:
+        if isinstance(dealt, End):
             self._want(dealt)
+            return
+        if self._level >= 1:
+            self.said.append(f"{work.docid} is dealt to {shown(dealt.peer)}")
+        if not self.transport.send(dealt.peer, dealt.frames):
+            self._send_all(self.session.undelivered(dealt.peer, work.claim, now), now)
 
     def _work_of(self, desk: Desk, claim: Claim, alone: bool) -> Work | None:
         """What is to be dealt; None of a request that is answered, and only to be finished."""

@@ -45,10 +45,11 @@ MAPS = {
     f"queuedriver.{package}" for package in ("format", "disk", "claims", "driving", "operating")
 }
 PURE |= MAPS
-# Of a protocol all is pure but what is at a terminal, runs programs or is a loop.
+# Of a protocol all is pure but its settings, what is at a terminal, runs programs or is a loop.
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
 PURE |= {
-    f"queuedriver.doors.{name}" for name in ("words", "table", "statuses", "exchange", "roster")
+    f"queuedriver.doors.{name}"
+    for name in ("words", "table", "statuses", "exchange", "roster", "client_session")
 }
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"
@@ -56,7 +57,7 @@ PURE |= {
     for path in (ROOT / "doors" / protocol).glob("*.py")
     if path.stem[0] != "_"
     and not path.stem.startswith("console")
-    and path.stem not in ("broker_life", "client_life", "runner", "board")
+    and path.stem not in ("settings", "broker_life", "client_life", "runner", "board")
 }
 # What a driver does, turn by turn.
 LOOPS = {

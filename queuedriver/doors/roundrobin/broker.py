@@ -140,10 +140,10 @@ class RoundRobinBroker(Exchange[Worker]):
             return [Say(5, f"{shown(peer)} deregistered, and was not registered")]
         was = worker.state
         self._step(worker, "DEREGISTER", "in hand" if worker.in_hand and was != LEAVING else "")
-        if worker.state == UNKNOWN:
-            return self.lose(worker, exchange.LEFT)
         worker.free -= worker.slots
         worker.slots = 0
+        if worker.state == UNKNOWN:
+            self.lose(worker, exchange.LEFT)
         return [Say(1, f"{shown(peer)} deregistered")]
 
     def _increment(self, peer: bytes, worker: Worker | None, now: float) -> Effects:

@@ -1,4 +1,4 @@
-"""roundrobin: clients bring, a broker deals by free slots, workers answer. Its tables. Pure.
+"""roundrobin: clients bring, a broker deals by free slots, workers answer. The tables. Pure.
 
     client → broker    EXEC or TRACKEXEC: what is to be done, for whichever worker
     broker → worker    the same, and documents of a queue as TRACKEXEC DOCUMENT
@@ -8,62 +8,18 @@
 What has addresses on top is only passed on. A worker is dealt to as long as it has free slots, the
 one that was dealt to longest ago first. RESPONSE ends a document or a request, INCREMENT frees its
 slot: they come one after the other, and each says nothing of the other.
-
-    roundrobin_frames.py     one message, its frames and what they mean
-    roundrobin_broker.py     the broker's side
-    roundrobin_worker.py     a worker's, and a server's that has no broker
-    roundrobin_tasks.py      what both do with what is asked of them
-    roundrobin_client.py     a client's
-    roundrobin_documents.py  a document and its outcome as messages
-    roundrobin_stream.py     STREAM: an answer in parts
 """
-
-import msgspec
 
 from queuedriver.doors import statuses
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.errors import ConfigError
 
-ENDPOINT = "tcp://127.0.0.1:6714"
 SLOTS = 10
-# Seconds until what could not be sent is sent again: a connection may need a moment.
-FIRST_REPEAT = 0.05
-
 # What a RESPONSE to DOCUMENT begins with, as a command's exit code would.
 DONE, FAILED, PERMANENT, LATER = (
     b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, statuses.LATER)
 )
 # Two frames each, and a message may have 64, eight hops included.
 MAX_RESULTS = 24
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The intervals of the protocol, in seconds, and its limits."""
-
-    # How often a broker tries whether busy workers can still be reached.
-    probe_interval: float = 1.0
-    # How long a worker may have one document or request; None: as long as it can be reached.
-    job_timeout: float | None = None
-    max_workers: int = 10_000
-    # How long a client and a registering worker wait for an answer before they ask again; the
-    # original's time-out of a task.
-    task_timeout: float = 5.0
-    # A worker says so often that it is there, for a broker that has been started anew.
-    register_interval: float = 15.0
-    # After how long a client gives a request up.
-    give_up_after: float = 15.0
-    # How often a client that reads a stream says that it still does, and how long a worker keeps
-    # a stream of which it hears nothing.
-    ongoing_interval: float = 5.0
-    stream_timeout: float = 15.0
-
-    def check(self) -> "Options":
-        """ConfigError for what cannot work."""
-        if min(self.probe_interval, self.task_timeout, self.register_interval) <= 0:
-            raise ConfigError("the intervals of roundrobin must be above 0")
-        if self.job_timeout is not None and self.job_timeout <= 0:
-            raise ConfigError("--job-timeout must be above 0")
-        return self
 
 
 UNKNOWN, REGISTERED, LEAVING = "unknown", "registered", "leaving"
@@ -124,6 +80,7 @@ WORKER = Table(
         Row(REGISTERING, "RESPONSE", "", "", REGISTERED),
         Row(REGISTERING, "register", "", "REGISTER", REGISTERING),
         Row(REGISTERING, "time-out", "", "REGISTER again", REGISTERING, ours=True),
+        Row(REGISTERING, "joined", "", "REGISTER again", REGISTERING, ours=True),
         Row(REGISTERING, "called", "", "ignore: it was sent", REGISTERING, ours=True),
         Row(REGISTERING, "task", "", "do it", REGISTERING),
         Row(REGISTERING, "task ended", "", "RESPONSE, INCREMENT", REGISTERING),
@@ -133,6 +90,7 @@ WORKER = Table(
         Row(REGISTERED, "RESPONSE", "", "", REGISTERED),
         Row(REGISTERED, "register", "", "REGISTER, with other slots", REGISTERING),
         Row(REGISTERED, "time-out", "", "REGISTER again", REGISTERED, ours=True),
+        Row(REGISTERED, "joined", "", "REGISTER, and what is in hand", REGISTERED, ours=True),
         Row(REGISTERED, "called", "", "REGISTER again", REGISTERING, ours=True),
         Row(REGISTERED, "task", "", "do it", REGISTERED),
         Row(REGISTERED, "task ended", "", "RESPONSE, INCREMENT", REGISTERED),
@@ -147,18 +105,19 @@ WORKER = Table(
     ],
 )
 
-WAITING, READING, ANSWERED, GIVEN_UP = "waiting", "reading", "answered", "given up"
+SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
 
 CLIENT = Table(
     "How a client sees one request",
     [
-        Row(NEW, "ask", "EXEC", "EXEC", ANSWERED),
+        Row(NEW, "ask", "EXEC", "EXEC; PING, to know when it has come", SENT),
         Row(NEW, "ask", "TRACKEXEC", "TRACKEXEC", WAITING),
-        Row(NEW, "ask", "PING", "PING", WAITING),
+        Row(SENT, "PONG", "", "count it", ANSWERED),
+        Row(SENT, "time-out", "", "PING again", SENT, ours=True),
+        Row(SENT, "time-out", "too often", "count it as failed", GIVEN_UP, ours=True),
         Row(WAITING, "RESPONSE", "", "count it", ANSWERED),
         Row(WAITING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
         Row(WAITING, "RESPONSE", "bad", "count it as failed", GIVEN_UP),
-        Row(WAITING, "PONG", "", "count it", ANSWERED),
         Row(WAITING, "TRACKADDRESS", "", "wait as long again", WAITING),
         Row(WAITING, "time-out", "", "the same again, with the same id", WAITING, ours=True),
         Row(WAITING, "time-out", "too often", "count it as failed", GIVEN_UP),
@@ -166,6 +125,7 @@ CLIENT = Table(
         Row(READING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
         Row(READING, "RESPONSE", "bad", "mqs_more that wants no more", GIVEN_UP),
         Row(READING, "TRACKADDRESS", "", "wait as long again", READING),
+        Row(READING, "time-out", "", "ongoing: it still reads", READING),
         Row(READING, "time-out", "too often", "count it as failed", GIVEN_UP),
     ],
 )

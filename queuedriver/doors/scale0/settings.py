@@ -97,7 +97,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         addresses_of(self.group)
         return super().check()
 
-    def session(self, name: str) -> "tuple[Worker, None]":
+    def session(self, name: str) -> "Worker":
         from queuedriver.doors.scale0.tables import WorkerOptions
         from queuedriver.doors.scale0.worker import Worker
 
@@ -108,7 +108,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
             group=addresses_of(self.group),
             heartbeat_interval=self.heartbeat_interval,
         )
-        return Worker(options), None
+        return Worker(options)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):

@@ -269,11 +269,11 @@ WORKER = Table(
 CLIENT = Table(
     "scale0: a frontend's request",
     [
-        Row(NEW, "asked", "", "WORKREQUEST", WAITING),
-        _ours(WAITING, "no answer", "", "WORKREQUEST, the same", WAITING),
+        Row(NEW, "ask", "", "WORKREQUEST", WAITING),
         Row(WAITING, "WORKREPLY", "", "its outputs, or why there are none", OVER),
         Row(WAITING, "DISCONNECTERROR", "", "why it is not done", OVER),
-        _ours(WAITING, "time-out", "", "it is given up", OVER),
+        _ours(WAITING, "time-out", "", "WORKREQUEST, the same", WAITING),
+        _ours(WAITING, "time-out", "too often", "it is given up", OVER),
         _ours(OVER, "WORKREPLY", "", "dropped", OVER),
         _ours(OVER, "DISCONNECTERROR", "", "dropped", OVER),
     ],

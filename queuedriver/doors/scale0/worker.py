@@ -51,6 +51,7 @@ from queuedriver.doors.words import (
     Say,
     Send,
     Work,
+    WorkerSession,
 )
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format import names
@@ -65,7 +66,7 @@ _FIRST_INTERVAL = 5.0
 _NEVER = float("inf")
 
 
-class Worker:
+class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
     def __init__(self, options: WorkerOptions) -> None:
@@ -109,7 +110,7 @@ class Worker:
             return [_send(NeedBroker(identity=self._options.identity, services=self._services()))]
         return self._check_config(now)
 
-    def rejoined(self, now: float, wall: float) -> Effects:
+    def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
         if self._state in (CLOSED, LEFT):
             return []
@@ -118,7 +119,7 @@ class Worker:
         self._answer_at = now + self._options.check_timeout
         return self._check_config(now)
 
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """One message of the broker."""
         self._wall_ahead = wall - now
         message = decode(frames)

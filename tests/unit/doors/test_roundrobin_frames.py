@@ -209,8 +209,7 @@ def test_what_a_worker_has_in_hand_is_understood(keys: frozenset[bytes]) -> None
 
 @given(st.binary(max_size=30))
 def test_whatever_is_said_to_be_in_hand_raises_nothing(packed: bytes) -> None:
-    args = (wire.REGISTER, b"10", packed)
-    wire.in_hand_of(Message(wire.TRACKEXEC, b"i", args))
+    wire.in_hand_of(Message(wire.TRACKEXEC, b"i", (wire.REGISTER, b"10", packed)))
 
 
 # Documents

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.scale0.client import Client, ClientOptions, Ended
-from queuedriver.doors.scale0.tables import WorkerOptions
+from queuedriver.doors.scale0.client import Client
+from queuedriver.doors.scale0.tables import CLIENT, WorkerOptions
 from queuedriver.doors.scale0.worker import Worker
 from queuedriver.doors.words import (
     Effect,
     Effects,
+    Ended,
     Leave,
     Process,
     Reconnect,
@@ -38,7 +40,7 @@ def frames_of(command: str, body: bytes | None = None, **options: Any) -> list[b
 
 def hear(worker: Worker, command: str, now: float = 0.0, **options: Any) -> Effects:
     body = b"in" if command == "WORKREQUEST" else None
-    return worker.receive(frames_of(command, body, **options), now, WALL + now)
+    return worker.hear(b"", frames_of(command, body, **options), now, WALL + now)
 
 
 def sent(effects: Sequence[Effect]) -> list[tuple[str, dict[str, Any]]]:
@@ -459,7 +461,7 @@ def test_whatever_comes_one_document_is_processed_at_a_time(
             effects = worker.tick(now, WALL)
         elif isinstance(step, list):
             with contextlib.suppress(RemoteProtocolError):
-                effects = worker.receive(step, now, WALL)
+                effects = worker.hear(b"", step, now, WALL)
         for effect in effects:
             assert not left
             if isinstance(effect, Process):
@@ -481,8 +483,6 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
     ):
         with pytest.raises(ConfigError):
             Worker(options)
-    with pytest.raises(ConfigError):
-        Client(ClientOptions(repeat_after=0))
 
 
 # Frontends
@@ -493,7 +493,7 @@ def answer(id: str, **options: Any) -> list[bytes]:
 
 
 def test_request_names_its_service_and_id_and_its_reply_is_its_end() -> None:
-    client = Client(ClientOptions(service="ocr"), prefix="p-")
+    client = Client("ocr", "p-")
     id, effects = client.ask("scan.pdf", b"body", 0.0)
     (effect,) = effects
     assert isinstance(effect, Send)
@@ -504,50 +504,69 @@ def test_request_names_its_service_and_id_and_its_reply_is_its_end() -> None:
         "docid": "scan.pdf",
     }
     assert effect.frames[2] == b"body"
-    assert client.receive(answer("p-1"), 1.0, WALL) == [Ended(b"p-1", (Result(b"out"),))]
-    assert client.receive(answer("p-1"), 1.0, WALL) == []
-    assert len(client) == 0
+    assert client.hear(b"", answer("p-1"), 1.0, WALL) == [Ended(b"p-1", (Result(b"out"),))]
+    assert client.hear(b"", answer("p-1"), 1.0, WALL) == []
+    assert client.next_tick_at() is None
 
 
 def test_unanswered_request_is_repeated_the_same_and_given_up_in_the_end() -> None:
-    client = Client(ClientOptions(repeat_after=5.0, give_up_after=12.0))
+    client = Client("", timeout=12.0)
     id, first = client.ask("d", b"body", 0.0)
     seen = []
     while (at := client.next_tick_at()) is not None:
         seen += [(at, effect) for effect in client.tick(at, WALL)]
-    assert seen == [(5.0, *first), (10.0, *first), (15.0, Ended(id, why="there was no answer"))]
+    assert seen == [(5.0, *first), (10.0, *first), (12.0, Ended(id, why="there was no answer"))]
 
 
 def test_request_that_is_repeated_late_is_not_repeated_at_once_again() -> None:
-    client = Client(ClientOptions(repeat_after=5.0))
+    client = Client("")
     client.ask("d", b"", 0.0)
     assert len(client.tick(100.0, WALL)) == 1
     assert client.next_tick_at() == 105.0
 
 
 @pytest.mark.parametrize(
-    ("frames", "code"),
+    ("frames", "why"),
     [
-        (frames_of("DISCONNECTERROR", message_id="1", error_code=503, error_message="none"), 503),
-        (frames_of("DISCONNECTERROR", message_id="1", error_code=444), 444),
-        (answer("1", status=65, error_message="none"), 65),
-        (answer("1", outputs=[{"size": 1}]), 400),
+        (
+            frames_of("DISCONNECTERROR", message_id="1", error_code=503, error_message="none"),
+            "503: none",
+        ),
+        (frames_of("DISCONNECTERROR", message_id="1", error_code=444), "444: "),
+        (answer("1", status=65, error_message="no page"), "no page"),
+        (answer("1", status=1), "its worker did not say why"),
+        (
+            answer("1", outputs=[{"size": 1}]),
+            "the sizes of the outputs are not those of the body (3 bytes)",
+        ),
     ],
 )
-def test_error_is_the_end_of_a_request_and_says_why(frames: list[bytes], code: int) -> None:
-    client = Client()
+def test_error_is_the_end_of_a_request_and_says_why(frames: list[bytes], why: str) -> None:
+    client = Client("")
     client.ask("d", b"", 0.0)
-    (ended,) = client.receive(frames, 1.0, WALL)
-    assert isinstance(ended, Ended)
-    assert (ended.id, ended.results, ended.code) == (b"1", (), code)
-    assert ended.why
+    assert client.hear(b"", frames, 1.0, WALL) == [Ended(b"1", why=why)]
     assert client.next_tick_at() is None
 
 
 def test_answer_to_nothing_is_dropped_and_what_is_no_answer_is_an_error() -> None:
-    client = Client()
-    assert client.receive(answer("9"), 0.0, WALL) == []
-    assert client.receive(frames_of("DISCONNECTERROR", error_code=400), 0.0, WALL) == []
+    client = Client("")
+    assert client.hear(b"", answer("9"), 0.0, WALL) == []
+    assert client.hear(b"", frames_of("DISCONNECTERROR", error_code=400), 0.0, WALL) == []
     for frames in ([b"READYOK"], [], [b"WORKREPLY", b"[]"]):
         with pytest.raises(RemoteProtocolError):
-            client.receive(frames, 0.0, WALL)
+            client.hear(b"", frames, 0.0, WALL)
+
+
+def test_each_row_of_the_table_of_frontends_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: Counter[tuple[str, str, str]] = Counter()
+    monkeypatch.setattr(CLIENT, "stepped", stepped)
+    client = Client("", timeout=8.0)
+    for _ in range(3):
+        client.ask("d", b"", 0.0)
+    error = frames_of("DISCONNECTERROR", message_id="2", error_code=503)
+    for frames in (answer("1"), answer("1"), error, error):
+        client.hear(b"", frames, 1.0, WALL)
+    for now in (5.0, 8.0):
+        client.tick(now, WALL)
+    assert client.next_tick_at() is None
+    assert stepped.keys() == {row[:3] for row in CLIENT.rows}
