@@ -28,7 +28,7 @@ from queuedriver.doors.former import exchange_of
 from queuedriver.doors.line import Line
 from queuedriver.doors.meter import Meter
 from queuedriver.doors.requests import Reply, Requests
-from queuedriver.doors.transports.base import AROUND, Gone, Joined, Message, Transport
+from queuedriver.doors.transports.base import AROUND, Arrival, Joined, Message, Refused, Transport
 from queuedriver.doors.words import (
     Answer,
     Asked,
@@ -139,7 +139,7 @@ class Dealer:
             return other if at is None else at
         return min(at, other)
 
-    def _hear(self, arrival: Joined | Message | Gone, now: float) -> Effects:
+    def _hear(self, arrival: Arrival, now: float) -> Effects:
         peer = arrival.peer
         if type(arrival) is Message:
             if not self._meter.allow(peer, now):
@@ -150,10 +150,12 @@ class Dealer:
             return self.session.hear(peer, arrival.frames, now, time.time())
         if type(arrival) is Joined:
             return self.session.joined(peer, now)
+        if type(arrival) is Refused:
+            return [Say(0, arrival.why)]
         self._meter.forget(peer)
         return self.session.gone(peer, now)
 
-    def _complain(self, arrival: Joined | Message | Gone, error: RemoteProtocolError) -> None:
+    def _complain(self, arrival: Arrival, error: RemoteProtocolError) -> None:
         # A peer that sends nonsense may send much of it.
         if self._level >= 1:
             self.said.append(f"{arrival.peer!r}: {error}")

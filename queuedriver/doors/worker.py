@@ -125,7 +125,9 @@ class _Loop:
             self._leave = effect
         elif type(effect) is Reconnect:
             missing = self.talk.transport.missing()
-            self.talk.complain(f"{missing or effect.why}; connecting anew, until it answers")
+            self.talk.complain(f"{missing or effect.why} (connecting anew, until it answers)")
+            # What is not begun is the broker's again.
+            self._work.clear()
             self.talk.reopen(self._connect(effect.to))
             self._start()
 

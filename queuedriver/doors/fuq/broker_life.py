@@ -21,7 +21,7 @@ from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.meter import Meter
 from queuedriver.doors.transports import tls
 from queuedriver.doors.transports.addresses import is_loopback
-from queuedriver.doors.transports.base import Arrival, Joined, Message
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused
 from queuedriver.doors.transports.tcp import Listener
 from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
 from queuedriver.driving import live_status
@@ -350,6 +350,8 @@ class FuqLoop(Loop):
                 return self._session.receive(arrival.peer, arrival.frames, now)
             # Of a stream nothing can be left out.
             self._listener.drop(arrival.peer)
+        if isinstance(arrival, Refused):
+            return [Say(0, arrival.why)]
         self._meter.forget(arrival.peer)
         return self._session.gone(arrival.peer, now)
 

@@ -1,8 +1,8 @@
 """The round-robin protocol: workers with slots, clients, a broker that goes round.
 
-tables     the transition tables: what is said, in which order (read this first)
+broker     what is said in which order, the broker's table and its session (read this first)
+worker     a worker's, and a server's that has no broker; client: a client's
 frames     one message, its frames and what they mean
 documents  a document and its outcome as messages; stream: an answer in parts
-broker, worker, client  a session each; settings: what each is told
-console    the terminals of all three
+settings   what each of them is told; console: the terminals of all three
 """

@@ -1,4 +1,13 @@
-"""The broker's side of roundrobin. Pure.
+"""roundrobin: clients bring, a broker deals by free slots, workers answer. The broker's side. Pure.
+
+    client → broker    EXEC or TRACKEXEC: what is to be done, for whichever worker
+    broker → worker    the same, and documents of a queue as TRACKEXEC DOCUMENT
+    worker → broker    REGISTER, DEREGISTER, INCREMENT (one slot is free again); RESPONSE
+    broker → client    a worker's RESPONSE, as it came
+
+What has addresses on top is only passed on. A worker is dealt to as long as it has free slots, the
+one that was dealt to longest ago first. RESPONSE ends a document or a request, INCREMENT frees its
+slot: they come one after the other, and each says nothing of the other.
 
 Who is listed, with which slots free and what in hand, is the exchange's. What is kept here besides:
 in whose hands each client's request is, and on which ways each worker may send.
@@ -13,8 +22,8 @@ from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.documents import outcome_of, question
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.roundrobin.tables import BROKER, LEAVING, UNKNOWN
 from queuedriver.doors.statuses import PERMANENT
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Answer,
     Asked,
@@ -32,6 +41,50 @@ from queuedriver.errors import RemoteProtocolError
 
 # Ways home that one worker is remembered to have been given.
 _MOST_WAYS = 1024
+
+UNKNOWN, REGISTERED, LEAVING = "unknown", "registered", "leaving"
+
+_ANYBODY = f"{UNKNOWN} | {REGISTERED} | {LEAVING}"
+_LISTED = f"{REGISTERED} | {LEAVING}"
+
+# What goes to somebody else than a worker, or on a way that was not given, has no row.
+BROKER = Table(
+    "How the broker sees a peer",
+    [
+        Row(UNKNOWN, "REGISTER", "", "list it with its slots; RESPONSE", REGISTERED),
+        ours(UNKNOWN, "REGISTER", "no room", "say so", UNKNOWN),
+        Row(_LISTED, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
+        ours(
+            _LISTED,
+            "REGISTER",
+            "connected again",
+            "the same; set back what it does not name",
+            REGISTERED,
+        ),
+        Row(f"{UNKNOWN} | {LEAVING}", "DEREGISTER", "", "ignore", SAME),
+        Row(REGISTERED, "DEREGISTER", "", "strike it off", UNKNOWN),
+        ours(REGISTERED, "DEREGISTER", "in hand", "deal it nothing more", LEAVING),
+        Row(UNKNOWN, "INCREMENT", "", "ignore; ask it to register", UNKNOWN),
+        Row(REGISTERED, "INCREMENT", "", "one slot is free, at most all", REGISTERED),
+        Row(LEAVING, "INCREMENT", "", "ignore", LEAVING),
+        ours(UNKNOWN, "RESPONSE", "late", "drop; ask it to register", UNKNOWN),
+        ours(_LISTED, "RESPONSE", "late", "drop", SAME),
+        ours(_LISTED, "RESPONSE", "in hand", "publish or set back", SAME),
+        ours(LEAVING, "RESPONSE", "last", "publish or set back; strike it off", UNKNOWN),
+        Row(_ANYBODY, "PING", "", "PONG", SAME),
+        ours(_ANYBODY, "PONG", "", "it is there", SAME),
+        Row(_ANYBODY, "request", "", "keep; deal when it is its turn", SAME),
+        Row(UNKNOWN, "pass", "to a worker", "pass it on", UNKNOWN),
+        Row(_LISTED, "pass", "given", "pass it on, unchanged", SAME),
+        ours(_LISTED, "pass", "answer", "keep, finish, pass it on", SAME),
+        ours(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN),
+        ours(_LISTED, "pass", "late", "drop", SAME),
+        Row(REGISTERED, "deal", "", "EXEC or TRACKEXEC; one slot is taken", REGISTERED),
+        ours(_LISTED, "each second", "busy", "PING, to see whether it is there", SAME),
+        ours(_LISTED, "lost", "", "charge what it had, if just one", UNKNOWN),
+        ours(REGISTERED, "lost", "not sent", "the same; give back what was not sent", UNKNOWN),
+    ],
+)
 
 
 class Worker(exchange.Worker):

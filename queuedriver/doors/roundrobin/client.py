@@ -7,14 +7,35 @@ tracked; so a PING goes behind it, and is repeated in its place: its PONG says t
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import Failed
-from queuedriver.doors.client_session import Awaited, ClientSession
+from queuedriver.doors.client_session import NEW, Awaited, ClientSession
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
-from queuedriver.doors.roundrobin.documents import outcome_of
+from queuedriver.doors.roundrobin.documents import FAILED, LATER, PERMANENT, outcome_of
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import Effects, Processed, Result, Send
 from queuedriver.errors import RemoteProtocolError
+
+SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
+_TRACKED = f"{WAITING} | {READING}"
+
+CLIENT = Table(
+    "How a client sees one request",
+    [
+        Row(NEW, "ask", "EXEC", "EXEC; PING, to know when it has come", SENT),
+        Row(NEW, "ask", "TRACKEXEC", "TRACKEXEC", WAITING),
+        Row(SENT, "PONG", "", "count it", ANSWERED),
+        ours(SENT, "time-out", "", "PING again", SENT),
+        Row(_TRACKED, "RESPONSE", "", "count it", ANSWERED),
+        Row(_TRACKED, "RESPONSE", "more to come", "mqs_more to that worker", READING),
+        Row(WAITING, "RESPONSE", "bad", "count it as failed", GIVEN_UP),
+        Row(READING, "RESPONSE", "bad", "mqs_more that wants no more", GIVEN_UP),
+        Row(_TRACKED, "TRACKADDRESS", "", "wait as long again", SAME),
+        ours(WAITING, "time-out", "", "the same again, with the same id", WAITING),
+        Row(READING, "time-out", "", "ongoing: it still reads", READING),
+        Row(f"{SENT} | {_TRACKED}", "time-out", "too often", "count it as failed", GIVEN_UP),
+    ],
+)
 
 STREAM_ID = b"STREAM_ID"
 # Seconds after which an unanswered request is given up.
@@ -28,7 +49,7 @@ class Client(ClientSession):
     def __init__(
         self, timeout: float = GIVE_UP_AFTER, *, serial: int = 0, tracked: bool = True
     ) -> None:
-        super().__init__(rr.CLIENT, timeout)
+        super().__init__(CLIENT, timeout)
         self._serial = serial
         self._tracked = tracked
         # What has come of streams, by the id that the answer with their next part has.
@@ -102,7 +123,7 @@ class Client(ClientSession):
         try:
             over = reader.take(streams.decode_part(message.args[0] if message.args else b""))
         except RemoteProtocolError as error:
-            reading = one.state == rr.READING
+            reading = one.state == READING
             one.state = self.table.step(one.state, "RESPONSE", "bad")
             effects = self.end(message.id, why=str(error))
             return [*effects, self._more(message, reader, streams.ABORT)[1]] if reading else effects
@@ -126,7 +147,7 @@ class Client(ClientSession):
 
 def _outcome(kind: str, args: tuple[bytes, ...]) -> tuple[tuple[Result, ...], str]:
     """Return what a RESPONSE brought, or why it brought nothing."""
-    if kind != "DOCUMENT" and args[:1] not in ((rr.FAILED,), (rr.PERMANENT,), (rr.LATER,)):
+    if kind != "DOCUMENT" and args[:1] not in ((FAILED,), (PERMANENT,), (LATER,)):
         return (), ""
     outcome = outcome_of(args)
     if isinstance(outcome, Processed):

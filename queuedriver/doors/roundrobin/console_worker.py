@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from queuedriver.doors.conversation import Conversation, sleep
-from queuedriver.doors.roundrobin import tables as rr
 from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
 from queuedriver.doors.roundrobin.frames import PING, PONG, Message, decode, encode
-from queuedriver.doors.roundrobin.worker import Worker
+from queuedriver.doors.roundrobin.worker import REGISTERED, REGISTERING, Worker
 from queuedriver.doors.transports.base import Transport
 from queuedriver.doors.words import Effects, Send
 
@@ -43,7 +42,7 @@ class Member(Worker):
     @property
     def known(self) -> bool:
         """Tell whether the broker may know it."""
-        return self.state in (rr.REGISTERING, rr.REGISTERED)
+        return self.state in (REGISTERING, REGISTERED)
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self.ended = self.ended or decode(frames).command == PONG

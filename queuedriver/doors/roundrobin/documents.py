@@ -13,12 +13,18 @@ import re
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, Setback
-from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors import statuses
 from queuedriver.doors.roundrobin.frames import DOCUMENT, TRACKEXEC, Message, count_of
 from queuedriver.doors.statuses import LATER_AFTER, MAX_TEXT, status
 from queuedriver.doors.words import Processed, Result, Work
 from queuedriver.format.records import Failure
 
+# What an answer begins with.
+DONE, FAILED, PERMANENT, LATER = (
+    b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, statuses.LATER)
+)
+# Two frames each, and a message may have 64, eight hops included.
+MAX_RESULTS = 24
 # Bytes of a traceback: a report is for reading.
 _MAX_TRACEBACK = 32 * 1024
 _CAUSE = re.compile(rb"[a-z][a-z-]{0,31}")
@@ -45,11 +51,11 @@ def document_of(message: Message, claim: str) -> Work | None:
 
 def answer_of(results: Sequence[Result]) -> tuple[bytes, ...]:
     """Return what a worker says of a document that was processed."""
-    if len(results) > rr.MAX_RESULTS:
-        message = f"{len(results)} outputs; one answer takes at most {rr.MAX_RESULTS}"
+    if len(results) > MAX_RESULTS:
+        message = f"{len(results)} outputs; one answer takes at most {MAX_RESULTS}"
         return refusal_of(Failed(Failure(cause="bad-answer", message=message, permanent=True)))
     frames = ((_bytes(one.name or ""), one.data) for one in results)
-    return (rr.DONE, *(frame for pair in frames for frame in pair))
+    return (DONE, *(frame for pair in frames for frame in pair))
 
 
 def refusal_of(how: Setback) -> tuple[bytes, ...]:
@@ -69,22 +75,22 @@ def refusal_of(how: Setback) -> tuple[bytes, ...]:
 def outcome_of(args: Sequence[bytes]) -> Processed | Setback:
     """Return how an answer ends its document. What is no answer fails it: it had its turn."""
     said, rest = (args[0], args[1:]) if args else (b"", ())
-    if said == rr.DONE and len(rest) % 2 == 0:
+    if said == DONE and len(rest) % 2 == 0:
         names = [_text(name) for name in rest[::2]]
         if None in names:
             return _failed("an output's name that is not UTF-8")
         results = zip(names, rest[1::2], strict=True)
         return Processed(tuple(Result(data, name or None) for name, data in results))
     text = _readable(rest[0] if rest else b"", MAX_TEXT)
-    if said == rr.LATER:
+    if said == LATER:
         return _later(text, rest)
-    if said in (rr.FAILED, rr.PERMANENT):
+    if said in (FAILED, PERMANENT):
         cause = rest[1] if len(rest) > 1 and _CAUSE.fullmatch(rest[1]) else b"exception"
         traceback = _readable(rest[2], _MAX_TRACEBACK) if len(rest) > 2 else ""
         failure = Failure(
             cause=cause.decode("ascii"),
             message=text or "the worker did not say why",
-            permanent=said == rr.PERMANENT,
+            permanent=said == PERMANENT,
             traceback=traceback or None,
         )
         return Failed(failure)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from queuedriver.claims.outcomes import Failed, Postponed, Setback
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
 from queuedriver.doors.roundrobin.documents import answer_of, document_of, refusal_of
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
     Leave,
@@ -27,6 +27,35 @@ from queuedriver.doors.words import (
 )
 from queuedriver.format.records import Failure
 
+NEW, REGISTERING, REGISTERED, LEAVING, GONE = "new", "registering", "registered", "leaving", "gone"
+_KNOWN = f"{REGISTERING} | {REGISTERED}"
+_ANYWHERE = f"{NEW} | {_KNOWN}"
+
+WORKER = Table(
+    "How a worker sees itself",
+    [
+        Row(_ANYWHERE, "register", "", "REGISTER, with so many slots", REGISTERING),
+        Row(_KNOWN, "RESPONSE", "", "", REGISTERED),
+        ours(_KNOWN, "time-out", "", "REGISTER again", SAME),
+        ours(_KNOWN, "joined again", "", "REGISTER again; to ours, with what is in hand", SAME),
+        ours(REGISTERED, "called", "", "REGISTER again", REGISTERING),
+        ours(f"{NEW} | {REGISTERING} | {LEAVING}", "called", "", "ignore", SAME),
+        Row(_ANYWHERE, "task", "", "do it", SAME),
+        ours(LEAVING, "task", "", "do it: it was on its way", SAME),
+        Row(_ANYWHERE, "task ended", "", "RESPONSE, INCREMENT", SAME),
+        ours(LEAVING, "task ended", "", "RESPONSE, INCREMENT", SAME),
+        ours(LEAVING, "task ended", "last", "RESPONSE, INCREMENT", GONE),
+        Row(_KNOWN, "deregister", "", "DEREGISTER", NEW),
+        Row(NEW, "leave", "", "", GONE),
+        Row(_KNOWN, "leave", "", "DEREGISTER", GONE),
+        ours(NEW, "leave", "in hand", "finish what is in hand", LEAVING),
+        ours(_KNOWN, "leave", "in hand", "DEREGISTER; finish", LEAVING),
+        ours(LEAVING, "leave", "in hand", "ignore", LEAVING),
+    ],
+)
+
+# How many tasks a worker takes at a time, unless it is told otherwise.
+SLOTS = 10
 # A worker says so often, in seconds, that it is there, for a broker that has been started anew.
 REGISTER_INTERVAL = 15.0
 
@@ -41,7 +70,7 @@ class Server(WorkerSession):
     def __init__(
         self, *, serial: int = 0, chance: random.Random | None = None, processor: bool = True
     ) -> None:
-        self.state = rr.NEW
+        self.state = NEW
         # How many messages were done, by their names.
         self.passed: Counter[str] = Counter()
         # The DOCUMENTs in hand, by claim.
@@ -74,8 +103,8 @@ class Server(WorkerSession):
 
     def leave(self, now: float) -> Effects:
         """Finish, leave."""
-        self.state = rr.WORKER.own_step(self.state, "leave", "in hand" if self.tasks else "")
-        return [Leave("nothing is in hand")] if self.state == rr.GONE else []
+        self.state = WORKER.own_step(self.state, "leave", "in hand" if self.tasks else "")
+        return [Leave("nothing is in hand")] if self.state == GONE else []
 
     def tick(self, now: float, wall: float) -> Effects:
         self._streams.forget_silent(now)
@@ -91,7 +120,7 @@ class Server(WorkerSession):
             # These take no slot.
             answer = self._streams.hear(message.args, now)
             return [self._answer(message, (answer,))] if message.tracked else []
-        self.state = rr.WORKER.step(self.state, "task")
+        self.state = WORKER.step(self.state, "task")
         match message.key:
             case wire.PING:
                 return self._done(message, ())
@@ -131,8 +160,8 @@ class Server(WorkerSession):
     def _done(self, message: Message, args: tuple[bytes, ...]) -> Effects:
         """Answer what was tracked, and give the slot back, whatever came of it."""
         self.passed[message.name] += 1
-        last = self.state == rr.LEAVING and not self.tasks
-        self.state = rr.WORKER.own_step(self.state, "task ended", "last" if last else "")
+        last = self.state == LEAVING and not self.tasks
+        self.state = WORKER.own_step(self.state, "task ended", "last" if last else "")
         effects: Effects = [Say(1, f"{message.name} is done")]
         if message.tracked:
             effects.append(self._answer(message, args))
@@ -164,7 +193,7 @@ class Worker(Server):
 
     def __init__(
         self,
-        slots: int = rr.SLOTS,
+        slots: int = SLOTS,
         *,
         serial: int = 0,
         chance: random.Random | None = None,
@@ -183,31 +212,31 @@ class Worker(Server):
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """REGISTER at once, with what is in hand: what was on its way may be lost."""
-        if self.state not in (rr.REGISTERING, rr.REGISTERED):
+        if self.state not in (REGISTERING, REGISTERED):
             return []
-        self.state = rr.WORKER.own_step(self.state, "joined")
+        self.state = WORKER.own_step(self.state, "joined again")
         return [self._register(now, rejoins=self._ours)]
 
     def register(self, now: float) -> Effects:
         """Ask for work, for so many slots; again: for other ones."""
-        self.state = rr.WORKER.own_step(self.state, "register")
+        self.state = WORKER.own_step(self.state, "register")
         return [Say(1, f"registering with {self.slots} slots"), self._register(now)]
 
     def deregister(self, now: float) -> Effects:
         """Ask for no more. What is in hand is finished and answered."""
-        self.state = rr.WORKER.own_step(self.state, "deregister")
+        self.state = WORKER.own_step(self.state, "deregister")
         return [Say(1, "deregistering"), self._goodbye()]
 
     def leave(self, now: float) -> Effects:
         """Deregister, finish, leave."""
-        known = self.state in (rr.REGISTERING, rr.REGISTERED)
+        known = self.state in (REGISTERING, REGISTERED)
         return [*([self._goodbye()] if known else ()), *super().leave(now)]
 
     def tick(self, now: float, wall: float) -> Effects:
         super().tick(now, wall)
         if self._register_at is None or now < self._register_at:
             return []
-        self.state = rr.WORKER.own_step(self.state, "time-out")
+        self.state = WORKER.own_step(self.state, "time-out")
         return [self._register(now)]
 
     def next_tick_at(self) -> float | None:
@@ -218,15 +247,15 @@ class Worker(Server):
             return super()._asked(message, now)
         if message.key == wire.REGISTER:
             # The broker does not know us: it was started anew.
-            before, self.state = self.state, rr.WORKER.step(self.state, "called")
-            return [self._register(now)] if before == rr.REGISTERED else []
+            before, self.state = self.state, WORKER.step(self.state, "called")
+            return [self._register(now)] if before == REGISTERED else []
         self._ours = self._ours or message.key == wire.DOCUMENT
         return super()._asked(message, now)
 
     def _answered(self, message: Message, now: float) -> Effects:
         if message.id != self._registering or message.senders:
             return []
-        before, self.state = self.state, rr.WORKER.step(self.state, "RESPONSE")
+        before, self.state = self.state, WORKER.step(self.state, "RESPONSE")
         self._registering = None
         self._register_at = now + REGISTER_INTERVAL
         return [] if before == self.state else [Say(1, "registered")]

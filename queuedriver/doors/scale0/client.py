@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from queuedriver.doors.client_session import ClientSession
-from queuedriver.doors.scale0.tables import CLIENT, OVER
+from queuedriver.doors.client_session import NEW, ClientSession
 from queuedriver.doors.scale0.wire import (
     DONE,
     MALFORMED,
@@ -14,8 +13,24 @@ from queuedriver.doors.scale0.wire import (
     encode,
     unpack,
 )
+from queuedriver.doors.table import Row, Table, ours
 from queuedriver.doors.words import Effects, Result, Send
 from queuedriver.errors import RemoteProtocolError
+
+WAITING, OVER = "waiting", "over"
+
+CLIENT = Table(
+    "scale0: a frontend's request",
+    [
+        Row(NEW, "ask", "", "WORKREQUEST", WAITING),
+        Row(WAITING, "WORKREPLY", "", "its outputs, or why there are none", OVER),
+        Row(WAITING, "DISCONNECTERROR", "", "why it is not done", OVER),
+        ours(WAITING, "time-out", "", "WORKREQUEST, the same", WAITING),
+        ours(WAITING, "time-out", "too often", "it is given up", OVER),
+        ours(OVER, "WORKREPLY", "", "dropped", OVER),
+        ours(OVER, "DISCONNECTERROR", "", "dropped", OVER),
+    ],
+)
 
 # A broker says 503 long before a client gives up.
 GIVE_UP_AFTER = 600.0

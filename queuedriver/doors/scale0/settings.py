@@ -98,8 +98,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         return super().check()
 
     def session(self, name: str) -> "Worker":
-        from queuedriver.doors.scale0.tables import WorkerOptions
-        from queuedriver.doors.scale0.worker import Worker
+        from queuedriver.doors.scale0.worker import Worker, WorkerOptions
 
         options = WorkerOptions(
             identity=name,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Doubted, Failed, Released
+from queuedriver.doors.roundrobin import broker as rr
 from queuedriver.doors.roundrobin import frames as wire
-from queuedriver.doors.roundrobin import tables as rr
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
 from queuedriver.doors.words import (

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.client_session import NEW
+from queuedriver.doors.roundrobin import client as rr
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
 from queuedriver.doors.roundrobin.client import Client
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.table import Row
 from queuedriver.doors.words import Effects, Ended, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
@@ -40,7 +40,7 @@ class Desk:
 
     @property
     def state(self) -> str:
-        return self.session.under_way[self.id].state if self.session.under_way else rr.NEW
+        return self.session.under_way[self.id].state if self.session.under_way else NEW
 
     def ping(self) -> Effects:
         return self.do(self.session.ping(self.now)[1])
@@ -103,8 +103,8 @@ def reading_more(desk: Desk) -> None:
 
 Scene = Callable[[Desk], object]
 SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
-    (rr.NEW, "ask", "EXEC"): (nothing, Desk.exec),
-    (rr.NEW, "ask", "TRACKEXEC"): (nothing, Desk.ping),
+    (NEW, "ask", "EXEC"): (nothing, Desk.exec),
+    (NEW, "ask", "TRACKEXEC"): (nothing, Desk.ping),
     (rr.SENT, "PONG", ""): (Desk.exec, Desk.pong),
     (rr.SENT, "time-out", ""): (Desk.exec, Desk.time_out),
     (rr.SENT, "time-out", "too often"): (Desk.exec, Desk.too_late),
@@ -123,19 +123,22 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
 }
 
 
-@pytest.mark.parametrize("row", rr.CLIENT.rows, ids=lambda row: "-".join(row[:3]))
-def test_each_row_of_the_table_is_stepped(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, scene = SCENES[row.state, row.event, row.when]
+@pytest.mark.parametrize("cell", rr.CLIENT.cells, ids="-".join)
+def test_each_row_of_the_table_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, scene = SCENES[cell]
     desk = Desk()
     before(desk)
-    assert desk.state == row.state
+    assert desk.state == cell[0]
     one = desk.session.under_way.get(desk.id)
     stepped: Counter[tuple[str, str, str]] = Counter()
     monkeypatch.setattr(rr.CLIENT, "stepped", stepped)
     scene(desk)
-    assert stepped[row.state, row.event, row.when]
-    assert (one.state if one else desk.state) == row.to
-    assert bool(desk.session.under_way) == (row.to not in (rr.ANSWERED, rr.GIVEN_UP))
+    assert stepped[cell]
+    to = rr.CLIENT.cells[cell]
+    assert (one.state if one else desk.state) == to
+    assert bool(desk.session.under_way) == (to not in (rr.ANSWERED, rr.GIVEN_UP))
 
 
 def test_requests_have_exactly_these_frames() -> None:

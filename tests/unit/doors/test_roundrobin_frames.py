@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.documents import (
+    MAX_RESULTS,
     answer_of,
     document_of,
     outcome_of,
@@ -16,7 +17,6 @@ from queuedriver.doors.roundrobin.documents import (
     refusal_of,
 )
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.roundrobin.tables import MAX_RESULTS
 from queuedriver.doors.words import Processed, Result, Work
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format.records import Failure

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin import worker as rr
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
 from queuedriver.doors.roundrobin.worker import REGISTER_INTERVAL, Server, Worker
-from queuedriver.doors.table import Row
 from queuedriver.doors.words import Effect, Effects, Leave, Process, Result, Say, Send, Work
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Failure
@@ -148,7 +147,7 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
     (rr.REGISTERING, "RESPONSE", ""): (registering, Bench.answer),
     (rr.REGISTERING, "register", ""): (registering, Bench.register),
     (rr.REGISTERING, "time-out", ""): (registering, time_out),
-    (rr.REGISTERING, "joined", ""): (registering, joined),
+    (rr.REGISTERING, "joined again", ""): (registering, joined),
     (rr.REGISTERING, "called", ""): (registering, called),
     (rr.REGISTERING, "task", ""): (registering, Bench.document),
     (rr.REGISTERING, "task ended", ""): (registering_busy, Bench.finish),
@@ -158,7 +157,7 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
     (rr.REGISTERED, "RESPONSE", ""): (registered, Bench.answer),
     (rr.REGISTERED, "register", ""): (registered, Bench.register),
     (rr.REGISTERED, "time-out", ""): (registered, time_out),
-    (rr.REGISTERED, "joined", ""): (registered, joined),
+    (rr.REGISTERED, "joined again", ""): (registered, joined),
     (rr.REGISTERED, "called", ""): (registered, called),
     (rr.REGISTERED, "task", ""): (registered, Bench.document),
     (rr.REGISTERED, "task ended", ""): (registered_busy, Bench.finish),
@@ -173,17 +172,19 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
 }
 
 
-@pytest.mark.parametrize("row", rr.WORKER.rows, ids=lambda row: "-".join(row[:3]))
-def test_each_row_of_the_table_is_stepped(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, scene = SCENES[row.state, row.event, row.when]
+@pytest.mark.parametrize("cell", rr.WORKER.cells, ids="-".join)
+def test_each_row_of_the_table_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, scene = SCENES[cell]
     bench = Bench()
     before(bench)
-    assert bench.session.state == row.state
+    assert bench.session.state == cell[0]
     stepped: Counter[tuple[str, str, str]] = Counter()
     monkeypatch.setattr(rr.WORKER, "stepped", stepped)
     scene(bench)
-    assert stepped[row.state, row.event, row.when]
-    assert bench.session.state == row.to
+    assert stepped[cell]
+    assert bench.session.state == rr.WORKER.cells[cell]
 
 
 # Registration

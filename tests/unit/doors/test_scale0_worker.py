@@ -1,9 +1,10 @@
 """Scale0's worker and frontend: what they say, and when they give up."""
 
 import contextlib
+import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.scale0.client import Client
-from queuedriver.doors.scale0.tables import CLIENT, WorkerOptions
-from queuedriver.doors.scale0.worker import Worker
+from queuedriver.doors.scale0.client import CLIENT, Client
+from queuedriver.doors.scale0.worker import (
+    ASKING,
+    CHECKING,
+    CLOSED,
+    GREETING,
+    READY,
+    WORKER,
+    WORKING,
+    Worker,
+    WorkerOptions,
+)
 from queuedriver.doors.words import (
     Effect,
     Effects,
@@ -26,7 +36,7 @@ from queuedriver.doors.words import (
     Send,
     Work,
 )
-from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format.records import Failure
 
 WALL = 1_763_500_000.0
@@ -234,13 +244,6 @@ def test_second_request_waits_until_the_first_is_done() -> None:
     assert commands(worker.finished("b:2", (Result(b""),), 2.0)) == ["WORKREPLY", "READY"]
 
 
-@pytest.mark.parametrize("docid", ["", "../../etc/passwd", "a/b", ".hidden", "x" * 500])
-def test_name_that_cannot_be_a_docid_is_replaced(docid: str) -> None:
-    worker = a_listed_worker()
-    (effect,) = hear(worker, "WORKREQUEST", work_request_identifier="b:1", docid=docid)
-    assert effect == Process(Work("b:1", "request-1", 0, b"in"))
-
-
 def test_request_from_before_the_checkconfig_is_dropped() -> None:
     worker = a_worker()
     assert others(hear(worker, "WORKREQUEST", work_request_identifier="b:1")) == []
@@ -303,23 +306,36 @@ def test_worker_that_is_interrupted_gives_back_what_it_has() -> None:
 def test_worker_that_is_disconnected_for_an_error_leaves_and_says_why(
     code: int, exit_code: int
 ) -> None:
-    effects = hear(
-        a_listed_worker(), "DISCONNECTERROR", error_code=code, error_message="the reason"
-    )
+    effects = hear(a_worker(), "DISCONNECTERROR", error_code=code, error_message="the reason")
     (effect,) = others(effects)
     assert isinstance(effect, Leave)
     assert effect.exit_code == exit_code
     assert "the reason" in effect.why
 
 
-def test_worker_that_is_disconnected_while_it_works_finishes_first() -> None:
+def test_worker_that_is_disconnected_gives_up_what_it_has_not_begun() -> None:
     worker = a_busy_worker()
     told: dict[str, Any] = {"error_code": 301, "broker": "tcp://there:1", "error_message": "x"}
-    assert others(hear(worker, "DISCONNECTERROR", **told)) == []
-    effects = worker.finished("b:1", (Result(b""),), 1.0)
-    assert commands(effects) == ["WORKREPLY"]
-    assert others(effects) == [Reconnect("the broker says 301: x", "tcp://there:1")]
-    assert commands(worker.start(2.0, WALL)) == ["CHECKCONFIG"]
+    assert others(hear(worker, "DISCONNECTERROR", **told)) == [
+        Reconnect("the broker says 301: x", "tcp://there:1")
+    ]
+    assert sent(worker.start(2.0, WALL))[0][1]["work_in_hand"] == []
+
+
+def test_worker_that_was_listed_once_waits_for_a_broker_that_takes_nobody() -> None:
+    worker = a_listed_worker()
+    (said,) = hear(worker, "DISCONNECTERROR", error_code=503, error_message="this broker leaves")
+    assert isinstance(said, Say)
+    assert (said.level, "this broker leaves" in said.words) == (0, True)
+    now = 0.0
+    for _ in range(3):
+        at, effect = sleep_until(worker, now + 1000.0)[-1]
+        assert at == now + 5.0
+        assert isinstance(effect, Reconnect)
+        assert effect.to == HERE
+        now = at
+        assert commands(worker.start(now, WALL)) == ["CHECKCONFIG"]
+        assert others(hear(worker, "DISCONNECTERROR", now, error_code=503)) == []
 
 
 # Groups
@@ -468,21 +484,10 @@ def test_whatever_comes_one_document_is_processed_at_a_time(
                 processing.append(effect.work.claim)
                 assert len(processing) == 1
             elif isinstance(effect, Leave):
-                assert not processing
                 left = True
             elif isinstance(effect, Reconnect):
-                assert not processing
+                processing.clear()
                 assert commands(worker.start(now, WALL))
-
-
-def test_options_that_cannot_be_meant_are_refused() -> None:
-    for options in (
-        WorkerOptions(identity="w", check_timeout=0),
-        WorkerOptions(identity="w", liveness=-1),
-        WorkerOptions(identity="w", heartbeat_interval=-1.0),
-    ):
-        with pytest.raises(ConfigError):
-            Worker(options)
 
 
 # Frontends
@@ -570,3 +575,109 @@ def test_each_row_of_the_table_of_frontends_is_stepped(monkeypatch: pytest.Monke
         client.tick(now, WALL)
     assert client.next_tick_at() is None
     assert stepped.keys() == {row[:3] for row in CLIENT.rows}
+
+
+# The table of workers
+
+
+def made(state: str, group: tuple[str, ...], started: bool, other: bool) -> Worker:
+    """A worker that may be in a state: listed before or not, with or without others to go to, and
+    in one of two ways."""
+    worker = Worker(WorkerOptions(identity="w", broker=HERE, group=group, heartbeat_interval=1.0))
+    if state == CLOSED and not (started or other):
+        return worker
+    worker.start(0.0, WALL)
+    if started or state in (READY, WORKING):
+        configure(worker)
+    if state == CLOSED and started and other:
+        hear(worker, "DISCONNECTERROR", error_code=503)
+    elif state in (CLOSED, ASKING):
+        worker.tick(15.0, WALL)
+        if state == ASKING and started:
+            worker.start(15.0, WALL)
+            worker.tick(20.0, WALL)
+        if state == ASKING and group:
+            worker.start(20.0, WALL)
+    elif state in (CHECKING, GREETING):
+        if started and other:
+            hear(worker, "WORKREQUEST", work_request_identifier="b:1")
+        if started:
+            hear(worker, "FORCENEGOTIATE")
+        if state == GREETING:
+            hear(worker, "CONFIG", services=["ocr"], config_version="v1")
+    elif state == WORKING:
+        hear(worker, "WORKREQUEST", work_request_identifier="b:1")
+    return worker
+
+
+def too_often(worker: Worker) -> None:
+    worker._way.hops = 8
+    hear(worker, "FORCENEGOTIATE")
+
+
+def sent_on_too_often(worker: Worker) -> None:
+    for _ in range(9):
+        worker.start(0.0, WALL)
+        hear(worker, "DISCONNECTERROR", error_code=301)
+
+
+def two_requests(worker: Worker) -> None:
+    hear(worker, "WORKREQUEST", work_request_identifier="b:2")
+    worker.finished("b:1", (Result(b""),), 1.0)
+
+
+def late(worker: Worker) -> Effects:
+    return worker.tick(worker._answer_at, WALL)
+
+
+def told_off(code: int) -> Callable[[Worker], object]:
+    return lambda worker: hear(worker, "DISCONNECTERROR", error_code=code)
+
+
+SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
+    ("connected", ""): lambda worker: worker.start(0.0, WALL),
+    ("connected", "our own broker does not answer"): lambda worker: worker.start(0.0, WALL),
+    ("another broker", "too often"): sent_on_too_often,
+    ("CONFIG", ""): lambda worker: hear(worker, "CONFIG", services=["ocr"], config_version="v"),
+    ("CONFIG", "work in hand"): lambda worker: hear(worker, "CONFIG", unchanged=True),
+    ("WORKREQUEST", ""): lambda worker: hear(worker, "WORKREQUEST", work_request_identifier="b:9"),
+    ("processed", ""): lambda worker: worker.finished("b:1", (Result(b""),), 1.0),
+    ("processed", "more in hand"): two_requests,
+    ("time-out", ""): late,
+    ("time-out", "again"): lambda worker: (late(worker), late(worker)),
+    ("time-out", "others, or it answered before"): late,
+    ("DISCONNECTERROR", ""): told_off(400),
+    ("DISCONNECTERROR", "301 to this broker"): told_off(301),
+    ("DISCONNECTERROR", "301, 426, or 503 and others"): told_off(426),
+    ("DISCONNECTERROR", "503, and it answered before"): told_off(503),
+    ("READYOK", ""): lambda worker: hear(worker, "READYOK"),
+    ("PONG", ""): lambda worker: hear(worker, "PONG"),
+    ("silence", ""): lambda worker: worker.tick(worker._silent_at, WALL),
+    ("heartbeat_interval", ""): lambda worker: worker.tick(worker._ping_at, WALL),
+    ("FORCENEGOTIATE", ""): lambda worker: hear(worker, "FORCENEGOTIATE"),
+    ("FORCENEGOTIATE", "too often"): too_often,
+    ("joined again", ""): lambda worker: worker.joined(b"", 1.0),
+    ("leave", ""): lambda worker: (
+        worker.leave(1.0),
+        worker.failed("b:1", Released("interrupted"), 1.0),
+    ),
+    ("leave", "work in hand"): lambda worker: worker.leave(1.0),
+}
+
+
+@pytest.mark.parametrize("cell", WORKER.cells, ids="-".join)
+def test_each_row_of_the_table_of_workers_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, event, when = cell
+    seen = []
+    for group, started, other in itertools.product(((), ("tcp://b:1",)), (False, True), (0, 1)):
+        monkeypatch.setattr(WORKER, "stepped", None)
+        worker = made(state, group, started, bool(other))
+        stepped: Counter[tuple[str, str, str]] = Counter()
+        monkeypatch.setattr(WORKER, "stepped", stepped)
+        if worker._state == state:
+            with contextlib.suppress(RemoteProtocolError, LocalProtocolError):
+                SCENES[event, when](worker)
+        seen.append(stepped[cell])
+    assert any(seen)
