@@ -2,7 +2,7 @@
 workers, and the clients that ask.
 
 settings        what each is told: a struct is its command line
-door            the transport that makes it a door
+door            a broker of each, put together
 broker          a driver whose work is done elsewhere: look, plan, deal (read this first)
 dealer          what a session's effects are on the queues; line: what waits in one queue
 requests        clients' requests and the answers to them, on disk

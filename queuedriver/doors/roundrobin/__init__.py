@@ -2,6 +2,6 @@
 
 tables     transition tables and options
 frames     messages; documents: documents as messages; stream: a stream of them
-broker, worker, client  a session each; tasks: what a worker or a server does with what it is asked
-console    the terminals of all three
+broker, worker, client  a session each
+console_*  the terminals of all three
 """

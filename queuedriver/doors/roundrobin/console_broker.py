@@ -6,6 +6,7 @@ It is the broker's own loop that runs: stdin is one descriptor more of its trans
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -25,8 +26,15 @@ from queuedriver.operating.queue import Queue
 _GRACE = 5.0
 
 
+def run(told: BrokerSettings) -> int:
+    """Be a broker; without an input, one that deals from a queue of its own, which goes with it.
+    Return the exit code."""
+    with closing(Terminal(told.level)) as terminal:
+        return BrokerConsole(told, terminal).run()
+
+
 def table(seen: tuple[Seen, ...]) -> list[str]:
-    """The table of workers, a line each."""
+    """Return the table of workers, a line each."""
     lines = []
     for number, one in enumerate(seen):
         address = one.address.decode("utf-8", "backslashreplace")

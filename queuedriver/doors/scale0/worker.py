@@ -13,26 +13,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.wire import (
-    CLOCK,
-    NOT_ACCEPTING,
-    REDIRECT,
-    UNKNOWN,
-    VERSION,
-    CheckConfig,
-    Config,
-    DisconnectError,
-    Event,
-    ForceNegotiate,
-    NeedBroker,
-    Ping,
-    Ready,
-    ReadyOk,
-    WorkReply,
-    WorkRequest,
-    decode,
-    encode,
-)
+from queuedriver.doors.scale0.wire import Config, DisconnectError, Event, ReadyOk, WorkRequest
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
@@ -176,7 +157,7 @@ class Worker(WorkerSession):
         if not needy:
             return self._check_config(now)
         self._answer_at = now + _CHECK_TIMEOUT
-        return [_send(NeedBroker(identity=self._told.identity, services=self._services()))]
+        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services()))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -188,7 +169,7 @@ class Worker(WorkerSession):
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self._wall_ahead = wall - now
-        message = decode(frames)
+        message = wire.decode(frames)
         event = message.event
         if isinstance(event, DisconnectError):
             return self._told_off(event, now)
@@ -197,7 +178,7 @@ class Worker(WorkerSession):
         if isinstance(event, WorkRequest) and not event.identifier:
             raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
         when = "work in hand" if isinstance(event, Config) and self._in_hand else ""
-        if isinstance(event, ForceNegotiate):
+        if isinstance(event, wire.ForceNegotiate):
             self._way.hops += 1
             when = "too often" if self._way.hops > _MAX_HOPS else ""
         was, self._state = self._state, WORKER.step(self._state, event.command, when)
@@ -212,14 +193,14 @@ class Worker(WorkerSession):
                 return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
             case WorkRequest():
                 return self._request(event, message.body)
-            case ForceNegotiate():
+            case wire.ForceNegotiate():
                 return self._begin_anew(event, now)
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
         outputs, body = wire.pack(results)
-        reply = WorkReply(work_request_identifier=claim, outputs=outputs)
+        reply = wire.WorkReply(work_request_identifier=claim, outputs=outputs)
         return self._processed(claim, _send(reply, body), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
@@ -251,7 +232,7 @@ class Worker(WorkerSession):
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            return [_send(Ping(time=wall, config_version=self._version()))]
+            return [_send(wire.Ping(time=wall, config_version=self._version()))]
         return []
 
     def next_tick_at(self) -> float | None:
@@ -291,7 +272,7 @@ class Worker(WorkerSession):
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
-    def _begin_anew(self, event: ForceNegotiate, now: float) -> Effects:
+    def _begin_anew(self, event: wire.ForceNegotiate, now: float) -> Effects:
         if self._state == LEFT:
             return self._end(_PROTOCOL, f"again and again told to negotiate: {event.error_message}")
         return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
@@ -301,15 +282,15 @@ class Worker(WorkerSession):
         code, way = event.error_code, self._way
         why = f"the broker says {code}: {event.error_message}"
         to = event.broker or way.at
-        if code == REDIRECT and self._state == ASKING and to == way.at:
+        if code == wire.REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
             way.needy = False
             return self._check_config(now)
-        other = way.other() if code == NOT_ACCEPTING else ""
-        if code == NOT_ACCEPTING and not other and self._started:
+        other = way.other() if code == wire.NOT_ACCEPTING else ""
+        if code == wire.NOT_ACCEPTING and not other and self._started:
             when = "503, and it answered before"
         else:
-            on = other or code == VERSION or (code == REDIRECT and _ADDRESS.fullmatch(to))
+            on = other or code == wire.VERSION or (code == wire.REDIRECT and _ADDRESS.fullmatch(to))
             when = "301, 426, or 503 and others" if on else ""
         self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
         if other:
@@ -330,7 +311,7 @@ class Worker(WorkerSession):
                 return [Say(0, f"{why}; trying again until it takes us")]
             case 503:
                 return self._end(_UNAVAILABLE, why)
-        return self._end(_SETUP if code in (CLOCK, UNKNOWN) else _PROTOCOL, why)
+        return self._end(_SETUP if code in (wire.CLOCK, wire.UNKNOWN) else _PROTOCOL, why)
 
     def _no_answer(self, now: float) -> Effects:
         """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
@@ -397,7 +378,7 @@ class Worker(WorkerSession):
 
     def _check_config(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
-        event = CheckConfig(
+        event = wire.CheckConfig(
             config_type="JSON",
             config_version=self._version(),
             work_in_hand=tuple(work.claim for work in self._in_hand),
@@ -408,7 +389,7 @@ class Worker(WorkerSession):
         self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
         self._repeated = False
-        event = Ready(
+        event = wire.Ready(
             services=self._services(),
             heartbeat_interval=self._told.heartbeat_interval,
             time=now + self._wall_ahead,
@@ -419,7 +400,7 @@ class Worker(WorkerSession):
     def _goodbye(self) -> Effects:
         connected = self._state != CLOSED
         self._state = WORKER.own_step(self._state, "leave")
-        error = DisconnectError(error_code=NOT_ACCEPTING, error_message="this worker leaves")
+        error = DisconnectError(error_code=wire.NOT_ACCEPTING, error_message="this worker leaves")
         said: Effects = [_send(error)] if connected else []
         return [*said, *self._end(0, "asked to leave")]
 
@@ -446,4 +427,4 @@ class Worker(WorkerSession):
 
 
 def _send(event: Event, body: bytes | None = None) -> Send:
-    return Send(b"", encode(event, body))
+    return Send(b"", wire.encode(event, body))
