@@ -99,6 +99,8 @@ class StageDrivers:
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
+        # The latest request by which all were replaced; empty: none.
+        self._restart = ""
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -239,9 +241,9 @@ class StageDrivers:
         slot.begin(child, board, now)
 
     def _order(self, number: int, restart: str = "") -> Order:
-        """Return what a driver in this slot is told now."""
-        context = self._context
-        return order_of(self.stage, self._pipeline, context.host, context.local, number, restart)
+        """Return what a driver in this slot is told now, which was restarted by this request."""
+        context, serial = self._context, restart or self._restart
+        return order_of(self.stage, self._pipeline, context.host, context.local, number, serial)
 
     # End
 
@@ -282,6 +284,7 @@ class StageDrivers:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
+            self._restart = serial
             self.templates.load = load_of(self.stage, self._pipeline, serial)
         for slot in self.slots if slots is None else slots:
             slot.forget()
@@ -296,7 +299,7 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        self.templates.load = load_of(stage, pipeline, self.templates.restart)
+        self.templates.load = load_of(stage, pipeline, self._restart)
         if self._order(0).settled != settled:
             self.unsettle(now + old.grace)
         for slot in self.slots:

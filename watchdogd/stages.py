@@ -164,8 +164,9 @@ class Stages:
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
-        any of this name."""
-        known = not target
+        any of this name, as far as that is known."""
+        # Before the first look nobody knows how many there are to be.
+        known = not (target and self._split)
         for name, drivers in self.managed.items():
             whole = target in ("", name)
             slots = [slot for slot in drivers.slots if slot.name == target]

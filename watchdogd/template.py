@@ -251,11 +251,6 @@ class Templates:
         for one in self._all:
             one.receive(now)
 
-    @property
-    def restart(self) -> str:
-        """The request by which the template was loaded anew."""
-        return self.load.restart if self.load else ""
-
     def tend(self, stage: Stage, now: float, *, needed: bool, again: bool) -> float:
         """Let a template go that is not needed, not what it would be now, or of no use; with
         `again`, load anew one that has ended by itself. Return when to come back."""

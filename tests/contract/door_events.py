@@ -191,10 +191,10 @@ DISKS = Group(
             "the broker waits; when it is back the document is published, uncharged",
         ),
         Row(
-            "input_that_is_moved_away_costs_time_alone",
+            "input_that_is_moved_away_ends_the_broker_and_costs_nothing",
             "loses the input queue, which is moved away and back",
-            "the same",
-            not_yet={"fuq": "its broker ends when its queue is moved away, as if it were no more"},
+            "the broker ends with 66 when it has nothing at hand, as any driver does; the next one "
+            "goes on, and everything is published once, uncharged",
         ),
     ),
 )

@@ -323,7 +323,7 @@ class Fuq(Worker):
 
     def report(self, dealt: Dealt, result: bytes | None) -> None:
         job, task = dealt.name
-        self.link.until(lambda: self.look()._owed == 0, "OK after the UPDATE before")
+        self.link.until(lambda: self.look()._owed == 0 or self._closed, "OK after the last UPDATE")
         self._owed += 1
         update = {
             "JobId": job,

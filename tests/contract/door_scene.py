@@ -23,10 +23,10 @@ import msgspec
 import zmq
 
 from queuedriver.doors import door as doors
-from queuedriver.doors.broker import Service
+from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports import zmq as zmq_transport
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
-from queuedriver.errors import QueueError
+from queuedriver.errors import NotFound, QueueError
 from queuedriver.format import names
 from queuedriver.jobs.jobfile import JobFile, encode
 from queuedriver.operating.history import read_events
@@ -43,6 +43,8 @@ _PR_SET_PDEATHSIG = 1
 # Seconds: more than anything takes on a busy machine.
 PATIENCE = 8.0
 _PAUSE = 0.002
+# How a broker may end while something else is waited for: as asked, or as its queue is gone.
+_EXPECTED = (None, 0, 1, NotFound.exit_code, -signal.SIGKILL)
 # Seconds between signs of life of those that wait.
 _SIGNS_OF_LIFE = 1.0
 # What a broker takes in before it does something else.
@@ -116,14 +118,14 @@ class Lists:
         pass
 
 
-def _broke(door: doors.Door, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
+def _broke(told: Any, link: str, pipe: Pipe, ahead: Any, log: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     monotonic = time.monotonic
     time.monotonic = lambda: monotonic() + ahead.value
     if link == "lists":
         from queuedriver.doors.fuq import broker_life
 
-        transport = Lists(pipe, streams=door.protocol == "fuq")
+        transport = Lists(pipe, streams=told.protocol == "fuq")
         zmq_transport.Hub = broker_life.Listener = lambda *_: transport  # type: ignore[misc, assignment, attr-defined]
 
     def say(words: str) -> None:
@@ -134,7 +136,7 @@ def _broke(door: doors.Door, link: str, pipe: Pipe, ahead: Any, log: Path) -> No
         pipe.send((b"", list(endpoints)))
 
     try:
-        left = doors.broker(door, say, listening).run()
+        left = doors.broker(told, say, listening).run()
     except QueueError as error:
         say(str(error))
         sys.exit(error.exit_code)
@@ -256,9 +258,9 @@ class Door(Site):
         """Start the broker, with the id and at the address that it had, and wait until it
         listens."""
         endpoint = self._sockets.endpoint if self._sockets is not None else ""
-        door = doors.Door(
-            protocol=self.protocol,
-            services=(Service("", str(self.root / "in"), (str(self.root / "out"),)),),
+        told = settings_of(self.protocol).BrokerSettings(
+            input=str(self.root / "in"),
+            outputs=(str(self.root / "out"),),
             listen=(endpoint or f"tcp://127.0.0.1:{_free_port()}",),
             id="broker",
             options=Options(**options),
@@ -266,7 +268,7 @@ class Door(Site):
             level=1,
         )
         ours, theirs = FORKS.Pipe()
-        given = (door, self._link, theirs, self._ahead, self.beside / "words")
+        given = (told, self._link, theirs, self._ahead, self.beside / "words")
         self._process = FORKS.Process(target=_broke, args=given)
         self._process.start()
         theirs.close()
@@ -276,6 +278,11 @@ class Door(Site):
         assert endpoints, f"the broker does not listen: {self.said()}"
         if self._sockets is not None:
             (self._sockets.endpoint,) = endpoints
+
+    @property
+    def runs(self) -> bool:
+        """Whether the broker has not ended."""
+        return bool(self._process.is_alive())
 
     def kill(self) -> None:
         """End the broker by SIGKILL; whoever was connected is not any more."""
@@ -351,7 +358,7 @@ class Door(Site):
         ends_at = time.monotonic() + PATIENCE
         while not (found := fact()):
             self._listen()
-            assert self._process.exitcode in (None, 0, 1, -signal.SIGKILL), self.said()
+            assert self._process.exitcode in _EXPECTED, self.said()
             assert time.monotonic() < ends_at, f"never: {words}\n{self._told()}"
             if time.monotonic() >= self._signs_at:
                 self._signs_at = time.monotonic() + _SIGNS_OF_LIFE
@@ -420,6 +427,10 @@ class Door(Site):
     def charges(self, docid: str) -> int:
         """How many attempts a document was charged, so far as the journals say."""
         return len(self.blamed(docid))
+
+    def charged(self) -> dict[str, list[str]]:
+        """Return what documents were charged for, of those that were charged."""
+        return {docid: blamed for docid in self.submitted if (blamed := self.blamed(docid))}
 
     def blamed(self, docid: str) -> list[str]:
         """What a document was charged for."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from queuedriver.errors import NotFound
 from tests.contract.door_peers import Worker
 from tests.contract.door_scene import Door
 from tests.disks import Disk
@@ -32,31 +33,41 @@ def test_full_disk_costs_time_alone(door: Door) -> None:
         disk.empty()
         door.until(lambda: answers_all(door, worker), "it is published")
         assert door.leave() == 0
-        assert door.charges("doc") == 0
+        assert door.charged() == {}
 
 
 def test_output_that_is_moved_away_costs_time_alone(door: Door) -> None:
-    moved_away_and_back(door, "out")
-
-
-def test_input_that_is_moved_away_costs_time_alone(door: Door) -> None:
-    moved_away_and_back(door, "in")
-
-
-def moved_away_and_back(door: Door, queue: str) -> None:
     door.broker()
     door.bring("doc", "next")
     worker = door.worker()
     dealt = worker.gets_one()
-    (door.root / queue).rename(door.root / "moved")
+    (door.root / "out").rename(door.root / "moved")
     worker.answers(dealt)
     door.turns()
-    assert not (door.root / queue).exists()
-    (door.root / "moved").rename(door.root / queue)
+    assert not (door.root / "out").exists()
+    (door.root / "moved").rename(door.root / "out")
     door.until(lambda: answers_all(door, worker), "both are published")
     assert door.leave() == 0
     assert door.account() == []
-    assert [door.charges(docid) for docid in ("doc", "next")] == [0, 0]
+    assert door.charged() == {}
+
+
+def test_input_that_is_moved_away_ends_the_broker_and_costs_nothing(door: Door) -> None:
+    door.broker()
+    door.bring("doc", "next")
+    worker = door.worker()
+    worker.gets_one()
+    (door.root / "in").rename(door.root / "moved")
+    door.until(lambda: answers_to_the_end(door, worker), "it ends")
+    assert door.ended() == NotFound.exit_code
+    assert not (door.root / "in").exists()
+    (door.root / "moved").rename(door.root / "in")
+    door.broker()
+    worker = door.worker("another")
+    door.until(lambda: answers_all(door, worker), "both are published")
+    assert door.leave() == 0
+    assert door.account() == []
+    assert door.charged() == {}
 
 
 def answers_all(door: Door, worker: Worker) -> bool:
@@ -64,3 +75,9 @@ def answers_all(door: Door, worker: Worker) -> bool:
     for dealt in worker.look().in_hand[:]:
         worker.answers(dealt)
     return len(door.published()) == len(door.submitted)
+
+
+def answers_to_the_end(door: Door, worker: Worker) -> bool:
+    """Answer whatever the worker has; return whether the broker has ended."""
+    answers_all(door, worker)
+    return not door.runs
