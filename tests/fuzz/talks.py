@@ -134,6 +134,8 @@ class WorkerEnd:
                 case Process():
                     self._in_hand.append(effect.work)
                 case Reconnect():
+                    # What is not begun is the broker's again, and nothing is heard amid a document.
+                    self._in_hand.clear()
                     return sent + self.start(now)
                 case Leave():
                     # Another in its place, by the same name.

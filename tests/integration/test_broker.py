@@ -447,7 +447,7 @@ def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: 
     until(lambda: len(place.outputs()) == 1)
     assert command("quit", "in", cwd=place.root).code == 0
     assert ended(first).code == 0
-    says(worker, "trying again until it takes us")
+    says(worker, "503: this broker leaves")
     assert command("resume", "in", cwd=place.root).code == 0
     broker()
     submit(place.input, "two")

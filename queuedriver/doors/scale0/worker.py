@@ -40,7 +40,8 @@ WORKER = Table(
     [
         Row(CLOSED, "connected", "", "CHECKCONFIG", CHECKING),
         Row(CLOSED, "connected", "our own broker does not answer", "NEEDBROKER", ASKING),
-        ours(CLOSED, "time-out", "", "our own broker may take us by now", CLOSED),
+        ours(CLOSED, "connected", "503 before", "nothing, for a while", CLOSED),
+        ours(CLOSED, "time-out", "", "CHECKCONFIG", CHECKING),
         ours(CLOSED, "another broker", "too often", "we leave, 69", LEFT),
         Row(CHECKING, "CONFIG", "", "READY", GREETING),
         ours(CHECKING, "CONFIG", "work in hand", "it is finished first", WORKING),
@@ -64,7 +65,9 @@ WORKER = Table(
         ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
         ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
         ours(_CONNECTED, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
-        ours(_CONNECTED, "DISCONNECTERROR", "503, and it answered before", "we wait", CLOSED),
+        ours(
+            _CONNECTED, "DISCONNECTERROR", "503, and it answered before", "the same, later", CLOSED
+        ),
         Row(_CONNECTED, "DISCONNECTERROR", "", "we leave", LEFT),
         ours(CLOSED, "leave", "", "we leave", LEFT),
         ours(_CONNECTED, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
@@ -139,6 +142,8 @@ class Worker(WorkerSession):
         # Until when there must be an answer, and whether READY has been repeated for it.
         self._answer_at = _NEVER
         self._repeated = False
+        # Whether our broker, which had us before, takes nobody now.
+        self._refused = False
         self._silent_at = _NEVER
         self._ping_at = _NEVER
         # What the wall clock was ahead of `now` when it was last heard of.
@@ -150,13 +155,16 @@ class Worker(WorkerSession):
     def start(self, now: float, wall: float) -> Effects:
         """CHECKCONFIG to our own broker, NEEDBROKER to another."""
         self._wall_ahead = wall - now
-        needy = self._way.needy
-        when = "our own broker does not answer" if needy else ""
-        self._state = WORKER.own_step(self._state, "connected", when)
-        self._hear_from_now_on(now)
-        if not needy:
-            return self._check_config(now)
         self._answer_at = now + _CHECK_TIMEOUT
+        self._hear_from_now_on(now)
+        if self._refused:
+            self._refused = False
+            self._state = WORKER.own_step(self._state, "connected", "503 before")
+            return []
+        if not self._way.needy:
+            self._state = WORKER.own_step(self._state, "connected")
+            return self._check_config(now)
+        self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
         return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services()))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
@@ -306,9 +314,8 @@ class Worker(WorkerSession):
                 self._config = None
                 return self._hop(why, way.at)
             case 503 if self._state == CLOSED:
-                self._in_hand.clear()
-                self._answer_at = now + _CHECK_TIMEOUT
-                return [Say(0, f"{why}; trying again until it takes us")]
+                self._refused = True
+                return self._home(why)
             case 503:
                 return self._end(_UNAVAILABLE, why)
         return self._end(_SETUP if code in (wire.CLOCK, wire.UNKNOWN) else _PROTOCOL, why)
@@ -326,7 +333,7 @@ class Worker(WorkerSession):
             return effects
         if self._state == CLOSED:
             self._state = WORKER.own_step(CLOSED, "time-out")
-            return self._home("our broker may take us by now")
+            return self._check_config(now)
         why = f"no answer to {'NEEDBROKER' if way.needy else 'CHECKCONFIG'} within {seconds}"
         other = way.other()
         on = "others, or it answered before" if other or self._started else ""
