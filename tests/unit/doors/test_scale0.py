@@ -627,6 +627,7 @@ def test_frontend_with_an_empty_frame_gets_it_back_with_every_answer() -> None:
     reply = frames_of("WORKREPLY", b"", work_request_identifier="~0001:1")
     assert broker.hear(b"w", reply, 1.0, WALL) == [End("c1", Answer(b"\x00\x01", (b"", *reply)))]
     refusal = broker.refusal(effect.request, "no worker came in time", late=True)
+    assert refusal is not None
     assert (refusal.peer, refusal.frames[:2]) == (b"\x00\x01", (b"", b"DISCONNECTERROR"))
 
 
