@@ -328,8 +328,7 @@ class ServiceQueue:
         full = len(self.requests.waiting) >= self._exchange.max_requests
         if full and not self.requests.knows(request):
             why = "too many requests wait"
-            answer = self._exchange.refusal(request, why, late=True)
-            self.requests.refused("", request, answer, now)
+            self.requests.turn_away(request, self._exchange.refusal(request, why, late=True))
             return why
         try:
             found = self.requests.keep(request, time.time_ns() // 1000, now)
@@ -369,11 +368,11 @@ class ServiceQueue:
             try:
                 request = self.requests.recognize(docid, claim.read())
                 why = "no worker came in time"
-                answer = request and self._exchange.refusal(request, why, late=True)
-                if request and answer:
-                    self._answer(Dealt(claim, request, now), request, answer, now)
-                else:
+                if request is None:
                     self._end_claim(claim, Released(why), 0.0)
+                elif self._finish(claim, now):
+                    answer = self._exchange.refusal(request, why, late=True)
+                    self.requests.turn_away(request, answer)
             except ProcessorFailed as error:
                 self._end_claim(claim, from_exception(error), 0.0)
             except OSError as error:
