@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-from queuedriver.cli import say
+from queuedriver.cli import program, say
 from queuedriver.cli.arguments import AS_JSON, CALL, COMMAND, QUIET, SERVER, warn_of
 from queuedriver.cli.settings import checked, option_rows
 from queuedriver.cli.words import argument, option
@@ -86,7 +86,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
         narrator = Narrator(driver, inputs)
     try:
         with narrator:
-            return driver.run()
+            return driver.run(last=program.ends_process)
     finally:
         for words in driver.unnoted:
             say(words)

@@ -92,15 +92,25 @@ class Driver(Life):
         self._wanted_id = id
         self._clock = clock
 
-    def run(self) -> Left:
-        """Drive until told to leave. QueueError when it cannot even start."""
+    def run(self, *, last: bool = False) -> Left:
+        """Drive until told to leave. QueueError when it cannot even start.
+
+        `last`: the process is about to end; what asks it to leave once more changes nothing.
+        """
         # Of an earlier run nothing is left.
         self.id, self._loop, self.unnoted = "", None, ()
         options = self.options
         with (
             self._stacks() as dump,
             contextlib.closing(
-                Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
+                Limits(
+                    options.timeout,
+                    options.hard_after,
+                    options.grace,
+                    dump,
+                    self._board,
+                    last=last,
+                )
             ) as limits,
         ):
             while (end := self._live(limits, dump)).word == REPLACED:
