@@ -116,7 +116,7 @@ def ready(broker: Broker, peer: str, now: float = 0.0, services: Sequence[str] =
 
 
 def a_broker(*workers: str, **given: Any) -> Broker:
-    broker = Broker("host-1", told(**given))
+    broker = told(**given).session("host-1")
     for name in workers:
         ready(broker, name)
     return broker
