@@ -18,7 +18,7 @@ import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from queuedriver.doors.transports.base import Arrival, Joined, Message, Transport
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused, Transport
 from queuedriver.doors.words import Close, Effect, Effects, Say, Send, Session, soonest
 from queuedriver.errors import RemoteProtocolError
 
@@ -119,6 +119,8 @@ class Conversation:
             return self.session.hear(peer, arrival.frames, now, wall)
         if type(arrival) is Joined:
             return self.session.joined(peer, now)
+        if type(arrival) is Refused:
+            return [Say(0, arrival.why)]
         return self.session.gone(peer, now)
 
     def _refuse(self, peer: bytes, error: RemoteProtocolError) -> None:

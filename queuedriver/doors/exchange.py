@@ -276,7 +276,7 @@ class Exchange(Generic[W]):
         worker = self.workers.get(peer)
         if worker is None:
             return []
-        found = worker.in_hand.pop(claim, None)
+        found = self.settle(worker, claim)
         released = Released("its worker was gone before it was sent")
         ends: Effects = [End(claim, released)] if found is not None else []
         return ends + self.lose(worker, UNDELIVERED)

@@ -199,7 +199,7 @@ class _Street:
                     self._end(effect.claim)
                 case Asked():
                     self._asked.append(effect.request)
-                case Close():
+                case Close() if self._talk.is_stream:
                     todo.extend(self._broker.gone(effect.peer, self._now))
                     self._join_again(effect.peer)
                 case Say():

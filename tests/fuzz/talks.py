@@ -12,7 +12,6 @@ from queuedriver.doors.fuq.client import Client, KillAll, Start
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
 from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
 from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
-from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import Client as RoundRobinClient
 from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
@@ -281,7 +280,7 @@ def _scale0_worker() -> WorkerSession:
 TALKS = {
     "pingpong": Talk(lambda: PingpongBroker(job_timeout=30.0), [_worker(PingpongWorker)] * 3),
     "roundrobin": Talk(
-        lambda: RoundRobinBroker(roundrobin.Options(job_timeout=30.0)),
+        lambda: RoundRobinBroker(job_timeout=30.0),
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],
     ),
     "scale0": Talk(

@@ -306,8 +306,8 @@ def test_worker_that_does_not_read_for_hours_is_not_lost_and_misses_nothing(hub:
 def test_request_that_has_no_frame_left_for_the_way_home_is_an_error_of_its_client() -> None:
     most = [b"", b"LMQv100", b"\x04", b"id", *[b"x"] * (MAX_FRAMES - 5), b""]
     with pytest.raises(RemoteProtocolError, match="frames"):
-        RoundRobinBroker().receive(b"client", most, 0.0, 0.0)
-    assert RoundRobinBroker().receive(b"client", most[:4] + most[5:], 0.0, 0.0)
+        RoundRobinBroker().hear(b"client", most, 0.0, 0.0)
+    assert RoundRobinBroker().hear(b"client", most[:4] + most[5:], 0.0, 0.0)
 
 
 def test_peer_that_sends_without_end_keeps_nobody_else_from_being_heard() -> None:

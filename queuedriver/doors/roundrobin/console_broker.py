@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from queuedriver.doors.broker import Broker
-from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
@@ -79,7 +78,7 @@ class BrokerConsole:
     def __init__(self, door: BrokerSettings, terminal: Terminal) -> None:
         self._door = door
         self._terminal = terminal
-        self._session = RoundRobinBroker(roundrobin.Options(job_timeout=door.job_timeout))
+        self._session = RoundRobinBroker(door.job_timeout)
 
     def run(self) -> int:
         if self._door.services:
@@ -121,7 +120,7 @@ class BrokerConsole:
                 case []:
                     pass
                 case ["workers"]:
-                    for line in table(self._session.workers()):
+                    for line in table(self._session.seen()):
                         self._terminal.say(line)
                 case ["quit"]:
                     # As from anybody else: the loop knows how to leave.
