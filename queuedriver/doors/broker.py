@@ -24,14 +24,12 @@ from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.conversation import Conversation
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.former import exchange_of
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
 from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import (
     Asked,
-    BrokerSession,
     Effect,
     Effects,
     End,
@@ -70,7 +68,7 @@ class Broker(Life):
         self,
         protocol: str,
         services: Sequence[Service],
-        session: Callable[[str], BrokerSession | Exchange[Any]],
+        session: Callable[[str], Exchange[Any]],
         transport: Callable[[], Transport],
         *,
         id: str | None = None,
@@ -137,7 +135,7 @@ class Broker(Life):
         transport: Transport,
         limits: Limits,
     ) -> "BrokerLoop":
-        exchange: Exchange[Any] = exchange_of(self._session(self.id))
+        exchange = self._session(self.id)
         everything = found[0]._replace(
             queues=[queue for one in found for queue in one.queues],
             targets=tuple(target for one in found for target in one.targets),

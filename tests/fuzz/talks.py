@@ -19,7 +19,6 @@ from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
 from queuedriver.doors.words import (
-    BrokerSession,
     Effect,
     Leave,
     Process,
@@ -132,6 +131,8 @@ class WorkerEnd:
                 case Process():
                     self._in_hand.append(effect.work)
                 case Reconnect():
+                    # What is not begun is the broker's again, and nothing is heard amid a document.
+                    self._in_hand.clear()
                     return sent + self.start(now)
                 case Leave():
                     # Another in its place, by the same name.
@@ -259,7 +260,7 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], BrokerSession | FuqBroker | Exchange[Any]]
+    broker: Callable[[], FuqBroker | Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
     # A stream has no frames: what comes may be cut anywhere.

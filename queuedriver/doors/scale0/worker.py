@@ -13,26 +13,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.wire import (
-    CLOCK,
-    NOT_ACCEPTING,
-    REDIRECT,
-    UNKNOWN,
-    VERSION,
-    CheckConfig,
-    Command,
-    Config,
-    DisconnectError,
-    ForceNegotiate,
-    NeedBroker,
-    Ping,
-    Ready,
-    ReadyOk,
-    WorkReply,
-    WorkRequest,
-    decode,
-    encode,
-)
+from queuedriver.doors.scale0.wire import Command, Config, DisconnectError, ReadyOk, WorkRequest
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
@@ -59,7 +40,8 @@ WORKER = Table(
     [
         Row(CLOSED, "connected", "", "CHECKCONFIG", CHECKING),
         Row(CLOSED, "connected", "our own broker does not answer", "NEEDBROKER", ASKING),
-        ours(CLOSED, "time-out", "", "our own broker may take us by now", CLOSED),
+        ours(CLOSED, "connected", "503 before", "nothing, for a while", CLOSED),
+        ours(CLOSED, "time-out", "", "CHECKCONFIG", CHECKING),
         ours(CLOSED, "another broker", "too often", "we leave, 69", LEFT),
         Row(CHECKING, "CONFIG", "", "READY", GREETING),
         ours(CHECKING, "CONFIG", "work in hand", "it is finished first", WORKING),
@@ -83,7 +65,9 @@ WORKER = Table(
         ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
         ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
         ours(_CONNECTED, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
-        ours(_CONNECTED, "DISCONNECTERROR", "503, and it answered before", "we wait", CLOSED),
+        ours(
+            _CONNECTED, "DISCONNECTERROR", "503, and it answered before", "the same, later", CLOSED
+        ),
         Row(_CONNECTED, "DISCONNECTERROR", "", "we leave", LEFT),
         ours(CLOSED, "leave", "", "we leave", LEFT),
         ours(_CONNECTED, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
@@ -158,6 +142,8 @@ class Worker(WorkerSession):
         # Until when there must be an answer, and whether READY has been repeated for it.
         self._answer_at = _NEVER
         self._repeated = False
+        # Whether our broker, which had us before, takes nobody now.
+        self._refused = False
         self._silent_at = _NEVER
         self._ping_at = _NEVER
         # What the wall clock was ahead of `now` when it was last heard of.
@@ -169,14 +155,17 @@ class Worker(WorkerSession):
     def start(self, now: float, wall: float) -> Effects:
         """CHECKCONFIG to our own broker, NEEDBROKER to another."""
         self._wall_ahead = wall - now
-        needy = self._way.needy
-        when = "our own broker does not answer" if needy else ""
-        self._state = WORKER.own_step(self._state, "connected", when)
-        self._hear_from_now_on(now)
-        if not needy:
-            return self._check_config(now)
         self._answer_at = now + _CHECK_TIMEOUT
-        return [_send(NeedBroker(identity=self._told.identity, services=self._services()))]
+        self._hear_from_now_on(now)
+        if self._refused:
+            self._refused = False
+            self._state = WORKER.own_step(self._state, "connected", "503 before")
+            return []
+        if not self._way.needy:
+            self._state = WORKER.own_step(self._state, "connected")
+            return self._check_config(now)
+        self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
+        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services()))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -188,7 +177,7 @@ class Worker(WorkerSession):
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self._wall_ahead = wall - now
-        message = decode(frames)
+        message = wire.decode(frames)
         event = message.event
         if isinstance(event, DisconnectError):
             return self._told_off(event, now)
@@ -197,7 +186,7 @@ class Worker(WorkerSession):
         if isinstance(event, WorkRequest) and not event.identifier:
             raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
         when = "work in hand" if isinstance(event, Config) and self._in_hand else ""
-        if isinstance(event, ForceNegotiate):
+        if isinstance(event, wire.ForceNegotiate):
             self._way.hops += 1
             when = "too often" if self._way.hops > _MAX_HOPS else ""
         was, self._state = self._state, WORKER.step(self._state, event.command, when)
@@ -212,14 +201,14 @@ class Worker(WorkerSession):
                 return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
             case WorkRequest():
                 return self._request(event, message.body)
-            case ForceNegotiate():
+            case wire.ForceNegotiate():
                 return self._begin_anew(event, now)
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
         outputs, body = wire.pack(results)
-        reply = WorkReply(work_request_identifier=claim, outputs=outputs)
+        reply = wire.WorkReply(work_request_identifier=claim, outputs=outputs)
         return self._processed(claim, _send(reply, body), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
@@ -251,7 +240,7 @@ class Worker(WorkerSession):
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            return [_send(Ping(time=wall, config_version=self._version()))]
+            return [_send(wire.Ping(time=wall, config_version=self._version()))]
         return []
 
     def next_tick_at(self) -> float | None:
@@ -291,7 +280,7 @@ class Worker(WorkerSession):
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
-    def _begin_anew(self, event: ForceNegotiate, now: float) -> Effects:
+    def _begin_anew(self, event: wire.ForceNegotiate, now: float) -> Effects:
         if self._state == LEFT:
             return self._end(_PROTOCOL, f"again and again told to negotiate: {event.error_message}")
         return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
@@ -301,15 +290,15 @@ class Worker(WorkerSession):
         code, way = event.error_code, self._way
         why = f"the broker says {code}: {event.error_message}"
         to = event.broker or way.at
-        if code == REDIRECT and self._state == ASKING and to == way.at:
+        if code == wire.REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
             way.needy = False
             return self._check_config(now)
-        other = way.other() if code == NOT_ACCEPTING else ""
-        if code == NOT_ACCEPTING and not other and self._started:
+        other = way.other() if code == wire.NOT_ACCEPTING else ""
+        if code == wire.NOT_ACCEPTING and not other and self._started:
             when = "503, and it answered before"
         else:
-            on = other or code == VERSION or (code == REDIRECT and _ADDRESS.fullmatch(to))
+            on = other or code == wire.VERSION or (code == wire.REDIRECT and _ADDRESS.fullmatch(to))
             when = "301, 426, or 503 and others" if on else ""
         self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
         if other:
@@ -325,12 +314,11 @@ class Worker(WorkerSession):
                 self._config = None
                 return self._hop(why, way.at)
             case 503 if self._state == CLOSED:
-                self._in_hand.clear()
-                self._answer_at = now + _CHECK_TIMEOUT
-                return [Say(0, f"{why}; trying again until it takes us")]
+                self._refused = True
+                return self._home(why)
             case 503:
                 return self._end(_UNAVAILABLE, why)
-        return self._end(_SETUP if code in (CLOCK, UNKNOWN) else _PROTOCOL, why)
+        return self._end(_SETUP if code in (wire.CLOCK, wire.UNKNOWN) else _PROTOCOL, why)
 
     def _no_answer(self, now: float) -> Effects:
         """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
@@ -345,7 +333,7 @@ class Worker(WorkerSession):
             return effects
         if self._state == CLOSED:
             self._state = WORKER.own_step(CLOSED, "time-out")
-            return self._home("our broker may take us by now")
+            return self._check_config(now)
         why = f"no answer to {'NEEDBROKER' if way.needy else 'CHECKCONFIG'} within {seconds}"
         other = way.other()
         on = "others, or it answered before" if other or self._started else ""
@@ -397,7 +385,7 @@ class Worker(WorkerSession):
 
     def _check_config(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
-        event = CheckConfig(
+        event = wire.CheckConfig(
             config_type="JSON",
             config_version=self._version(),
             work_in_hand=tuple(work.claim for work in self._in_hand),
@@ -408,7 +396,7 @@ class Worker(WorkerSession):
         self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
         self._repeated = False
-        event = Ready(
+        event = wire.Ready(
             services=self._services(),
             heartbeat_interval=self._told.heartbeat_interval,
             time=now + self._wall_ahead,
@@ -419,7 +407,7 @@ class Worker(WorkerSession):
     def _goodbye(self) -> Effects:
         connected = self._state != CLOSED
         self._state = WORKER.own_step(self._state, "leave")
-        error = DisconnectError(error_code=NOT_ACCEPTING, error_message="this worker leaves")
+        error = DisconnectError(error_code=wire.NOT_ACCEPTING, error_message="this worker leaves")
         said: Effects = [_send(error)] if connected else []
         return [*said, *self._end(0, "asked to leave")]
 
@@ -446,4 +434,4 @@ class Worker(WorkerSession):
 
 
 def _send(event: Command, body: bytes | None = None) -> Send:
-    return Send(b"", encode(event, body))
+    return Send(b"", wire.encode(event, body))

@@ -287,6 +287,9 @@ class Spoke(_Socket):
         # `arrivals` always takes all events, so that the second one says it when there are more.
         return [*super().fds(), int(self._events.getsockopt(zmq.FD))]
 
+    def pending(self) -> bool:
+        return super().pending() or _readable(self._events)
+
     def arrivals(self) -> Iterator[Arrival]:
         while _readable(self._events):
             event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))["event"]
