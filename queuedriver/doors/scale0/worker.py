@@ -13,7 +13,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.wire import Config, DisconnectError, Event, ReadyOk, WorkRequest
+from queuedriver.doors.scale0.wire import Command, Config, DisconnectError, ReadyOk, WorkRequest
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
@@ -433,5 +433,5 @@ class Worker(WorkerSession):
         self._ping_at = now + self._interval
 
 
-def _send(event: Event, body: bytes | None = None) -> Send:
+def _send(event: Command, body: bytes | None = None) -> Send:
     return Send(b"", wire.encode(event, body))
