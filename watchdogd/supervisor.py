@@ -232,7 +232,7 @@ class Supervisor:
         """Let each driver finish what it has at hand, stages from the first to the last."""
         if self.stages.leaving:
             return
-        self.stages.leaving = True
+        self.stages.leave()
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
@@ -306,7 +306,8 @@ class Supervisor:
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
-        report = replace(host_report(self, time.monotonic()), state="stopped")
+        hopeless = self.drain.hopeless if self.drain else ""
+        report = replace(host_report(self, time.monotonic()), state="stopped", hopeless=hopeless)
         self._farewell(report, queues if killed else ())
 
     def crashed(self, words: str) -> None:
