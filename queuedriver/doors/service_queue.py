@@ -316,8 +316,7 @@ class ServiceQueue:
         full = len(self.requests.waiting) >= self._exchange.max_requests
         if full and not self.requests.knows(request):
             why = "too many requests wait"
-            answer = self._exchange.refusal(request, why, late=True)
-            self.requests.refused("", request, answer, now)
+            self.requests.turn_away(request, self._exchange.refusal(request, why, late=True))
             return why
         try:
             found = self.requests.keep(request, time.time_ns() // 1000, now)
@@ -361,8 +360,9 @@ class ServiceQueue:
         work = self.take(head, now)
         if work is not None and work.request is not None:
             why = "no worker came in time"
-            answer = self._exchange.refusal(work.request, why, late=True)
-            self.end(work.claim, answer or Released(why), now)
+            if self._finish(self.dealt.pop(work.claim).claim, now):
+                answer = self._exchange.refusal(work.request, why, late=True)
+                self.requests.turn_away(work.request, answer)
 
 
 def _read(claim: Claim, requests: Requests, most: int) -> tuple[bytes, Request | None]:

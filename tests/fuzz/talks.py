@@ -18,7 +18,6 @@ from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
 from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.words import (
     Effect,
     Leave,
@@ -286,7 +285,7 @@ TALKS = {
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],
     ),
     "scale0": Talk(
-        lambda: scale0_broker.Broker("b", BrokerSettings(input="in", job_timeout=30.0)),
+        lambda: scale0_broker.Broker("b", address=_SCALE0, job_timeout=30.0),
         [*[_worker(_scale0_worker)] * 2, *[Scale0ClientEnd] * 2],
     ),
     "fuq": Talk(lambda: FuqBroker(job_timeout=30.0), [FuqEnd] * 3, _task, is_stream=True),

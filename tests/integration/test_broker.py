@@ -487,6 +487,21 @@ def test_worker_whose_key_is_authorized_is_let_in_and_no_other(place: Place, key
     assert place.outputs() == {"doc.ready": b"CONTENT"}
 
 
+def test_worker_that_was_refused_is_let_in_once_its_key_is_authorized(
+    place: Place, keys: Path
+) -> None:
+    place.protocol = "roundrobin"
+    broker = place.broker("--curve", "broker")
+    says(place.worker("shout", "--curve", "stranger"), "refuses our key")
+    broker.send_signal(signal.SIGTERM)
+    assert ended(broker).code == 0
+    key = (keys / "stranger/own.key").read_bytes()
+    (keys / "broker/authorized/fern.key").write_bytes(key)
+    place.broker("--curve", "broker")
+    submit(place.input, "doc")
+    until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
+
+
 def test_broker_without_a_list_of_keys_does_not_start(place: Place, keys: Path) -> None:
     (keys / "broker/authorized/rose.key").unlink()
     args = ("broker", "pingpong", "in", "--to", "out", "--listen", "tcp://127.0.0.1:*")

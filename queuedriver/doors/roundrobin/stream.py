@@ -53,13 +53,13 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def encode_part(part: Part) -> bytes:
-    """Its bytes."""
+    """Return its bytes."""
     head = part.state + part.pack + bytes((len(part.handle),))
     return head + part.handle + part.data
 
 
 def decode_part(data: bytes) -> Part:
-    """What an argument says; RemoteProtocolError for what is none."""
+    """Return what an argument says; RemoteProtocolError for what is none."""
     if len(data) < 3 or len(data) < 3 + data[2]:
         raise RemoteProtocolError("a part of a stream that is shorter than its header")
     state, pack, end = data[:1], data[1:2], 3 + data[2]
@@ -69,7 +69,7 @@ def decode_part(data: bytes) -> Part:
 
 
 def pieces_of(cuts: list[tuple[int, int]]) -> bytes:
-    """What a stream carries that sends these (offset, length)."""
+    """Return what a stream carries that sends these (offset, length)."""
     return b"".join(_PIECE.pack(offset, length) + FILLING * length for offset, length in cuts)
 
 

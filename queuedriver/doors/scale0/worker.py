@@ -83,8 +83,9 @@ _LIVENESS = 3
 _FIRST_INTERVAL = 5.0
 # How often in a row it is sent elsewhere, or told to begin anew, before it gives up.
 _MAX_HOPS = 8
-# Exit codes: no broker; something about how we were set up; anything else.
-_UNAVAILABLE, _SETUP, _PROTOCOL = 69, 78, 70
+# Exit codes: no broker; anything that we do not understand; and why we are sent away for good.
+_UNAVAILABLE, _PROTOCOL = 69, 70
+_EXIT_CODES = {wire.NOT_ACCEPTING: _UNAVAILABLE, wire.CLOCK: 78, wire.UNKNOWN: 78}
 _ADDRESS = re.compile(r"[a-z]{2,8}://[!-~]{1,200}")
 _NEVER = float("inf")
 
@@ -107,6 +108,8 @@ class _Way:
 
     def __init__(self, own: str, group: tuple[str, ...]) -> None:
         self.own = own
+        # Where it begins again, as the configuration says.
+        self.preferred = own
         self.group = group
         self.at = own
         # Whether our own broker does not answer, and another is asked whether it would have us.
@@ -121,10 +124,6 @@ class _Way:
         self.tried += 1
         return others[self.tried - 1] if self.tried <= len(others) else ""
 
-    def go(self, to: str, *, needy: bool = False) -> None:
-        """Note where it goes."""
-        self.at, self.needy = to, needy
-
 
 class Worker(WorkerSession):
     """One worker, with one document at a time."""
@@ -133,7 +132,9 @@ class Worker(WorkerSession):
         self._told = told
         self._state = CLOSED
         self._way = _Way(told.broker, told.group)
-        self._config: Config | None = None
+        # The configuration: its version, None when it is not known, and what we offer.
+        self._version: wire.Version | None = None
+        self._services = told.services or ()
         # It has been listed once: from then on it does not give up.
         self._started = False
         self._interval = told.heartbeat_interval or _FIRST_INTERVAL
@@ -165,7 +166,7 @@ class Worker(WorkerSession):
             self._state = WORKER.own_step(self._state, "connected")
             return self._check_config(now)
         self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
-        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services()))]
+        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -181,7 +182,7 @@ class Worker(WorkerSession):
         event = message.event
         if isinstance(event, DisconnectError):
             return self._told_off(event, now)
-        if isinstance(event, Config) and event.unchanged and self._config is None:
+        if isinstance(event, Config) and event.unchanged and self._version is None:
             raise RemoteProtocolError("CONFIG says unchanged, and there was none before")
         if isinstance(event, WorkRequest) and not event.identifier:
             raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
@@ -240,7 +241,7 @@ class Worker(WorkerSession):
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            return [_send(wire.Ping(time=wall, config_version=self._version()))]
+            return [_send(wire.Ping(time=wall, config_version=self._version))]
         return []
 
     def next_tick_at(self) -> float | None:
@@ -255,10 +256,14 @@ class Worker(WorkerSession):
     # What the broker says
 
     def _configured(self, event: Config, now: float) -> Effects:
+        way = self._way
         if not event.unchanged:
-            self._config = event
-            self._way.group = event.group_config.brokers or self._way.group
-        self._way.tried = 0
+            self._version = event.config_version
+            self._services = event.services if self._told.services is None else self._services
+            way.group = event.group_config.brokers or way.group
+            preferred = event.preferred_broker
+            way.preferred = preferred if _ADDRESS.fullmatch(preferred) else way.own
+        way.tried = 0
         self._answer_at = _NEVER
         said = Say(1, "B --- CONFIG ---> C")
         if self._state == WORKING:
@@ -287,38 +292,30 @@ class Worker(WorkerSession):
 
     def _told_off(self, event: DisconnectError, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
-        code, way = event.error_code, self._way
+        code, way, to = event.error_code, self._way, event.broker or self._way.at
         why = f"the broker says {code}: {event.error_message}"
-        to = event.broker or way.at
         if code == wire.REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
             way.needy = False
             return self._check_config(now)
         other = way.other() if code == wire.NOT_ACCEPTING else ""
-        if code == wire.NOT_ACCEPTING and not other and self._started:
-            when = "503, and it answered before"
-        else:
-            on = other or code == wire.VERSION or (code == wire.REDIRECT and _ADDRESS.fullmatch(to))
-            when = "301, 426, or 503 and others" if on else ""
+        self._refused = code == wire.NOT_ACCEPTING and not other and self._started
+        hops = code == wire.VERSION or (code == wire.REDIRECT and bool(_ADDRESS.fullmatch(to)))
+        when = "503, and it answered before" if self._refused else ""
+        if other or hops:
+            when = "301, 426, or 503 and others"
         self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
         if other:
-            way.go(other, needy=True)
-            return self._connect(why)
-        match code:
-            case 301 if self._state == LEFT:
-                return self._end(_PROTOCOL, "the broker sends us to what is no address")
-            case 301:
-                return self._hop(why, to)
-            case 426:
-                # What we know of the configuration is wrong: it is asked for as if we had none.
-                self._config = None
-                return self._hop(why, way.at)
-            case 503 if self._state == CLOSED:
-                self._refused = True
-                return self._home(why)
-            case 503:
-                return self._end(_UNAVAILABLE, why)
-        return self._end(_SETUP if code in (wire.CLOCK, wire.UNKNOWN) else _PROTOCOL, why)
+            return self._connect(why, other, needy=True)
+        if self._refused:
+            return self._home(why)
+        if not hops:
+            where = f" ({to[:80]!r} is no address)" if code == wire.REDIRECT else ""
+            return self._end(_EXIT_CODES.get(code, _PROTOCOL), why + where)
+        if code == wire.VERSION:
+            # What we know of the configuration is wrong: it is asked for as if we had none.
+            self._version = None
+        return self._hop(why, way.at if code == wire.VERSION else to)
 
     def _no_answer(self, now: float) -> Effects:
         """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
@@ -339,8 +336,7 @@ class Worker(WorkerSession):
         on = "others, or it answered before" if other or self._started else ""
         self._state = WORKER.own_step(self._state, "time-out", on)
         if other:
-            way.go(other, needy=True)
-            return self._connect(why)
+            return self._connect(why, other, needy=True)
         if on:
             return self._home(why)
         where = f" at {way.at}" if way.at else ""
@@ -350,23 +346,21 @@ class Worker(WorkerSession):
 
     def _home(self, why: str) -> Effects:
         """Go back to the broker that we are to prefer."""
-        preferred = self._config.preferred_broker if self._config else ""
-        self._way.go(preferred if _ADDRESS.fullmatch(preferred) else self._way.own)
         self._way.tried = 0
-        return self._connect(why)
+        return self._connect(why, self._way.preferred)
 
     def _hop(self, why: str, to: str) -> Effects:
         self._way.hops += 1
         if self._way.hops > _MAX_HOPS:
             self._state = WORKER.own_step(self._state, "another broker", "too often")
             return self._end(_UNAVAILABLE, f"sent from broker to broker; in the end {why}")
-        self._way.go(to)
-        return self._connect(why)
+        return self._connect(why, to)
 
-    def _connect(self, why: str) -> Effects:
+    def _connect(self, why: str, to: str, *, needy: bool = False) -> Effects:
+        self._way.at, self._way.needy = to, needy
         self._in_hand.clear()
         self._answer_at = _NEVER
-        return [Reconnect(why, self._way.at)]
+        return [Reconnect(why, to)]
 
     def _end(self, code: int, why: str) -> Effects:
         self._in_hand.clear()
@@ -375,19 +369,11 @@ class Worker(WorkerSession):
 
     # What we say
 
-    def _services(self) -> tuple[str, ...]:
-        if self._told.services is not None:
-            return self._told.services
-        return self._config.services if self._config else ()
-
-    def _version(self) -> wire.Version | None:
-        return self._config.config_version if self._config else None
-
     def _check_config(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
         event = wire.CheckConfig(
             config_type="JSON",
-            config_version=self._version(),
+            config_version=self._version,
             work_in_hand=tuple(work.claim for work in self._in_hand),
         )
         return [Say(1, "C --- CHECKCONFIG ---> B"), _send(event)]
@@ -397,10 +383,10 @@ class Worker(WorkerSession):
         self._ping_at = now + self._interval
         self._repeated = False
         event = wire.Ready(
-            services=self._services(),
+            services=self._services,
             heartbeat_interval=self._told.heartbeat_interval,
             time=now + self._wall_ahead,
-            config_version=self._version(),
+            config_version=self._version,
         )
         return [_send(event)]
 

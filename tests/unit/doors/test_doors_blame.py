@@ -17,7 +17,6 @@ from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.frames import Message as Said
 from queuedriver.doors.roundrobin.frames import decode, encode
 from queuedriver.doors.scale0.broker import Broker as Scale0
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.transports.base import Gone, Message
 from queuedriver.driving.limits import Limits
@@ -44,7 +43,7 @@ DOORS: dict[str, tuple[Callable[[], Exchange[Any]], list[Frames]]] = {
     "pingpong": (pingpong.Broker, [[b"", b"READY"]]),
     "roundrobin": (RoundRobinBroker, [list(REGISTER)]),
     "scale0": (
-        lambda: Scale0("b", BrokerSettings(input="in")),
+        lambda: Scale0("b"),
         [scale0_of("CHECKCONFIG"), scale0_of("READY", services=[""])],
     ),
 }
