@@ -17,7 +17,7 @@ import msgspec
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit
-from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
+from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
@@ -399,7 +399,8 @@ def _begin(children: Children, order: Order) -> Child:
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:
     """Yield the drivers of a stage that an earlier watchdog has started, and that live."""
-    for number in numbers_with_boards(context.local, context.host, stage):
+    there = slots_with_boards(context.local, context.host)
+    for number in [number for name, number in there if name == stage]:
         try:
             path = board_path(context.local, driver_id(context.host, stage, number))
             board = Board.open(path)
