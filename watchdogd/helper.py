@@ -164,10 +164,8 @@ class Helper:
         log = -1
         try:
             log = open_log(os.path.join(self.brief.local, _LOG), _LOG_SIZE, 1)
-            fd = theirs.fileno()
-            self._process = self._children.start(
-                self._argv, os.environ, stdin=fd, stdout=fd, stderr=log
-            )
+            stdin = theirs.fileno()
+            self._process = self._children.start(self._argv, os.environ, stdin=stdin, output=log)
         except OSError as error:
             self._say("note", f"cannot start the process that looks after the queues: {error}")
             ours.close()

@@ -64,7 +64,8 @@ class Bench:
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
             self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
-            argv or ("sh", "-c", script),
+            # It answers where it is told.
+            argv or ("sh", "-c", f"exec >&0; {script}"),
         )
         self._made.append(made)
         return made
@@ -347,8 +348,8 @@ def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -
 # Never waiting
 
 _READER = """
-import json, sys
-print('{}', flush=True)
+import json, os, sys
+os.write(0, b"{}\\n")
 with open(sys.argv[1]) as fifo:
     fifo.read()
 numbers = []
