@@ -22,6 +22,7 @@ from queuedriver.errors import BUG, LATER
 from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
 from watchdogd.driver_ids import log_path
+from watchdogd.linux import with_huge_pages
 from watchdogd.logs import opened_log
 from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.pipeline.model import Stage
@@ -73,7 +74,7 @@ class Template:
         with theirs:
             # The last word is for people who list processes.
             argv = (*command, load.stage)
-            environ = {**os.environ, **ONE_THREAD, **load.env}
+            environ = with_huge_pages({**os.environ, **ONE_THREAD, **load.env})
             stdin = theirs.fileno()
             try:
                 self.child = children.start(argv, environ, stdin=stdin, output=log)

@@ -174,6 +174,28 @@ def test_what_a_stage_says_of_threads_is_not_overruled(stage: Stage) -> None:
     assert stage.facts(stage.start(env={"OMP_NUM_THREADS": "3"}))["one_thread"] == "3"
 
 
+def test_model_is_in_huge_pages_as_it_is_loaded_and_what_it_starts_asks_for_none(
+    stage: Stage,
+) -> None:
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text():
+        pytest.skip("this kernel gives no huge pages")
+    if (os.confstr("CS_GNU_LIBC_VERSION") or "") < "glibc 2.35":
+        pytest.skip("this C library asks for no huge pages")
+    stage.write(
+        "model",
+        "import os\n"
+        "model = bytearray(b'x') * (64 << 20)\n"
+        "lines = open('/proc/self/smaps_rollup').read().splitlines()\n"
+        "huge = [int(line.split()[1]) for line in lines if line.startswith('AnonHuge')]\n"
+        "def process(ask):\n"
+        "    return [*huge, os.environ.get('GLIBC_TUNABLES')]\n",
+    )
+    kilobytes, tunables = stage.facts(stage.start())["said"]
+    assert kilobytes >= 60 << 10
+    assert tunables == os.environ.get("GLIBC_TUNABLES")
+
+
 def test_two_drivers_draw_different_random_numbers(stage: Stage) -> None:
     # As numpy has it: one state for all who call, which knows nothing of forks.
     stage.write("numpy.__init__", "")

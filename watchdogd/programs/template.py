@@ -150,6 +150,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
+    linux.drop_huge_pages(os.environ)
     os.chdir(told.directory)
     sys.path.insert(0, told.directory)
     loaded = load(told.call, said="call")
