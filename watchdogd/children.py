@@ -25,7 +25,6 @@ Whoever belongs to a life that has ended is ended too: nothing outlives what sta
 import itertools
 import math
 import os
-import select
 import signal
 import sys
 import time
@@ -36,6 +35,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from queuedriver.claims.liveness import process_ticks
 from queuedriver.disk.processes import signal_name
 from watchdogd.launch import launch
+from watchdogd.linux import is_readable
 from watchdogd.logs import opened_log
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class Children:
         return count
 
     def _reap_adopted(self) -> int:
-        ended = [child for child in self._adopted if _is_readable(child.pidfd)]
+        ended = [child for child in self._adopted if is_readable(child.pidfd)]
         for child in ended:
             self._adopted.remove(child)
             os.close(child.pidfd)
@@ -396,12 +396,6 @@ def _is_ours(pid: int) -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _readable(data: bytes) -> int:
