@@ -20,7 +20,7 @@ from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
 from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.transports import tls
 from queuedriver.doors.transports.addresses import is_loopback
-from queuedriver.doors.transports.base import Arrival, Joined, Message
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused
 from queuedriver.doors.transports.tcp import Listener
 from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
 from queuedriver.driving.life import Left, Life
@@ -306,6 +306,8 @@ class FuqLoop(Loop):
             return self._session.joined(arrival.peer, now)
         if isinstance(arrival, Message):
             return self._session.receive(arrival.peer, arrival.frames, now)
+        if isinstance(arrival, Refused):
+            return [Say(0, arrival.why)]
         return self._session.gone(arrival.peer, now)
 
     def _carry_out(self, effects: FuqEffects, now: float) -> None:
