@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN, process_ticks
+from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -129,6 +129,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[str, ...] = ()
     # What ended the watchdog itself, and where its report is; "" when it left as it was asked.
     crash: str = ""
+    # Why it left, of itself, before all was through (drain); "" when it did not.
+    hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
     # What this host gives the pipeline; None when there is no bound.

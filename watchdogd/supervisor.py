@@ -306,7 +306,8 @@ class Supervisor:
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
         queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
-        report = replace(host_report(self, time.monotonic()), state="stopped")
+        hopeless = self.drain.hopeless if self.drain else ""
+        report = replace(host_report(self, time.monotonic()), state="stopped", hopeless=hopeless)
         self._farewell(report, queues if killed else ())
 
     def crashed(self, words: str) -> None:

@@ -22,7 +22,8 @@ from tests.waiting import PATIENCE, state_of, until, until_ended
 from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.children import Children
-from watchdogd.helper import ARGV, SILENCE, Helper
+from watchdogd.helper import SILENCE, Helper
+from watchdogd.helper_process import ARGV
 from watchdogd.messages import (
     Brief,
     Controls,

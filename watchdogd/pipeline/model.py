@@ -117,6 +117,11 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(names)
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the queues that stages take from, each once."""
+        return tuple(dict.fromkeys(queue for stage in self.stages for queue in stage.inputs))
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """Return the queues that no stage publishes into: documents are submitted there."""
         fed = {queue for stage in self.stages for queue in stage.outputs}
@@ -125,7 +130,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def results(self) -> tuple[str, ...]:
         """Return the queues or directories that no stage takes from, where results are."""
-        taken = {queue for stage in self.stages for queue in stage.inputs}
+        taken = set(self.inputs)
         return tuple(queue for queue in self.queues if queue not in taken)
 
     def stage(self, name: str) -> Stage | None:

@@ -22,7 +22,7 @@ from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.documents import outcome_of, question
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.statuses import PERMANENT
+from queuedriver.doors.statuses import LATER, PERMANENT
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Answer,
@@ -297,7 +297,7 @@ class RoundRobinBroker(Exchange[Worker]):
         worker.state = BROKER.own_step(worker.state, "each second", "busy")
         return encode(Message(wire.PING, self._new_id()))
 
-    def refusal(self, request: Request, why: str) -> Answer | None:
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
         try:
             message = decode(request.frames)
         except RemoteProtocolError:
@@ -305,7 +305,8 @@ class RoundRobinBroker(Exchange[Worker]):
         if message.key != wire.DOCUMENT or not message.senders:
             # What would tell its client so is not known.
             return None
-        told = _answer(message, wire.RESPONSE, b"%d" % PERMANENT, why.encode())
+        status = b"%d" % (LATER if late else PERMANENT)
+        told = _answer(message, wire.RESPONSE, status, why.encode())
         return Answer(told.peer, told.frames)
 
 
