@@ -219,7 +219,8 @@ class Helper:
 
     def answered(self, now: float) -> bool:
         """Tell whether there is any answer: what was seen, or that nothing can be."""
-        return self.view.heard or self.lost(now)
+        is_started = self._may_start_at > -math.inf
+        return self.view.heard or (is_started and self.lost(now))
 
     def listen(self, now: float) -> bool:
         """Take what the helper has said, and tell of it; return whether it has looked."""

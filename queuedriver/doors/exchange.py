@@ -328,7 +328,7 @@ class Exchange(Generic[W]):
 
     # Time, and the end
 
-    def tick(self, now: float, wall: float) -> Effects:
+    def tick(self, now: float, wall: float = 0.0) -> Effects:
         """Lose who is silent or overdue, and see whether the busy are there."""
         if now < self._look_at:
             return []

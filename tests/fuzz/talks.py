@@ -18,9 +18,7 @@ from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
 from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.words import (
-    BrokerSession,
     Effect,
     Leave,
     Process,
@@ -133,6 +131,8 @@ class WorkerEnd:
                 case Process():
                     self._in_hand.append(effect.work)
                 case Reconnect():
+                    # What is not begun is the broker's again, and nothing is heard amid a document.
+                    self._in_hand.clear()
                     return sent + self.start(now)
                 case Leave():
                     # Another in its place, by the same name.
@@ -260,7 +260,7 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], BrokerSession | FuqBroker | Exchange[Any]]
+    broker: Callable[[], FuqBroker | Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
     # A stream has no frames: what comes may be cut anywhere.
@@ -285,7 +285,7 @@ TALKS = {
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],
     ),
     "scale0": Talk(
-        lambda: scale0_broker.Broker("b", BrokerSettings(input="in", job_timeout=30.0)),
+        lambda: scale0_broker.Broker("b", address=_SCALE0, job_timeout=30.0),
         [*[_worker(_scale0_worker)] * 2, *[Scale0ClientEnd] * 2],
     ),
     "fuq": Talk(lambda: FuqBroker(job_timeout=30.0), [FuqEnd] * 3, _task, is_stream=True),

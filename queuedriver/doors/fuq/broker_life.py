@@ -33,8 +33,8 @@ from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format.records import Counters
 from queuedriver.jobs import control
+from queuedriver.jobs import job as jobs
 from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
-from queuedriver.jobs.job import JOBS, sweep
 from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -124,9 +124,10 @@ class FuqBroker:
     ) -> "FuqLoop":
         session = Broker(secret, lambda: os.urandom(32), job_timeout=self._asked.job_timeout)
         queue = found.queues[0]
-        directory = queue.private.subdirectory(JOBS, create=True)
+        directory = queue.private.subdirectory(jobs.JOBS, create=True)
         at_end.callback(directory.close)
-        sweep(directory, queue.directory)
+        for name in jobs.ended(directory, queue.directory):
+            jobs.remove(directory, name)
         scheduler = Scheduler(queue, directory, self._tally, limits, network=found.network)
         at_end.callback(scheduler.close)
         files = BrokerFiles(Queue(queue.directory), self.id)

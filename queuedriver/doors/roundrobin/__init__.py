@@ -4,5 +4,5 @@ broker     what is said in which order, the broker's table and its session (read
 worker     a worker's, and a server's that has no broker; client: a client's
 frames     one message, its frames and what they mean
 documents  a document and its outcome as messages; stream: an answer in parts
-settings   what each of them is told; console: the terminals of all three
+settings   what each of them is told; console_*: the terminals of all three
 """

@@ -305,8 +305,8 @@ class RoundRobinBroker(Exchange[Worker]):
         if message.key != wire.DOCUMENT or not message.senders:
             # What would tell its client so is not known.
             return None
-        status = b"%d" % (LATER if late else PERMANENT)
-        told = _answer(message, wire.RESPONSE, status, why.encode())
+        code = LATER if late else PERMANENT
+        told = _answer(message, wire.RESPONSE, b"%d" % code, why.encode())
         return Answer(told.peer, told.frames)
 
 

@@ -302,6 +302,9 @@ class Spoke(_Socket):
         # `arrivals` always takes all events, so that the second one says it when there are more.
         return [*super().fds(), int(self._events.getsockopt(zmq.FD)), self._wake]
 
+    def pending(self) -> bool:
+        return super().pending() or _readable(self._events)
+
     def arrivals(self) -> Iterator[Arrival]:
         if self._lookup is not None and self._lookup.ended:
             self._looked_up(self._lookup)
