@@ -192,7 +192,7 @@ class Events:
                 self._dropped = 0
         try:
             child = self._children.start(
-                argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
+                argv, os.environ, output=log, directory=self._directory, tied=True
             )
             child.ask("run", "it takes too long", now, takes=_LONGEST)
             self._running.append(child)

@@ -8,7 +8,6 @@ is started in its place: at most once a minute, and never beside too many that c
 
 import math
 import os
-import select
 import signal
 import socket
 import time
@@ -20,6 +19,7 @@ from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.events import Say
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
+from watchdogd.linux import is_readable
 from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
@@ -187,7 +187,7 @@ class Helper:
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
-        return self._line is None or (now - self.heard_at > SILENCE and not _readable(self.fd))
+        return self._line is None or (now - self.heard_at > SILENCE and not is_readable(self.fd))
 
     def _excuse(self, now: float) -> None:
         """Note that we listen: whoever was stopped for a while must not take that for the silence
@@ -240,7 +240,7 @@ class Helper:
         ends_at = time.monotonic() + patience
         while self._line is not None and (now := time.monotonic()) < ends_at:
             self._line.flush()
-            _readable(self.fd, ends_at - now)
+            is_readable(self.fd, ends_at - now)
             heard = self.receive(now := time.monotonic())
             for message in heard:
                 self._take(message, now)
@@ -320,9 +320,3 @@ class Helper:
             if getattr(read.pipeline, key) != getattr(self.brief.pipeline, key):
                 return Read(error=f"{key} has changed, which takes a restart of the watchdog")
         return read
-
-
-def _readable(fd: int, patience: float = 0.0) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(patience * 1000))

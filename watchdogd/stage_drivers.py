@@ -17,10 +17,10 @@ import msgspec
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit
-from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
+from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
-from watchdogd.logs import open_log
+from watchdogd.logs import opened_log
 from watchdogd.orders import Order, encode, keep, load_of, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
@@ -388,18 +388,16 @@ class StageDrivers:
 
 
 def _begin(children: Children, order: Order) -> Child:
-    log = open_log(order.log, order.log_size, order.log_keep)
-    try:
-        # The last word is for people who list processes.
-        argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
-        return children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
-    finally:
-        os.close(log)
+    # The last word is for people who list processes.
+    argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
+    with opened_log(order.log, order.log_size, order.log_keep) as log:
+        return children.start(argv, environ, order=encode(order), output=log)
 
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:
     """Yield the drivers of a stage that an earlier watchdog has started, and that live."""
-    for number in numbers_with_boards(context.local, context.host, stage):
+    there = slots_with_boards(context.local, context.host)
+    for number in [number for name, number in there if name == stage]:
         try:
             path = board_path(context.local, driver_id(context.host, stage, number))
             board = Board.open(path)

@@ -9,7 +9,7 @@ from itertools import chain
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
-from watchdogd.driver_ids import stages_with_boards
+from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
 from watchdogd.host import physical_memory
 from watchdogd.pace import Pace
@@ -231,8 +231,8 @@ class Stages:
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        there = stages_with_boards(self._context.local, self._context.host)
-        for name in sorted(there - self._all.keys()):
+        there = dict(slots_with_boards(self._context.local, self._context.host))
+        for name in [name for name in there if name not in self._all]:
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""

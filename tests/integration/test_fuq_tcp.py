@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from queuedriver.doors.transports import tls
-from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Transport
+from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message, Refused, Transport
 from queuedriver.doors.transports.tcp import Caller, Listener
 from queuedriver.errors import CannotUse, ConfigError
 from tests.drivers import PATIENCE
@@ -171,7 +171,8 @@ def test_more_connections_than_may_be_are_refused_and_others_go_on(ends: Ends) -
     ends.until(lambda: len(ends.of(listener, Joined)) == 2, "both joined")
     third = ends.call(listener)
     ends.until(lambda: ends.of(third, Gone), "the third is refused")
-    assert listener.refused == 1
+    refused = Refused("somebody is refused: there are 2 connections")
+    assert ends.of(listener, Refused) == [refused]
     for one in (first, second):
         assert one.send(b"", (b"x",))
     ends.until(lambda: ends.bytes_of(listener) == b"xx", "the others are heard")
@@ -266,6 +267,10 @@ def test_worker_without_a_certificate_of_ours_does_not_get_a_word_through(
         theirs = papers.make(name, issuer, papers.authority, "worker")
         caller = ends.call(listener, tls=tls.calling(theirs))
         ends.until(lambda caller=caller: ends.of(caller, Gone), "it is refused")  # type: ignore[misc]
+    ends.until(lambda: len(ends.of(listener, Refused)) == 2, "both refusals are told")
+    whys = [one.why for one in ends.of(listener, Refused) if isinstance(one, Refused)]
+    assert all(why.startswith("127.0.0.1 is refused: ") for why in whys)
+    assert "certificate" in whys[0]
     assert ends.of(listener, Joined) == []
 
 

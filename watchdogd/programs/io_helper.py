@@ -128,6 +128,8 @@ class IoHelper:
         self._recovery = Recovery()
         self._meter = Meter()
         self._reader = FileReader(brief.host)
+        # The report as it was published last.
+        self._published = b""
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -253,8 +255,16 @@ class IoHelper:
             self._watchdog.say(Message(farewell=True))
 
     def _publish(self) -> None:
+        document = read_saved(self._local)
         with self._control_directory() as directory:
-            control_files.publish(directory, self.host, read_saved(self._local))
+            other = control_files.publish(directory, self.host, document, self._published)
+        self._published = document
+        if other is not None:
+            self._watchdog.note(
+                f"another watchdogd, process {other.pid} with its records in {other.local}, keeps "
+                f"this pipeline on {self.host!r}, too; stop one of the two, or give its host "
+                "another name (--host)"
+            )
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))

@@ -7,6 +7,7 @@ connections are authenticated, or somebody says that they need not be.
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Sequence
 
 from queuedriver.errors import BadArgument, ConfigError
@@ -31,6 +32,24 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
     if found is None:
         raise BadArgument(f"{endpoint!r} is no address")
     return found["host"].strip("[]"), 0 if found["port"] == "*" else int(found["port"])
+
+
+def is_name(endpoint: str) -> bool:
+    """Return whether an endpoint has a name, which is to be looked up, and no address."""
+    host, _ = host_and_port(endpoint)
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return True
+    return False
+
+
+def look_up(endpoint: str) -> list[str]:
+    """Return the endpoints at all addresses of an endpoint's name. OSError: there are none."""
+    host, port = host_and_port(endpoint)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
+    return [f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}" for host in hosts]
 
 
 def is_loopback(endpoint: str) -> bool:

@@ -19,7 +19,9 @@ import time
 from collections.abc import Iterator
 
 from queuedriver.doors.transports.addresses import host_and_port
+from queuedriver.doors.transports.background import Background
 from queuedriver.doors.transports.base import Arrival, Gone, Joined, Message
+from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse
 
 # Seconds: a host that vanished is noticed after 30, whether or not it owes us an answer.
@@ -27,8 +29,10 @@ _USER_TIMEOUT = 30
 _KEEP_IDLE = 15
 _KEEP_INTERVAL = 5
 _KEEP_COUNT = 3
-# Seconds for a connection to be made, and for the handshake of TLS.
+# Seconds for the handshake of TLS.
 HANDSHAKE = 10.0
+# Seconds for one address of a name to answer.
+_CONNECT = 4.0
 # Bytes kept for a peer that does not read.
 MAX_UNSENT = 16 << 20
 MAX_CONNECTIONS = 10_000
@@ -57,7 +61,6 @@ class _Connection:
         self.peer = peer
         self.fd = sock.fileno()
         self.unsent = bytearray()
-        self.connecting = False
         # Whether it is made.
         self.open = False
         # Whether the handshake of TLS goes on.
@@ -68,7 +71,7 @@ class _Connection:
 
     @property
     def events(self) -> int:
-        writes = self.connecting or self.wants_write or (bool(self.unsent) and not self.shaking)
+        writes = self.wants_write or (bool(self.unsent) and not self.shaking)
         return _READ | (_WRITE if writes else 0)
 
     def shake(self) -> None:
@@ -98,7 +101,7 @@ class _Connection:
     def write(self) -> None:
         """Send as much as is taken. OSError where nothing is, ever again."""
         self.wants_write = False
-        while self.unsent and not (self.connecting or self.shaking):
+        while self.unsent and not self.shaking:
             try:
                 # A copy, as TLS wants to see the same bytes again; bounded, as most are not taken.
                 sent = self.socket.send(bytes(self.unsent[:_CHUNK]))
@@ -178,7 +181,7 @@ class _Tcp:
         for one in list(self._by_fd.values()):
             try:
                 # Blocking, but for no longer than that moment in all.
-                if one.unsent and not (one.connecting or one.shaking):
+                if one.unsent and not one.shaking:
                     one.socket.settimeout(max(0.01, until - time.monotonic()))
                     one.socket.sendall(bytes(one.unsent))
             except OSError:
@@ -190,20 +193,18 @@ class _Tcp:
         """TLS around a socket that is connected; it keeps its descriptor."""
         return sock
 
-    def _add(self, sock: socket.socket, peer: bytes, *, connecting: bool) -> None:
+    def _add(self, sock: socket.socket, peer: bytes) -> None:
         one = _Connection(sock, peer)
         self._untils[one.fd] = time.monotonic() + HANDSHAKE
-        one.connecting = connecting
         self._by_fd[one.fd] = one
         self._by_peer[peer] = one
         self._epoll.register(one.fd, one.events)
-        if not connecting:
-            self._news += self._advance(one)
+        self._news += self._advance(one)
 
     def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
         """What one connection has brought."""
         try:
-            if one.connecting or one.shaking:
+            if one.shaking:
                 yield from self._advance(one)
             elif events & _WRITE:
                 one.write()
@@ -219,10 +220,6 @@ class _Tcp:
     def _advance(self, one: _Connection) -> list[Arrival]:
         """Go on with making a connection; `Joined` when it is made."""
         try:
-            if one.connecting:
-                if code := one.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                    return list(self._lost(one, _words(OSError(code, ""))))
-                one.connecting = False
             if self._tls is not None and not one.shaking:
                 one.socket = self._wrap(one.socket)
                 one.shaking = True
@@ -304,8 +301,7 @@ class Listener(_Tcp):
         self._max = max_connections
         self._sockets: dict[int, socket.socket] = {}
         self._accept_at: float | None = None
-        # Connections that were refused, as there were too many.
-        self.refused = 0
+        self._refusals = Refusals()
         try:
             self.endpoints = [self._listen(endpoint) for endpoint in listen]
         except BaseException:
@@ -318,6 +314,12 @@ class Listener(_Tcp):
         yield from self._take_news()
         for one, events in self._round():
             yield from self._arrivals_of(one, events)
+
+    def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
+        if not (one.open or one.dropped):
+            host, _, _ = self.address(one.peer).rpartition(":")
+            yield from self._refusals.news(f"{host} is refused: {why}")
+        yield from super()._lost(one, why)
 
     def address(self, peer: bytes) -> str:
         """Where a peer is; empty when it is gone."""
@@ -387,8 +389,9 @@ class Listener(_Tcp):
                     continue
                 raise
             if len(self._by_fd) >= self._max:
-                self.refused += 1
                 found.close()
+                why = f"somebody is refused: there are {self._max:,} connections"
+                self._news += self._refusals.news(why)
                 continue
             self._serial += 1
             try:
@@ -397,7 +400,7 @@ class Listener(_Tcp):
                 # It ended before it began.
                 found.close()
                 continue
-            self._add(found, str(self._serial).encode(), connecting=False)
+            self._add(found, str(self._serial).encode())
 
 
 class Caller(_Tcp):
@@ -412,13 +415,24 @@ class Caller(_Tcp):
         max_unsent: int = MAX_UNSENT,
     ) -> None:
         super().__init__(tls, max_unsent)
-        self._host = ""
-        try:
-            self._connect(endpoint)
-        except OSError as error:
-            self._news.append(Gone(b"", f"{endpoint}: {_words(error)}"))
+        self._endpoint = endpoint
+        where = self._host, _ = host_and_port(endpoint)
+        # A name may have several addresses, and may take long to be looked up.
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, _READ)
+        self._dialing: Background[socket.socket] | None = Background(
+            lambda: socket.create_connection(where, _CONNECT), self._wake, socket.socket.close
+        )
 
     def arrivals(self) -> Iterator[Arrival]:
+        if self._dialing is not None and self._dialing.ended:
+            dialed, self._dialing = self._dialing, None
+            try:
+                sock = dialed.take()
+                _prepare(sock)
+                self._add(sock, b"")
+            except OSError as error:
+                yield Gone(b"", f"{self._endpoint}: {_words(error)}")
         yield from self._take_news()
         for one, events in self._round():
             yield from self._arrivals_of(one, events)
@@ -430,20 +444,15 @@ class Caller(_Tcp):
             sock, server_hostname=self._host, do_handshake_on_connect=False
         )
 
-    def _connect(self, endpoint: str) -> None:
-        self._host, port = host_and_port(endpoint)
-        where = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM)
-        family, kind, proto, _, address = where[0]
-        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK, proto)
-        try:
-            _prepare(sock)
-            code = sock.connect_ex(address)
-            if code not in (0, errno.EINPROGRESS):
-                raise OSError(code, "")
-        except BaseException:
-            sock.close()
-            raise
-        self._add(sock, b"", connecting=True)
+    def missing(self) -> str:
+        return f"{self._endpoint} has not answered" if self._dialing is not None else ""
+
+    def close(self) -> None:
+        if self._dialing is not None:
+            self._dialing.abandon()
+        self._epoll.unregister(self._wake)
+        os.close(self._wake)
+        super().close()
 
 
 def _prepare(sock: socket.socket) -> None:

@@ -7,14 +7,18 @@ whose other side is silent.
 """
 
 import errno
+import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from queuedriver.doors.transports.addresses import is_name, look_up
+from queuedriver.doors.transports.background import Background
 from queuedriver.doors.transports.base import (
     AROUND,
     MAX_FRAMES,
@@ -32,6 +36,7 @@ from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 _HEARTBEAT_EVERY = 1_000
 _HEARTBEAT_TIMEOUT = 3_000
 _HANDSHAKE_TIMEOUT = 5_000
+_CONNECT_TIMEOUT = 4_000
 _LINGER = 1_000
 _RECONNECT = 100
 _RECONNECT_MOST = 5_000
@@ -46,6 +51,8 @@ _MOST_UNSENT = 1_000
 _RETRY = 0.05
 # Seconds after which a hub that refused us is asked again: its keys may be others by then.
 _REFUSED_FOR = 5.0
+# Seconds until a name is looked up again of which no address answers.
+_LOOK_UP_AGAIN = 1.0
 # Messages taken in one round.
 _ROUND = 500
 # As plain numbers: to combine pyzmq's flags costs as much as to send a frame.
@@ -269,13 +276,21 @@ class Spoke(_Socket):
         self._events = self._socket.get_monitor_socket(_OF_A_SPOKE)
         self._joined = False
         self._missing = f"nobody answers at {endpoint}; is a broker running there?"
-        # When to connect again to who refused us.
+        # When to connect again, to who refused us or to the next address.
         self._connect_at: float | None = None
+        # A name may have several addresses, of which ZeroMQ would try one: those that are yet to be
+        # tried, the one that is, and what looks them up, for that may take long.
+        self._addresses: list[str] = []
+        self._at = ""
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lookup: Background[list[str]] | None = None
         try:
             if keys is not None:
                 keys.call(self._socket)
-            _know_ipv6(self._socket, endpoint)
-            self._socket.connect(endpoint)
+            self._socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT)
+            # What waits in ZeroMQ for one address is lost with the attempt to connect there.
+            self._socket.setsockopt(zmq.IMMEDIATE, int(is_name(endpoint)))
+            self._dial()
         except zmq.ZMQError as error:
             self.close()
             raise ConfigError(f"cannot connect to {endpoint!r}: {error}") from None
@@ -285,14 +300,20 @@ class Spoke(_Socket):
 
     def fds(self) -> list[int]:
         # `arrivals` always takes all events, so that the second one says it when there are more.
-        return [*super().fds(), int(self._events.getsockopt(zmq.FD))]
+        return [*super().fds(), int(self._events.getsockopt(zmq.FD)), self._wake]
 
     def pending(self) -> bool:
         return super().pending() or _readable(self._events)
 
     def arrivals(self) -> Iterator[Arrival]:
+        if self._lookup is not None and self._lookup.ended:
+            self._looked_up(self._lookup)
         while _readable(self._events):
-            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))["event"]
+            said = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
+            event = said["event"]
+            if said["endpoint"].decode() != self._at:
+                # Of a connection that we have given up.
+                continue
             if event == _JOINED:
                 self._missing = ""
                 self._retry_at = 0.0
@@ -321,6 +342,9 @@ class Spoke(_Socket):
             )
         elif event == _NOBODY or not self._missing:
             self._missing = f"nobody answers at {where}; is a broker running there?"
+            if event == _NOBODY and is_name(where):
+                wait = 0.0 if self._addresses else _LOOK_UP_AGAIN
+                self._connect_at = time.monotonic() + wait
 
     def missing(self) -> str:
         """Return why our hub is not there, or takes nothing."""
@@ -337,14 +361,40 @@ class Spoke(_Socket):
         super().tick(now)
         if self._connect_at is not None and self._connect_at <= now:
             self._connect_at = None
+            self._dial()
+
+    def _dial(self) -> None:
+        """Connect to the next address, or look for some."""
+        if self._at:
             with suppress(zmq.ZMQError):
-                self._socket.disconnect(self._endpoint)
-            self._socket.connect(self._endpoint)
+                self._socket.disconnect(self._at)
+            self._at = ""
+        if not self._addresses:
+            if is_name(self._endpoint):
+                self._lookup = Background(partial(look_up, self._endpoint), self._wake)
+                return
+            self._addresses = [self._endpoint]
+        self._at = self._addresses.pop(0)
+        _know_ipv6(self._socket, self._at)
+        self._socket.connect(self._at)
+
+    def _looked_up(self, lookup: Background[list[str]]) -> None:
+        self._lookup = None
+        try:
+            self._addresses = lookup.take()
+        except OSError as error:
+            self._missing = f"{self._endpoint}: {error.strerror or error}"
+            self._connect_at = time.monotonic() + _LOOK_UP_AGAIN
+        else:
+            self._dial()
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         return self._send(b"", frames if self._hub is None else (self._hub, *frames))
 
     def close(self) -> None:
+        if self._lookup is not None:
+            self._lookup.abandon()
+        os.close(self._wake)
         self._socket.disable_monitor()
         self._events.close(0)
         super().close()
@@ -355,8 +405,7 @@ def _readable(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def _know_ipv6(socket: "zmq.Socket[bytes]", endpoint: str) -> None:
-    if "[" in endpoint:
-        socket.setsockopt(zmq.IPV6, 1)
+    socket.setsockopt(zmq.IPV6, int("[" in endpoint))
 
 
 def _bind(socket: "zmq.Socket[bytes]", where: str) -> str:

@@ -67,7 +67,8 @@ class Bench:
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
             self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
-            argv or ("sh", "-c", script),
+            # It answers where it is told.
+            argv or ("sh", "-c", f"exec >&0; {script}"),
             begun,
         )
         self._made.append(made)
@@ -350,7 +351,7 @@ def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -
 
 def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:
     script = f"read brief; printf '{ALIVE}'; read rest"
-    begun = begin(bench.children, ("sh", "-c", script))
+    begun = begin(bench.children, ("sh", "-c", f"exec >&0; {script}"))
     helper = bench.helper(script, begun=begun)
     helper.tend(now=0.0)
     assert helper.pid == begun.child.pid
@@ -379,8 +380,8 @@ def test_before_the_first_helper_is_started_nothing_is_said_of_the_file_system(
 # Never waiting
 
 _READER = """
-import json, sys
-print('{}', flush=True)
+import json, os, sys
+os.write(0, b"{}\\n")
 with open(sys.argv[1]) as fifo:
     fifo.read()
 numbers = []

@@ -287,6 +287,22 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
 
 
+def test_watchdog_of_the_same_name_that_publishes_too_is_seen(directory: Directory) -> None:
+    ours = [report(identify(os.getpid()), beat) for beat in range(4)]
+    theirs = report(ELSEWHERE, local="/there")
+    # What was there before us is of a watchdog that has ended.
+    control_files.publish(directory, "fern", theirs)
+    assert control_files.publish(directory, "fern", ours[0]) is None
+    assert control_files.publish(directory, "fern", ours[2], ours[0]) is None
+    # An earlier one of ours, by a helper that hung.
+    control_files.publish(directory, "fern", ours[1])
+    assert control_files.publish(directory, "fern", ours[3], ours[2]) is None
+    control_files.publish(directory, "fern", theirs)
+    other = control_files.publish(directory, "fern", ours[0], ours[3])
+    assert other is not None
+    assert other.local == "/there"
+
+
 # Drivers
 
 
