@@ -23,8 +23,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.format.records import encode
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, visible
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
 
@@ -169,15 +170,12 @@ class Events:
 
     def _write(self, event: Event) -> None:
         try:
-            fd = open_log(os.path.join(self._local, FILE), _LOG_SIZE, _LOG_KEEP)
-            try:
+            with open_fd(open_log(os.path.join(self._local, FILE), _LOG_SIZE, _LOG_KEEP)) as fd:
                 if self._lost:
                     what = f"{format_count(self._lost, 'event')} before this could not be written"
                     _append(fd, Event(at=event.at, host=self.host, event="note", message=what))
                     self._lost = 0
                 _append(fd, event)
-            finally:
-                os.close(fd)
         except OSError:
             self._lost += 1
 
@@ -225,17 +223,10 @@ def _append(fd: int, event: Event) -> None:
 
 def describe(event: Event) -> str:
     """Return one line for a person, in which nothing can steer a terminal."""
-    who = event.driver or event.stage
-    end = []
-    if event.exit_code is not None:
-        end.append(f"exit code {event.exit_code}")
-    if event.signal is not None:
-        end.append(f"ended by {event.signal}")
+    code = "" if event.exit_code is None else f"exit code {event.exit_code}"
+    signal = f"ended by {event.signal}" if event.signal else ""
     # Most messages say it already.
     how = [event.message] if event.message else []
-    how += [one for one in end if one not in event.message]
-    words = " ".join(filter(None, (who, event.event)))
-    line = f"{words}: {', '.join(how)}" if how else words
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
-    )
+    how += [one for one in (code, signal) if one not in event.message]
+    words = " ".join(filter(None, (event.driver or event.stage, event.event)))
+    return visible(f"{words}: {', '.join(how)}" if how else words)

@@ -56,13 +56,8 @@ class FileReader:
             self._reads.append(read)
             return
         imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
-        importing = threading.Thread(
-            target=self._import, args=(number, running.file, imports), daemon=True
-        )
-        importing.start()
-
-    def _import(self, number: int, file: str, imports: "Imports") -> None:
-        self._reads.append(self._read(number, file, imports))
+        again = partial(self._read, number, running.file, imports)
+        threading.Thread(target=lambda: self._reads.append(again()), daemon=True).start()
 
     def _read(self, number: int, file: str, imports: "Imports | None" = None) -> Read:
         from watchdogd.check import check_host
@@ -71,11 +66,11 @@ class FileReader:
             found = check_host(file, self._host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
-            return Read(number=number, error=str(error))
+            words = str(error)
         except OSError as error:
-            return Read(number=number, error=f"{file}: {error.strerror}")
+            words = f"{file}: {error.strerror}"
         except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
             words = f"{file} cannot be read: {what}; where that was is in io-helper.log"
-            return Read(number=number, error=words)
+        return Read(number=number, error=words)

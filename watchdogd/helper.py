@@ -8,7 +8,6 @@ is started in its place: at most once a minute, and never beside too many that c
 
 import math
 import os
-import select
 import signal
 import socket
 import sys
@@ -19,9 +18,10 @@ from msgspec.structs import replace
 
 from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
+from watchdogd.connection import Line
 from watchdogd.events import Say
 from watchdogd.logs import open_log
-from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
+from watchdogd.messages import Brief, Errands, Message, Read, understood
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
 
@@ -39,60 +39,12 @@ RESTART_DEAD_AFTER = 5.0
 MOST_LEFT = 5
 # How soon what the socket had no room for is sent.
 _SEND_AGAIN = 0.05
-# More than a socket has for us at a time, in bytes.
-_CHUNK = 1 << 18
 _LOG = "io-helper.log"
 _LOG_SIZE = 1_000_000
 # What a watchdog that runs cannot change of itself.
 _FIXED = ("root", "adopt")
 
 ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
-
-
-class Line:
-    """Our end of the socket to a helper. It never waits."""
-
-    def __init__(self, ours: socket.socket) -> None:
-        self._socket = ours
-        self._lines = Lines()
-        self._unsent = b""
-        ours.setblocking(False)  # noqa: FBT003 - the system's interface
-
-    @property
-    def fd(self) -> int:
-        """Return the descriptor to poll for reading."""
-        return self._socket.fileno()
-
-    def send(self, said: Brief | Errands) -> None:
-        """Send what the socket has room for, and the rest with a later `flush`."""
-        self._unsent += to_line(said)
-        self.flush()
-
-    def flush(self) -> bool:
-        """Send what is left; return whether that is all."""
-        while self._unsent:
-            try:
-                self._unsent = self._unsent[self._socket.send(self._unsent) :]
-            except BlockingIOError:
-                return False
-            except ConnectionError:
-                # It ended, which is heard where the others are.
-                self._unsent = b""
-        return True
-
-    def receive(self) -> list[bytes] | None:
-        """Return the lines that have come; None when the helper has ended."""
-        try:
-            piece = self._socket.recv(_CHUNK)
-        except BlockingIOError:
-            return []
-        except ConnectionError:
-            return None
-        return self._lines.split(piece) if piece else None
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
 
 
 class Helper:
@@ -176,7 +128,7 @@ class Helper:
             theirs.close()
             if log >= 0:
                 os.close(log)
-        self._line = Line(ours)
+        self._line = Line(ours.detach())
         self._gone = False
         self.heard_at = now + PATIENCE_AT_START - SILENCE
         self._line.send(replace(self.brief, parent=os.getpid()))
@@ -199,7 +151,7 @@ class Helper:
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
-        return self._line is None or (now - self.heard_at > SILENCE and not _readable(self.fd))
+        return self._line is None or (now - self.heard_at > SILENCE and not self._line.ready())
 
     def _excuse(self, now: float) -> None:
         """Note that we listen: whoever was stopped for a while must not take that for the silence
@@ -251,7 +203,7 @@ class Helper:
         ends_at = time.monotonic() + patience
         while self._line is not None and (now := time.monotonic()) < ends_at:
             self._line.flush()
-            _readable(self.fd, ends_at - now)
+            self._line.ready(ends_at - now)
             heard = self.receive(now := time.monotonic())
             for message in heard:
                 self._take(message, now)
@@ -263,7 +215,7 @@ class Helper:
         self._excuse(now)
         messages = []
         for line in self._hear(now):
-            message = message_of(line)
+            message = understood(line, Message)
             if message is None:
                 self._say("note", f"not understood from the helper: {line[:200]!r}")
                 continue
@@ -331,9 +283,3 @@ class Helper:
             if getattr(read.pipeline, key) != getattr(self.brief.pipeline, key):
                 return Read(error=f"{key} has changed, which takes a restart of the watchdog")
         return read
-
-
-def _readable(fd: int, patience: float = 0.0) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(patience * 1000))

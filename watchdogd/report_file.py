@@ -14,7 +14,7 @@ import select
 import signal
 from collections.abc import Callable
 
-from queuedriver.disk.filesystem import libc, write_all
+from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
@@ -42,12 +42,9 @@ def save(report: HostReport) -> None:
     path = report_path(report.local)
     aside = os.path.join(report.local, f".{_FILE}")
     data = encode(report)
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
         write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
         os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
-    finally:
-        os.close(fd)
     exchange = getattr(libc(), "renameat2", None)
     # The first one has nothing to change places with; and some systems cannot do it.
     if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
@@ -111,14 +108,11 @@ def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
                 os.dup2(null, stream)
             look()
         os._exit(0)
-    pidfd = os.pidfd_open(child)
-    try:
+    with open_fd(os.pidfd_open(child)) as pidfd:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         ended = bool(poll.poll(limit * 1000))
-        if not ended:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    finally:
-        os.close(pidfd)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0 if ended else os.WNOHANG)
     return ended

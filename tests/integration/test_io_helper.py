@@ -523,8 +523,9 @@ _WATCHDOG = """
 import os, subprocess, sys, time
 from watchdogd.children import Children
 from watchdogd.helper import Helper
-from watchdogd.messages import brief_of
-helper = Helper(brief_of(sys.stdin.buffer.readline()), Children(), print)
+import msgspec
+from watchdogd.messages import Brief
+helper = Helper(msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief), Children(), print)
 helper.tend(0.0)
 while not any(one.look for one in helper.receive(0.0)):
     time.sleep(0.01)

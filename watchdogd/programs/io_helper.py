@@ -22,6 +22,7 @@ from contextlib import closing
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
+from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
@@ -29,11 +30,11 @@ from watchdogd.linux import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
     Controls,
+    Errands,
     Look,
     Message,
     Usage,
-    brief_of,
-    errands_of,
+    understood,
 )
 from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
@@ -220,7 +221,7 @@ class IoHelper:
     # Errands
 
     def _obey(self, line: bytes) -> None:
-        errands = errands_of(line)
+        errands = understood(line, Errands)
         if errands is None:
             self._watchdog.note(f"an errand that was not understood: {line[:200]!r}")
             return
@@ -292,7 +293,7 @@ def _words(error: OSError | QueueError) -> str:
 def main() -> None:
     """Do what a watchdog asks for, until it ends."""
     watchdog = Connection(_SOCKET)
-    brief = brief_of(watchdog.hear_first())
+    brief = decode(watchdog.hear_first(), Brief)
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
     with contextlib.suppress(OSError):
