@@ -104,12 +104,12 @@ class Connection:
             self._noted.add(why)
             self.say(Message(note=why))
 
-    def interrupt(self) -> None:
-        """Say, amid work, that we live, if nothing was said for a while; or end, if nobody is there
+    def interrupt(self, silence: float = ALIVE_EVERY) -> None:
+        """Say, amid work, that we live, if nothing was said for so long; or end, if nobody is there
         to listen."""
         if self._line.ready() & select.POLLHUP:
             os._exit(0)
-        if not self._saying and time.monotonic() - self.said_at >= ALIVE_EVERY:
+        if not self._saying and time.monotonic() - self.said_at >= silence:
             self.say(Message())
 
     def hear(self, timeout: float) -> list[bytes]:

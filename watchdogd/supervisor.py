@@ -299,9 +299,8 @@ class Supervisor:
         self._events.say("watchdog-stopped", f"process {os.getpid()}")
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
-        queues = tuple(queue for stage in self.pipeline.stages for queue in stage.inputs)
         report = replace(host_report(self, time.monotonic()), state="stopped")
-        self._farewell(report, queues if killed else ())
+        self._farewell(report, self.pipeline.inputs if killed else ())
 
     def crashed(self, words: str) -> None:
         """Leave word of what has ended the loop; nothing else of this watchdog is relied on."""

@@ -108,13 +108,15 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.dirname(self.file)
 
     @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the queues that stages take from, each once."""
+        return tuple(dict.fromkeys(queue for stage in self.stages for queue in stage.inputs))
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """Return all queues, each once: inputs before the outputs they lead to."""
-        names: dict[str, None] = {}
-        for stage in self.stages:
-            names.update(dict.fromkeys(stage.inputs))
-            names.update(dict.fromkeys(stage.outputs))
-        return tuple(names)
+        every = (queue for one in self.stages for queue in (*one.inputs, *one.outputs))
+        return tuple(dict.fromkeys(every))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -125,7 +127,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def results(self) -> tuple[str, ...]:
         """Return the queues or directories that no stage takes from, where results are."""
-        taken = {queue for stage in self.stages for queue in stage.inputs}
+        taken = self.inputs
         return tuple(queue for queue in self.queues if queue not in taken)
 
     def stage(self, name: str) -> Stage | None:

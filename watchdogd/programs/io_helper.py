@@ -147,7 +147,7 @@ class IoHelper:
                     chore.due_at = time.monotonic() + chore.every
             while (read := self._reader.take()) is not None:
                 self._watchdog.say(Message(read=read))
-            self._watchdog.interrupt()
+            self._watchdog.interrupt(_SAY_EVERY)
             for line in self._watchdog.hear(self._wake_at - time.monotonic()):
                 self._obey(line)
 
@@ -192,7 +192,7 @@ class IoHelper:
     @property
     def _is_idle(self) -> bool:
         """Tell whether nothing waits or is done in any stage. What a worker does is not seen."""
-        views = [self._views.get(name) for one in self.pipeline.stages for name in one.inputs]
+        views = map(self._views.get, self.pipeline.inputs)
         done = all(one is not None and one.seen and not one.seen.unfinished for one in views)
         return done and all(stage.inputs for stage in self.pipeline.stages)
 
@@ -272,7 +272,7 @@ class IoHelper:
             self._watchdog.note(why)
 
     def _beat(self) -> None:
-        for queue in dict.fromkeys(one for stage in self.pipeline.stages for one in stage.inputs):
+        for queue in self.pipeline.inputs:
             self._recovery.beat(self.pipeline.path(queue))
 
 

@@ -52,7 +52,7 @@ def spread_pause(pipeline: Pipeline, seen: Mapping[str, QueueSeen], *, paused: b
     """Pause what the stages take from while the whole pipeline is paused; then resume it, but not
     what somebody paused by itself; return whether anything changed."""
     changed = False
-    for name in dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs):
+    for name in pipeline.inputs:
         if name not in seen or seen[name].paused == paused:
             continue
         directory = Directory.open(pipeline.path(name))
