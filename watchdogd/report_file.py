@@ -31,16 +31,10 @@ _EXCHANGE = 2
 LIMIT = 2.0
 
 
-def report_path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
 def save(report: HostReport) -> None:
     """Save a report, whole or not at all. It is written where the one before the last was, so that
     a full disk has room for it, and takes the place of the last in one moment."""
-    path = report_path(report.local)
-    aside = os.path.join(report.local, f".{_FILE}")
+    path, aside = (os.path.join(report.local, name) for name in (_FILE, f".{_FILE}"))
     data = encode(report)
     with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
         write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
@@ -53,7 +47,7 @@ def save(report: HostReport) -> None:
 
 def read_saved(local: str) -> bytes:
     """Read the report of a local directory, without its padding."""
-    path = report_path(local)
+    path = os.path.join(local, _FILE)
     while True:
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())

@@ -251,33 +251,25 @@ def queue(value: Any) -> str:
     return name
 
 
-def _queues(least: int) -> Reader:
-    """Return a reader of one queue, or of several in a list."""
+def _several(reader: Reader, example: str, least: int = 0) -> Reader:
+    """Return a reader of one text, or of so many or more in a list, each once."""
 
     def read(value: Any) -> tuple[str, ...]:
         if isinstance(value, str):
-            return (queue(value),)
-        _expect("a list", value, 'right would be "parsed", or ["urgent", "normal"]')
-        names = list(_each(enumerate(value), queue).values())
-        if len(names) < least:
-            raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                raise Wrong(name, "stands there twice", "right would be each queue once", (at,))
-        return tuple(names)
+            return (reader(value),)
+        _expect("a list", value, f'right would be "{example}", or a list of such')
+        found = list(_each(enumerate(value), reader).values())
+        if len(found) < least:
+            raise Wrong(value, "has nothing in it", f'right would be as in "{example}"')
+        for at, one in enumerate(found):
+            if one in found[:at]:
+                raise Wrong(one, "stands there twice", "right would be each once", (at,))
+        return tuple(found)
 
     return read
 
 
 # Brokers
-
-
-def _addresses(value: Any) -> tuple[str, ...]:
-    """Read where a broker listens, in one place or in several."""
-    if isinstance(value, str):
-        return (_local_address(value),)
-    right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
-    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address).values())
 
 
 def _local_address(value: Any) -> str:
@@ -403,13 +395,13 @@ PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,
-    "input": _queues(1),
-    "output": _queues(0),
+    "input": _several(queue, "parsed", 1),
+    "output": _several(queue, "parsed"),
     "call": _call,
     "command": _command,
     "server": _program,
     "broker": _choice(*PROTOCOLS),
-    "listen": _addresses,
+    "listen": _several(_local_address, "tcp://127.0.0.1:6714"),
     "worker": _choice(*(one for one in PROTOCOLS if one != "fuq")),
     "connect": _address,
     "preload": _preload,
