@@ -213,8 +213,15 @@ class Helper:
     def receive(self, now: float) -> list[Message]:
         """Return all that the helper has said since the last time."""
         self._excuse(now)
+        lines = self._line.receive() if self._line is not None else []
+        if lines is None:
+            self._say("note", "the process that looks after the queues ended")
+            self.abandon()
+            # It did not hang, so the next need not, nor need a driver.
+            self._gone = True
+            self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
         messages = []
-        for line in self._hear(now):
+        for line in lines or []:
             message = understood(line, Message)
             if message is None:
                 self._say("note", f"not understood from the helper: {line[:200]!r}")
@@ -226,18 +233,6 @@ class Helper:
         if messages:
             self.heard_at = now
         return messages
-
-    def _hear(self, now: float) -> list[bytes]:
-        if self._line is None:
-            return []
-        lines = self._line.receive()
-        if lines is None:
-            self._say("note", "the process that looks after the queues ended")
-            self.abandon()
-            # It did not hang, so the next need not, nor need a driver.
-            self._gone = True
-            self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
-        return lines or []
 
     def _take(self, message: Message, now: float) -> bool:
         if message.note:
