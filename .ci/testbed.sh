@@ -1,10 +1,15 @@
 #!/bin/sh
-# Installs what the tests with machines of their own need (tests/testbed/), where that may be done:
-# root, apt, and a run that is nobody's desk (CI=true). Elsewhere those tests skip, and say what
-# is missing. Never fails.
-packages="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup"
+# Installs what the tests with machines of their own need (tests/testbed/), and those of workers in
+# other languages, where that may be done: root, apt, and a run that is nobody's desk (CI=true).
+# Elsewhere those tests skip, and say what is missing. Never fails.
+packages="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup
+    libzmq3-dev"
 
 [ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && [ "${QUEUEDRIVER_TEST_GUESTS-}" != 0 ] || exit 0
+node=$(dirname "$0")/.node
+if command -v npm >/dev/null && [ ! -d "$node/node_modules/zeromq" ]; then
+    mkdir -p "$node" && timeout -k 10 60 npm install --silent --prefix "$node" zeromq >&2 || true
+fi
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null || exit 0
 lacking=
 for one in $packages; do

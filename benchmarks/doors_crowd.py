@@ -18,7 +18,7 @@ from unittest import mock
 
 import zmq
 
-from queuedriver.doors import door as doors
+from queuedriver.doors.settings import settings_of
 from queuedriver.doors.transports.base import Message
 from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effects, Say, Send
@@ -32,13 +32,9 @@ class Seat:
 
     def __init__(self, protocol: str, address: str, number: int) -> None:
         name = f"crowd-{os.getpid()}-{number}"
-        post = doors.Post(protocol=protocol, broker=address, slots=10)
-        self._session, _ = doors._worker_session(post, name)
-        identity, hub = name.encode(), None
-        if protocol == "roundrobin":
-            hub = address.encode()
-            identity = hub + b":" + identity
-        self._transport = Spoke(address, identity, hub)
+        told = settings_of(protocol).WorkerSettings(broker=address)
+        self._session, _ = told.session(name)
+        self._transport = Spoke(address, told.identity(name), told.hub)
         self.fds = self._transport.fds()
         self.heard = 0
 

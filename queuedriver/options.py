@@ -1,6 +1,6 @@
 """What a driver may be told: each option with its default, its unit and its help. Pure.
 
-The command line (`cli/run.py`) and the watchdog's pipeline file are read by these rows.
+Command lines (`cli/settings.py`) and the watchdog's pipeline file are read by these rows.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,8 @@ class Said(NamedTuple):
     # The smallest value; None: any above 0.
     least: int | None = None
     most: int | None = None
+    # The flags by which it is given on a command line; None: its name; empty: its place.
+    flags: tuple[str, ...] | None = None
 
     def objection(self, value: float) -> str:
         """Return the allowed range where `value` is outside it; else ""."""
@@ -46,9 +48,7 @@ class StageOptions(msgspec.Struct, frozen=True, kw_only=True):
     trip_after: Annotated[
         int, Said("Stop after so many failures in a row for one cause; 0: never.", "N", 0)
     ] = 20
-    hard_after: Annotated[
-        float, Said("How much later the driver is ended if it hangs.", "TIME", 0)
-    ] = 30.0
+    hard_after: Annotated[float, Said("How much later it is ended if it hangs.", "TIME", 0)] = 30.0
     grace: Annotated[float, Said("How long it may take once asked to leave.", "TIME", 0)] = 60.0
     order: Annotated[
         Literal["fair", "age", "name"],
@@ -96,11 +96,7 @@ class Options(StageOptions, frozen=True, kw_only=True):
 
     def check(self) -> "Options":
         """Return the options themselves; ConfigError for what cannot be meant."""
-        for name, (_, said) in rows(type(self)).items():
-            value = getattr(self, name)
-            is_number = isinstance(value, int | float) and said.unit
-            if is_number and (objection := said.objection(value)):
-                raise ConfigError(f"--{name.replace('_', '-')} {value}: {objection}")
+        check_ranges(self)
         if self.batch > 1 and not self.retries:
             raise ConfigError(
                 "--batch needs --retries 1 or more: when a batch crashes its driver, each of its "
@@ -109,8 +105,18 @@ class Options(StageOptions, frozen=True, kw_only=True):
         return self
 
 
+def check_ranges(options: msgspec.Struct) -> None:
+    """Raise ConfigError for a number that is outside its range."""
+    for name, (_, said) in rows(type(options)).items():
+        value = getattr(options, name)
+        is_number = isinstance(value, int | float) and said.unit
+        if is_number and (objection := said.objection(value)):
+            flag = said.flags[-1] if said.flags else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} {value}: {objection}")
+
+
 @cache
-def rows(options: type[StageOptions]) -> Mapping[str, tuple[Any, Said]]:
+def rows(options: type[msgspec.Struct]) -> Mapping[str, tuple[Any, Said]]:
     """Return each option that can be said, with its type and how; its own before the inherited."""
     hints = get_type_hints(options, include_extras=True)
     names = dict.fromkeys((*options.__annotations__, *options.__struct_fields__))

@@ -13,8 +13,9 @@ from typing import Any, Self
 import msgspec
 
 from queuedriver.doors.fuq.board import Presence
-from queuedriver.doors.fuq.broker_life import BrokerOptions, run_broker
-from queuedriver.doors.fuq.client_life import WorkerOptions, run_worker
+from queuedriver.doors.fuq.broker_life import run_broker
+from queuedriver.doors.fuq.client_life import run_worker
+from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.errors import QueueError
 from queuedriver.format.names import PRIVATE, parse
 from queuedriver.jobs.jobfile import JobFile, encode
@@ -68,7 +69,7 @@ class Process:
         return self._process.exitcode, words
 
 
-def _broker(answer: Connection, asked: BrokerOptions) -> None:
+def _broker(answer: Connection, asked: BrokerSettings) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         left = run_broker(asked)
@@ -79,7 +80,7 @@ def _broker(answer: Connection, asked: BrokerOptions) -> None:
     sys.exit(left.exit_code)
 
 
-def _worker(answer: Connection, asked: WorkerOptions) -> None:
+def _worker(answer: Connection, asked: WorkerSettings) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         left = run_worker(asked)
@@ -88,6 +89,12 @@ def _worker(answer: Connection, asked: WorkerOptions) -> None:
         sys.exit(error.exit_code)
     answer.send(left.why)
     sys.exit(left.exit_code)
+
+
+def driving(given: dict[str, Any]) -> Options:
+    """Take the options of a driver out of what was given."""
+    names = [name for name in given if name in Options.__struct_fields__]
+    return Options(**{name: given.pop(name) for name in names})
 
 
 class Pool:
@@ -117,14 +124,11 @@ class Pool:
 
     def broker(self, *, wait: bool = True, listen: str = "", **given: Any) -> Process:
         """A broker; at the same address as the one before, if there was one."""
-        options = {
-            name: given.pop(name) for name in list(given) if name in Options.__struct_fields__
-        }
-        asked = BrokerOptions(
-            input=self.queue,
-            outputs=(self.output,),
+        asked = BrokerSettings(
+            input=str(self.queue),
+            outputs=(str(self.output),),
             listen=(listen or self.endpoint or "tcp://127.0.0.1:*",),
-            options=Options(**options),
+            options=driving(given),
             **given,
         )
         one = Process(_broker, asked)
@@ -140,12 +144,13 @@ class Pool:
             return any(one.identity.pid == pid for one in registrations(queue))
 
     def worker(self, nproc: int = 4, **given: Any) -> Process:
-        asked = WorkerOptions(
+        asked = WorkerSettings(
             broker=self.endpoint,
             nproc=nproc,
             allow=given.pop("allow", (f"sim={self.program}",)),
             root=given.pop("root", str(self.root / "work")),
             log_root=given.pop("log_root", str(self.root / "logs")),
+            options=driving(given),
             **given,
         )
         one = Process(_worker, asked)

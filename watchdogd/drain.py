@@ -23,8 +23,9 @@ class Drain:
 
     def see(self, stages: Stages, trouble: str, now: float) -> bool:
         """Take note of a look; return whether all is through."""
-        nothing_left = stages.empty and not trouble
-        self._looks = self._looks + 1 if stages.drained else 0
+        inputs = stages.inputs
+        nothing_left = all(one.empty for one in inputs) and not trouble
+        self._looks = self._looks + 1 if all(one.drained for one in inputs) else 0
         over = nothing_left and self._looks >= _LOOKS
         if nothing_left and not over:
             self.look_at = now + _LOOK_AGAIN

@@ -11,8 +11,7 @@ there is with the drivers of a stage, the stage says. Every instant is of one mo
 """
 
 import math
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +30,8 @@ LEAVING_TAKES = 5.0
 # A driver over its limit recycles itself after the document at hand; so much over, it is ended.
 MEMORY_FACTOR = 1.25
 
+# The state of a slot whose runs finished nothing, too often to be tried again soon.
+CRASH_LOOPED: Final = "crash-looped"
 Step = Literal["leave", "stacks", "kill"]
 # Why a driver is ended, in a word: what `Ask` says of it, and `Life.ended_for` takes.
 HUNG = "hung"
@@ -64,7 +65,7 @@ _STATES = {
 }
 # Why a driver is started, by what became of the one before.
 _STARTS = {
-    "crash-looped": "trial",
+    CRASH_LOOPED: "trial",
     "stopped": "there is work again",
     "waiting-fs": "the file system answers again",
 }
@@ -172,7 +173,7 @@ def _empty(seen: Seen, now: float) -> Action:
         return Rest("stopped", "not wanted", None)
     if not seen.work:
         return Rest("stopped", past.why or "its input queues are done, or told to quit", None)
-    if now < past.not_before and (seen.fs_ok or past.state == "crash-looped"):
+    if now < past.not_before and (seen.fs_ok or past.state == CRASH_LOOPED):
         until = past.not_before if math.isfinite(past.not_before) else None
         return Rest(past.state or "backoff", past.why, until)
     if not seen.fs_ok:
@@ -244,11 +245,10 @@ def _state(seen: Seen) -> tuple[str, str]:
     return _STATES[seen.state]
 
 
-def degraded(states: Sequence[str]) -> bool:
+def is_degraded(looped: int, slots: int) -> bool:
     """Return whether so many slots of a stage are crash-looped that people should know: half of
     them, and two at least where there are two."""
-    looped = states.count("crash-looped")
-    return bool(looped) and looped >= min(2, len(states)) and 2 * looped >= len(states)
+    return looped >= max(1, min(2, slots), slots / 2)
 
 
 def hard_limit(stage: Stage, learned: float | None) -> float | None:
@@ -299,7 +299,7 @@ def remember(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
     if not life.ended_for:
         if not life.signal and life.exit_code in _HOPELESS:
             return Past(
-                state="crash-looped",
+                state=CRASH_LOOPED,
                 why=f"{cause(life)}; mend that, then restart or reload",
                 unhealthy=past.unhealthy + 1,
                 not_before=math.inf,
@@ -360,7 +360,7 @@ def _count(past: Past, life: Life, stage: Stage, jitter: float) -> Past:
     count = past.unhealthy + 1
     if count >= stage.max_unhealthy:
         return Past(
-            state="crash-looped",
+            state=CRASH_LOOPED,
             why=f"{count} runs in a row finished nothing; the last: {cause(life)}",
             unhealthy=count,
             not_before=life.ended_at + (stage.trial_every or math.inf),

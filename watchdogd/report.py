@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN, identify, process_ticks
+from queuedriver.claims.liveness import HIDDEN, process_ticks
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count
@@ -248,7 +248,7 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
     return HostReport(
         host=watchdog.host,
         pid=os.getpid(),
-        identity=identify(os.getpid()),
+        identity=watchdog.identity,
         started_at=watchdog.started_at,
         at=time.time(),
         turned_at=time.monotonic(),

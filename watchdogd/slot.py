@@ -10,7 +10,8 @@ import math
 import random
 import time
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from operator import add, attrgetter, sub
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,11 +21,12 @@ from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
-from watchdogd.events import Kind
+from watchdogd.events import Kind, Say
 from watchdogd.messages import Usage
 from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
+    CRASH_LOOPED,
     HUNG,
     LATE,
     LEAVING_TAKES,
@@ -50,13 +52,11 @@ _CAUSES: dict[str, EndedFor] = {HUNG: "hung", MEMORY: "memory"}
 _STOPPED = 10.0
 # From the first wish to the second; nearer together the driver takes them for one.
 _SECOND_WISH = 0.2
+# How often the memory of a driver is looked at that has nothing to do, in seconds.
+_IDLE_MEMORY_EVERY = 5.0
 BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
-
-
-class Tell(Protocol):
-    """Tells of an event: its word, the slot, what there is to say, and other fields of it."""
-
-    def __call__(self, kind: Kind, slot: "Slot", message: str, **more: object) -> None: ...
+# What of drivers has not been measured yet.
+NO_USAGE = Usage()
 
 
 class Totals(NamedTuple):
@@ -71,10 +71,13 @@ class Totals(NamedTuple):
     overhead: int = 0
 
     def plus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*(one + getattr(glimpse, key) for key, one in self._asdict().items()))
+        return Totals(*map(add, self, _counted(glimpse)))
 
     def minus(self, glimpse: Glimpse) -> "Totals":
-        return Totals(*(one - getattr(glimpse, key) for key, one in self._asdict().items()))
+        return Totals(*map(sub, self, _counted(glimpse)))
+
+
+_counted = attrgetter(*Totals._fields)
 
 
 class Run:
@@ -87,10 +90,11 @@ class Run:
         self.order = order
         self.started_at = now
         self.glimpse = BLANK
-        # Bytes beyond those that it shares with others, and what the helper has measured of what
-        # it has started.
-        self.memory = 0
-        self.usage = Usage()
+        # What the helper has measured of it and of what it has started; its bytes, with those, but
+        # for what it shares with others; and when its own were looked at.
+        self.usage = NO_USAGE
+        self.memory = self._own_memory = 0
+        self._measured_at = -math.inf
         # Since when its board has had a last word; 0: it has none.
         self.left_at = 0.0
         # What it was told when it was to leave, and until when.
@@ -100,28 +104,33 @@ class Run:
         self.rung_told = "run"
         # For how long the file system stood still while it loaded, or had this document.
         self._stall = 0.0
-        self._stalled: tuple[float, float] = (0.0, 0.0)
 
     def look(self, now: float, elapsed: float, *, fs_ok: bool) -> bool:
         """Read the board, and what the process takes; return whether it has become ready. `elapsed`
         are the seconds since the last look."""
         if self.board is None:
             return False
-        before, self.glimpse = self.glimpse, self.board.read()
-        glimpse = self.glimpse
-        stage_of_life = (glimpse.ready_at, glimpse.began_at)
-        if stage_of_life != self._stalled:
-            self._stalled, self._stall = stage_of_life, 0.0
+        before, glimpse = self.glimpse, self.board.read()
+        self.glimpse = glimpse
+        if (before.ready_at, before.began_at) != (glimpse.ready_at, glimpse.began_at):
+            self._stall = 0.0
         elif not fs_ok or elapsed > _STOPPED:
             self._stall += elapsed
         if glimpse.word and not self.left_at:
             self.left_at = now
+        is_idle = glimpse is before and glimpse.ready_at and not glimpse.began_at
+        if not is_idle or now >= self._measured_at + _IDLE_MEMORY_EVERY:
+            self._measure(now)
+        self.memory = self._own_memory + self.usage.memory
+        return bool(glimpse.ready_at and not before.ready_at)
+
+    def _measure(self, now: float) -> None:
+        self._measured_at = now
         # One that has ended will be reaped; or it is a set-uid program, or we have too many files
         # open. Before it has signed it may be a fork that has nothing of its own yet.
         with suppress(OSError):
-            taken = resident_memory(self.child.pid) if glimpse.pid else 0
-            self.memory = max(0, taken - glimpse.shared) + self.usage.memory
-        return bool(glimpse.ready_at and not before.ready_at)
+            taken = resident_memory(self.child.pid) if self.glimpse.pid else 0
+            self._own_memory = max(0, taken - self.glimpse.shared)
 
     def seen(self, seen: Seen) -> Seen:
         """Return these facts of a slot with those of the run."""
@@ -172,7 +181,7 @@ class Run:
 class Slot:
     """A place that a driver lives in, one run after another."""
 
-    def __init__(self, stage: str, number: int, order: Order, tell: Tell) -> None:
+    def __init__(self, stage: str, number: int, order: Order, say: Say) -> None:
         self.stage = stage
         self.number = number
         # What a driver that is started now is told.
@@ -189,7 +198,7 @@ class Slot:
         self.earlier = Totals()
         # A dead driver's claims are still to be recovered: by the next one here, or by the helper.
         self.leftovers = False
-        self._tell = tell
+        self._say = say
 
     @property
     def driver(self) -> str:
@@ -259,7 +268,7 @@ class Slot:
         if not is_ready:
             return None
         took = run.glimpse.ready_at - run.started_at
-        self._tell("ready", self, f"after {took:.2f} s")
+        self._tell("ready", f"after {took:.2f} s")
         return took
 
     def seen(self, hard: float | None, fs_ok: bool, work: bool) -> Seen:
@@ -277,13 +286,13 @@ class Slot:
         action = decide(seen, stage, now)
         run = self.run
         if isinstance(action, Start):
-            if self.past.state == "crash-looped":
-                self._tell("trial", self, self.past.why)
+            if self.past.state == CRASH_LOOPED:
+                self._tell("trial", self.past.why)
             self._show(Rest("starting", action.why, None), now)
             return None
         if isinstance(action, Rest):
             if action.state == "unkillable" != self.rest.state:
-                self._tell("unkillable", self, action.why)
+                self._tell("unkillable", action.why)
             self._show(action, now)
             return action.until
         if isinstance(action, Withdraw) and run is not None:
@@ -315,23 +324,26 @@ class Slot:
         run.child.ask("hurry", "stop", now)
         return now
 
+    def _tell(self, kind: Kind, message: str, **more: object) -> None:
+        self._say(kind, message, stage=self.stage, driver=self.name, **more)
+
     def _tell_of(self, run: Run) -> None:
         """Tell that the process has come, and of the rungs on which it is ended."""
         child = run.child
         if child.pid and not run.is_told:
             run.is_told = True
             kind: Kind = "started" if self.starts == 1 else "restarted"
-            self._tell(kind, self, f"process {child.pid}", pid=child.pid)
+            self._tell(kind, f"process {child.pid}", pid=child.pid)
         if child.rung == run.rung_told:
             return
         run.rung_told, why = child.rung, reason(child.rung, child.why)
         if child.rung == "stacks":
             if why == HUNG:
-                self._tell("hung", self, why + run.at_hand)
+                self._tell("hung", why + run.at_hand)
             elif why == LATE:
                 run.note_ending(why)
         elif child.rung == "kill":
-            self._tell("killed", self, why + run.at_hand)
+            self._tell("killed", why + run.at_hand)
 
     def _show(self, rest: Rest, now: float) -> None:
         if rest.state != self.rest.state:
@@ -364,7 +376,7 @@ class Slot:
             # A second signal would take the document at hand away from it.
             run.leaves("its watchdog has died", until)
             run.rung_told = "leave"
-        self._tell("adopted", self, f"process {child.pid}")
+        self._tell("adopted", f"process {child.pid}")
 
     def died(self, ended: Exit, stage: Stage, now: float) -> Life | None:
         """Note that the process has ended, or never came; return what kind of run that was."""
@@ -387,13 +399,13 @@ class Slot:
         self._tell_end(run, life, ended)
         before, self.past = self.past, remember(self.past, life, stage, random.uniform(-1, 1))
         self.ended_at = now
-        if self.past.state == "crash-looped" != before.state:
-            self._tell("crash-looped", self, self.past.why)
+        if self.past.state == CRASH_LOOPED != before.state:
+            self._tell(CRASH_LOOPED, self.past.why)
         return life
 
     def _tell_end(self, run: Run, life: Life, ended: Exit) -> None:
         if life.word == "recycled":
-            self._tell("recycled", self, life.why)
+            self._tell("recycled", life.why)
             return
         if run.child.pid:
             words = f"{life.word}: {life.why}" if life.word else cause(life)
@@ -403,7 +415,7 @@ class Slot:
             return
         else:
             words = f"it did not start: {run.child.failure}"
-        self._tell("exited", self, words, exit_code=ended.code, signal=life.signal or None)
+        self._tell("exited", words, exit_code=ended.code, signal=life.signal or None)
 
     def _life(self, run: Run, ended: Exit, now: float) -> Life:
         glimpse, child = run.glimpse, run.child

@@ -12,25 +12,23 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from queuedriver.driving.live_status import Board
-from queuedriver.errors import BUG, ConfigError
+from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
-from watchdogd.events import Kind
+from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import open_log
-from watchdogd.messages import Usage
 from watchdogd.orders import Order, encode, keep, load_of, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
-from watchdogd.policy import HUNG, LEAVING_TAKES, degraded, hard_limit
+from watchdogd.policy import CRASH_LOOPED, HUNG, LEAVING_TAKES, hard_limit, is_degraded
 from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Size, memory_of
-from watchdogd.slot import Slot, Tell, Totals
+from watchdogd.slot import NO_USAGE, Slot, Totals
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
 from watchdogd.template import Templates
 
-_LATER, _CONFIG = 75, 78
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
 _LEAST_MEMORY = 20_000_000
 # Documents that were ended for being late: more of them than a stage ever has at a time.
@@ -50,6 +48,22 @@ def leaves_within(stage: Stage) -> float:
     return stage.grace + LEAVING_TAKES + climb_takes("stacks")
 
 
+class Context:
+    """What all stages of one watchdog have in common."""
+
+    def __init__(
+        self, host: str, local: str, view: QueueView, say: Say, children: Children
+    ) -> None:
+        self.host = host
+        # The directory of this watchdog on this host.
+        self.local = local
+        self.view = view
+        self.say = say
+        self.children = children
+        # A drain is over: nothing is to be done any more, whatever is seen in a queue.
+        self.finished = False
+
+
 class Starts:
     """How many drivers may still be started in this turn of the loop."""
 
@@ -62,30 +76,19 @@ class Starts:
 class StageDrivers:
     """The drivers of one stage."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        pipeline: Pipeline,
-        host: str,
-        local: str,
-        view: QueueView,
-        tell: Tell,
-        children: Children,
-    ) -> None:
+    def __init__(self, stage: Stage, pipeline: Pipeline, context: Context) -> None:
         self.stage = stage
         self.slots: list[Slot] = []
         # The file has it no more: it goes when its drivers have left.
         self.parting = False
         self.size = Size()
-        self.inputs = StageInputs(stage.inputs, view)
-        self.templates = Templates(load_of(stage, pipeline), local, children)
+        self.templates = Templates(load_of(stage, pipeline), context.local, context.children)
         self.pace = Pace()
         self._pipeline = pipeline
-        self._host = host
-        self._local = local
-        self._view = view
-        self._tell = tell
-        self._children = children
+        self._context = context
+        self._inputs = StageInputs((), {})
+        # When there last was something to do or to come.
+        self._not_done_at = 0.0
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
@@ -110,11 +113,13 @@ class StageDrivers:
     def _is_let_go(self) -> bool:
         """Return whether its queues were done for so long that nobody will reopen them soon."""
         is_dear = bool(self.stage.preload) or (self.pace.startup or 0.0) > _DEAR
-        return self.inputs.done and self.inputs.done_for >= (_KEPT if is_dear else 0.0)
+        done_for = self._context.view.looked_at - self._not_done_at
+        return self.done and done_for >= (_KEPT if is_dear else 0.0)
 
     def _make_slots(self, count: int) -> None:
         for number in range(len(self.slots) + 1, count + 1):
-            self.slots.append(Slot(self.stage.name, number, self._order(number), self._tell))
+            order = self._order(number)
+            self.slots.append(Slot(self.stage.name, number, order, self._context.say))
 
     @property
     def living(self) -> list[Slot]:
@@ -136,6 +141,19 @@ class StageDrivers:
 
     # What the queues say
 
+    @property
+    def inputs(self) -> StageInputs:
+        """Return what is known of its queues by now."""
+        names, queues = self.stage.inputs, self._context.view.queues
+        if self._inputs.names is not names or self._inputs.queues is not queues:
+            self._inputs = StageInputs(names, queues)
+        return self._inputs
+
+    @property
+    def done(self) -> bool:
+        """Return whether its queues are done and drained, or a drain is over."""
+        return self._context.finished or self.inputs.done
+
     def _hard_limit(self, slot: Slot) -> float | None:
         """Return how long what it has at hand may take; that may be large, and then it did not hang
         but needs longer."""
@@ -148,13 +166,14 @@ class StageDrivers:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        has_work, looked_at = self.facts.has_drivers, self._view.looked_at
+        has_work, view = self.facts.has_drivers, self._context.view
         due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
-        self.inputs.note(now)
+        if not self.done:
+            self._not_done_at = now
         for slot in self.slots:
             self._await_turn(slot, now)
             if (run := slot.run) is not None:
-                run.usage = self._view.usage.get(run.child.pid, Usage())
+                run.usage = view.usage.get(run.child.pid, NO_USAGE)
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
@@ -163,7 +182,7 @@ class StageDrivers:
                 starts.put_off = True
                 continue
             # One that left as it was told may know more than the look before; one that crashed not.
-            knows_more = slot.past.state == "stopped" and slot.ended_at >= looked_at
+            knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
             seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
@@ -200,8 +219,10 @@ class StageDrivers:
         order, board = slot.next_order, None
         try:
             board = Board.create(order.board)
-            keep(self._local, order)
-            child = self.templates.fork(order, self.stage, now) or _begin(self._children, order)
+            keep(self._context.local, order)
+            child = self.templates.fork(order, self.stage, now) or _begin(
+                self._context.children, order
+            )
         except (OSError, ConfigError) as error:
             # A board of another version that could not be replaced is none of ours, either.
             child = Child()
@@ -211,7 +232,8 @@ class StageDrivers:
 
     def _order(self, number: int, restart: str = "") -> Order:
         """Return what a driver in this slot is told now."""
-        return order_of(self.stage, self._pipeline, self._host, self._local, number, restart)
+        context = self._context
+        return order_of(self.stage, self._pipeline, context.host, context.local, number, restart)
 
     # End
 
@@ -224,9 +246,9 @@ class StageDrivers:
         run = slot.run
         if run is None or (ended := run.child.exit) is None:
             return False
-        if ended.code == _CONFIG and now < self._unsettled_until:
+        if ended.code == ConfigError.exit_code and now < self._unsettled_until:
             # Its settings differ from those that drivers of another host still have.
-            ended = Exit(code=_LATER)
+            ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
             self._second_chances.append(run.glimpse.docid)
@@ -237,10 +259,10 @@ class StageDrivers:
     def adopt_living(self, now: float) -> None:
         """Take over the drivers of an earlier watchdog that are still there. Those that outlive a
         watchdog are ours from now on; the others leave, and their slots are theirs until then."""
-        for number, child, board in _find(self._children, self._local, self._host, self.stage.name):
+        for number, child, board in _find(self._context, self.stage.name):
             self._make_slots(number)
             slot = self.slots[number - 1]
-            order = read(self._local, slot.driver)
+            order = read(self._context.local, slot.driver)
             slot.adopt(child, board, order, now + self.stage.grace + LEAVING_TAKES)
             if order is None or not order.parent:
                 # How many there are to be is not known before the first look.
@@ -267,7 +289,6 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        self.inputs.names = stage.inputs
         self.templates.load = load_of(stage, pipeline, self.templates.restart)
         if self._order(0).settled != settled:
             self.unsettle(now, [old])
@@ -276,7 +297,7 @@ class StageDrivers:
             if order != slot.next_order:
                 slot.next_order = order
                 slot.forget()
-            elif slot.past.state == "crash-looped":
+            elif slot.past.state == CRASH_LOOPED:
                 # It gets another chance: what was mended may be elsewhere.
                 slot.forget()
 
@@ -289,17 +310,16 @@ class StageDrivers:
             self.inputs.seen,
             parting=self.parting,
             degraded=self.degraded,
-            paused=self._view.controls.paused,
-            done=self.inputs.done,
+            paused=self._context.view.controls.paused,
+            done=self.done,
         )
 
     @property
     def degraded(self) -> str:
         """Return why so few drivers are left that people should know; empty while it is well."""
-        wanted = [slot for slot in self.slots if slot.wanted]
-        if not degraded([slot.rest.state for slot in wanted]):
-            return ""
-        return next(slot.rest.why for slot in wanted if slot.rest.state == "crash-looped")
+        rests = [slot.rest for slot in self.slots if slot.wanted]
+        looped = [rest.why for rest in rests if rest.state == CRASH_LOOPED]
+        return looped[0] if looped and is_degraded(len(looped), len(rests)) else ""
 
     @property
     def news(self) -> list[tuple[Kind, str]]:
@@ -354,8 +374,7 @@ class StageDrivers:
     @property
     def totals(self) -> Totals:
         """Of all drivers of this stage on this host, since the watchdog runs."""
-        sums = [sum(one) for one in zip(*(slot.totals for slot in self.slots), strict=True)]
-        return Totals(*sums)
+        return Totals(*map(sum, zip(*(slot.totals for slot in self.slots), strict=True)))
 
 
 def _begin(children: Children, order: Order) -> Child:
@@ -368,17 +387,16 @@ def _begin(children: Children, order: Order) -> Child:
         os.close(log)
 
 
-def _find(
-    children: Children, local: str, host: str, stage: str
-) -> Iterator[tuple[int, Child, Board]]:
+def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:
     """Yield the drivers of a stage that an earlier watchdog has started, and that live."""
-    for number in numbers_with_boards(local, host, stage):
+    for number in numbers_with_boards(context.local, context.host, stage):
         try:
-            board = Board.open(board_path(local, driver_id(host, stage, number)))
+            path = board_path(context.local, driver_id(context.host, stage, number))
+            board = Board.open(path)
         except (OSError, ConfigError):
             continue
         glimpse = board.read()
-        child = children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
+        child = context.children.adopt(glimpse.pid, glimpse.ticks) if glimpse.pid else None
         if child is None:
             board.close()
         else:

@@ -7,16 +7,16 @@ from itertools import chain
 
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
-from watchdogd.children import END_TAKES, Children, climb_takes
+from watchdogd.children import END_TAKES, climb_takes
 from watchdogd.driver_ids import stages_with_boards
-from watchdogd.events import Kind, Say
+from watchdogd.events import Kind
 from watchdogd.host import physical_memory
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.queue_view import QueueView
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.stage_drivers import StageDrivers, Starts, leaves_within
+from watchdogd.stage_drivers import Context, StageDrivers, Starts, leaves_within
+from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
@@ -44,23 +44,15 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
 class Stages:
     """The stages of a watchdog, by name and in the order of the file."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        host: str,
-        local: str,
-        view: QueueView,
-        say: Say,
-        children: Children,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, context: Context) -> None:
         self.pipeline = pipeline
+        # What all drivers together may take, as of when the file was read.
+        self.room = Room()
         # All are told to leave; at once, not one stage after the other.
         self.leaving = self.hurried = False
-        self._host = host
-        self._local = local
-        self._view = view
-        self._say = say
-        self._children = children
+        self._context = context
+        self._view = context.view
+        self._say = context.say
         # By name, in the order of the file; then those that it no longer has, until their drivers
         # have left.
         self._all: dict[str, StageDrivers] = {}
@@ -106,29 +98,19 @@ class Stages:
         return all(one.settled for one in self.everyone)
 
     @property
-    def _with_queues(self) -> list[StageDrivers]:
-        """Return the drivers of stages with queues; workers have what their broker deals."""
-        return [one for one in self.managed.values() if one.stage.inputs]
+    def inputs(self) -> list[StageInputs]:
+        """Return what is known of the queues of all stages; workers have what their broker deals,
+        and no queues."""
+        return [one.inputs for one in self.managed.values() if one.stage.inputs]
 
     @property
     def done(self) -> bool:
         """Return whether everything is through."""
-        return all(one.inputs.done for one in self._with_queues)
-
-    @property
-    def empty(self) -> bool:
-        """Return whether the last look saw nothing that is still to be done."""
-        return all(one.inputs.empty for one in self._with_queues)
-
-    @property
-    def drained(self) -> bool:
-        """Return whether every queue was seen twice without an item, and unchanged between."""
-        return all(one.inputs.drained for one in self._with_queues)
+        return self._context.finished or all(one.done for one in self.inputs)
 
     def finish(self) -> None:
         """Start nothing any more: a drain is over."""
-        for one in self.managed.values():
-            one.inputs.finished = True
+        self._context.finished = True
 
     @property
     def alive(self) -> list[Stage]:
@@ -181,7 +163,7 @@ class Stages:
         """Return which stage can never go on by itself, and why; empty while there is none."""
         for name, drivers in self.managed.items():
             wanted = [slot for slot in drivers.slots if slot.wanted]
-            if not drivers.inputs.done and wanted and all(slot.hopeless for slot in wanted):
+            if not drivers.done and wanted and all(slot.hopeless for slot in wanted):
                 return f"stage {name}: {wanted[0].past.why}"
         return ""
 
@@ -220,18 +202,19 @@ class Stages:
             drivers.parting = True
         self._all |= every
         self.pipeline = pipeline
+        memory, host = physical_memory(), pipeline.host
+        self.room = Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
 
     def _new(self, stage: Stage, pipeline: Pipeline, now: float) -> StageDrivers:
-        drivers = StageDrivers(
-            stage, pipeline, self._host, self._local, self._view, self._tell, self._children
-        )
+        drivers = StageDrivers(stage, pipeline, self._context)
         drivers.pace = Pace(self.hard_limits.get(stage.name))
         drivers.adopt_living(now)
         return drivers
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        for name in sorted(stages_with_boards(self._local, self._host) - self._all.keys()):
+        there = stages_with_boards(self._context.local, self._context.host)
+        for name in sorted(there - self._all.keys()):
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
@@ -242,9 +225,6 @@ class Stages:
                 for other in self.managed.values():
                     other.unsettle(now, [stage])
             self._all[name] = drivers
-
-    def _tell(self, kind: Kind, slot: Slot, message: str, **more: object) -> None:
-        self._say(kind, message, stage=slot.stage, driver=slot.name, **more)
 
     # How many drivers each has
 
@@ -285,12 +265,6 @@ class Stages:
             if one.size.scarce
         ]
 
-    @property
-    def room(self) -> Room:
-        """Return what all drivers together may take."""
-        memory, host = physical_memory(), self.pipeline.host
-        return Room(memory=min(host.memory or memory, memory), cpus=host.cpus)
-
     def loads(self) -> list[Load]:
         """Return what decides how many drivers each stage is to have."""
         unfinished = {name: one.unfinished for name, one in self._view.queues.items()}
@@ -306,7 +280,7 @@ class Stages:
         from the first to the last: what one finishes, the next may still begin."""
         found, turn_of_next = {}, self.leaving
         for name, one in self._all.items():
-            stops = self.leaving and (turn_of_next or self.hurried or one.inputs.done)
+            stops = self.leaving and (turn_of_next or self.hurried or one.done)
             found[name] = "unmanaged" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

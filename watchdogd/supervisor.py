@@ -24,6 +24,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from queuedriver.claims.liveness import identify
 from watchdogd.children import Children
 from watchdogd.drain import Drain
 from watchdogd.events import Events
@@ -36,6 +37,7 @@ from watchdogd.report import HostReport, State, host_report, in_a_line, last_wor
 from watchdogd.report_file import last_report, save
 from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
+from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
@@ -44,9 +46,11 @@ _LONGEST_SLEEP = 5.0
 _TRY_AGAIN = 1.0
 # How often the helper is asked to recover what dead drivers of idle slots left.
 _RECOVER_EVERY = 5.0
-# How often the report is saved while nothing changes, and while something does.
+# How often the report is saved while nothing changes, and while something does; as a share of
+# that, so much sooner with a turn that is made anyway, or later with one of its own.
 _REPORT_EVERY = 2.0
 _REPORT_CHANGES_EVERY = 0.2
+_MORE_OR_LESS = 0.25
 
 
 class Supervisor:
@@ -67,11 +71,12 @@ class Supervisor:
     ) -> None:
         self.host = host
         self.local = local
+        self.identity = identify(os.getpid())
         self.started_at = time.time()
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(pipeline, host, local, helper.view, events.say, children)
+        self.stages = Stages(pipeline, Context(host, local, helper.view, events.say, children))
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
@@ -114,8 +119,9 @@ class Supervisor:
         """Look at everything and act; return when to come back at the latest."""
         due = [now + _LONGEST_SLEEP]
         for name, source in (
-            ("helper", self.helper.tend),
+            # First: how long it has been silent counts from what it has said by now.
             ("queues", self._listen),
+            ("helper", self.helper.tend),
             ("requests", self._obey),
             ("children", self._reap),
             ("drivers", self._drive),
@@ -275,9 +281,9 @@ class Supervisor:
         states = [(slot.name, slot.rest.state) for slot in self.stages.slots]
         before, at = self._reported
         every = min(_REPORT_EVERY, (self._notifier.interval or math.inf) / 3)
-        due = at + (every if states == before else _REPORT_CHANGES_EVERY)
-        if now < due:
-            return due
+        wait = every if states == before else _REPORT_CHANGES_EVERY
+        if now < at + wait * (1 - _MORE_OR_LESS):
+            return at + wait * (1 + _MORE_OR_LESS)
         self._reported = states, now
         self._notifier.beat()
         self._notifier.status(in_a_line(self))
@@ -285,7 +291,7 @@ class Supervisor:
         self._save(host_report(self, now))
         pids = [slot.run.child.pid for slot in self.stages.slots if slot.run is not None]
         self.helper.ask(Errands(report=True, drivers=tuple(filter(None, pids))))
-        return now + every
+        return now + every * (1 + _MORE_OR_LESS)
 
     def _save(self, report: HostReport) -> None:
         # On a full disk, or one that fails, people know less; the drivers do not mind.

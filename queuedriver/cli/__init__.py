@@ -13,13 +13,40 @@ status      counts a queue's documents, and says what its drivers do
 look        list, show, why, history; `showing` has how documents look
 operate     retry, discard, pause, resume, quit, close, reopen, recover
 check       names every broken rule of a queue, and repairs
-network     what the commands of the front doors have in common:
-broker, worker, client, fuq, keys
+settings    what a struct of settings is as a command line, and what it makes of one
+broker, worker, client
+            the front doors, each with a command for each protocol
+fuq         jobs of many tasks: submit, status, hold, release, cancel, stop
+keys        makes keys for the front doors
 """
 
 from queuedriver.cli.program import Command, Program, describe, say, say_some
+from queuedriver.doors import PROTOCOLS
 
 __all__ = ["COMMANDS", "PROGRAM", "Command", "describe", "main", "run", "say", "say_some"]
+
+
+def _of_protocols(name: str, line: str, *without: str) -> Command:
+    """Return a command that has one for each protocol."""
+    each = {
+        protocol: Command(name, protocol, said)
+        for protocol, said in PROTOCOLS.items()
+        if protocol not in without
+    }
+    return Command(name, "", line, each)
+
+
+_FUQ = {
+    name: Command("fuq", name, line)
+    for name, line in (
+        ("submit", "Submit a job: one command, run once for each number from 1 to N."),
+        ("status", "Show jobs, clients, and why a job waits."),
+        ("hold", "Begin no further task of jobs."),
+        ("release", "Undo hold."),
+        ("cancel", "Drop the tasks of jobs that were not begun."),
+        ("stop", "Take processors from clients."),
+    )
+}
 
 COMMANDS = {
     "put": Command("put", "put", "Submit files to a queue."),
@@ -37,10 +64,12 @@ COMMANDS = {
     "quit": Command("operate", "quit", "Let the drivers of a queue leave."),
     "close": Command("operate", "close", "Say that nothing more will be submitted, for good."),
     "reopen": Command("operate", "reopen", "Undo close."),
-    "broker": Command("broker", "broker", "Deal documents to workers that do not mount the queue."),
-    "worker": Command("worker", "worker", "Process what a broker deals."),
-    "client": Command("client", "client", "Bring files to a broker, and take back the answers."),
-    "fuq": Command("fuq", "fuq", "Submit arrays of jobs, and steer them."),
+    "broker": _of_protocols("broker", "Deal documents to workers that do not mount the queue."),
+    "worker": _of_protocols("worker", "Process what a broker deals."),
+    "client": _of_protocols(
+        "client", "Bring files to a broker, and take back the answers.", "fuq", "pingpong"
+    ),
+    "fuq": Command("fuq", "", "Submit arrays of jobs, and steer them.", _FUQ),
     "keys": Command("keys", "keys", "Make keys by which brokers and workers know each other."),
     "recover": Command("operate", "recover", "Take back what dead drivers left."),
     "check": Command("check", "check", "Name every broken rule of a queue; repair on request."),

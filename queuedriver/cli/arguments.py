@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from queuedriver.cli import say
-from queuedriver.cli.words import argument, flag
+from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, NotPermitted, QueueError, is_trouble, trouble
 from queuedriver.operating.queue import Queue
 
@@ -16,6 +16,9 @@ QUEUES = argument("QUEUE...", "The queues' directories.")
 AS_JSON = flag("Print for programs.", "--json")
 QUIET = flag("Say nothing but errors.", "--quiet", "-q")
 YES = flag("Do not ask.")
+CALL = option("PKG.MOD:FUNCTION", "Call a Python function, or a plug-in by name.")
+COMMAND = option("WORDS", "Run a program per document: 'tool {input} {output}'.")
+SERVER = option("WORDS", "Keep a program running: JSON lines in and out.")
 
 
 def lines_of(path: str, separator: bytes = b"\n") -> list[str]:

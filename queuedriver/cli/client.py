@@ -3,12 +3,14 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from queuedriver.cli import say
-from queuedriver.cli.network import CONSOLE, CURVE, DEBUG, MAX_MESSAGE, PORTS
-from queuedriver.cli.words import argument, flag, option
-from queuedriver.doors.transports.addresses import check_endpoint, need_zmq
+from queuedriver.cli.settings import rows_of, settings_of
+from queuedriver.doors.roundrobin import settings as of_roundrobin
+from queuedriver.doors.scale0 import settings as of_scale0
+from queuedriver.doors.settings import AnyClient
+from queuedriver.doors.transports.addresses import need_zmq, own_name
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 
 if TYPE_CHECKING:
@@ -16,19 +18,7 @@ if TYPE_CHECKING:
     from queuedriver.doors.transports.base import Transport
 
 
-def client(
-    protocol: Literal["roundrobin", "scale0"] = argument("PROTOCOL", "roundrobin or scale0."),
-    address: str | None = argument("ADDRESS", "The broker, as tcp://HOST:6714."),
-    words: list[str] | None = argument("[send FILE... | request SERVICE FILE...]", "What to do."),
-    exec: bool = flag("roundrobin: do not wait for answers; at most once."),
-    to: str | None = option("DIR", "Write answers there; else to stdout."),
-    parallel: int = option("N", "How many requests may be under way at once.", default=10),
-    timeout: float = option("TIME", "How long to wait for an answer.", default=600.0),
-    curve: str | None = CURVE,
-    max_message: int = MAX_MESSAGE,
-    console: bool = CONSOLE,
-    debug: int = DEBUG,
-) -> int:
+def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -> int:
     """Bring files to a broker, or to a plain server, and take back what comes of them.
 
     A request without an answer is sent again under its id: a broker does it once.
@@ -39,63 +29,62 @@ def client(
          65  a file's name, or an answer's, cannot be used
          69  no broker answers
     """
+    asked = settings_of(of_roundrobin.ClientSettings, told)
     need_zmq()
-    if address is None and not console:
-        raise BadArgument("say which broker to ask, as tcp://127.0.0.1:6714")
-    where = check_endpoint(address or PORTS[protocol][-1])
-    if console:
-        if protocol != "roundrobin":
-            raise BadArgument("--console is for roundrobin")
-        from queuedriver.doors.roundrobin.console import run_client_console
-        from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.zmq import Spoke
 
-        return run_client_console(where, debug, keys_in(curve))
-    service, files = _what(protocol, words or [])
+    if asked.console:
+        from queuedriver.doors.roundrobin.console import run_client_console
+
+        return run_client_console(asked.broker, asked.level, keys_in(asked.curve))
+    from queuedriver.doors.asking import RoundRobin
+
+    hub = asked.broker.encode()
+    identity = hub + b":" + own_name().encode()
+    spoke = Spoke(asked.broker, identity, hub, keys_in(asked.curve), asked.max_message)
+    session = RoundRobin(int.from_bytes(os.urandom(3)), asked.timeout, not asked.exec)
+    return _ask(session, spoke, asked, asked.files)
+
+
+def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
+    """Bring files to a service of a broker, and take back what comes of them.
+
+    A request without an answer is sent again under its id: a broker does it once.
+
+    \b
+    exit 0   all were answered, and well
+         1   some were not: each is named on stderr
+         65  a file's name, or an answer's, cannot be used
+         69  no broker answers
+    """
+    asked = settings_of(of_scale0.ClientSettings, told)
+    need_zmq()
+    from queuedriver.doors.asking import Scale0
+    from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.zmq import Spoke
+
+    keys = keys_in(asked.curve)
+    spoke = Spoke(asked.broker, own_name().encode(), None, keys, asked.max_message)
+    session = Scale0(asked.service, f"{os.urandom(3).hex()}.", asked.timeout)
+    return _ask(session, spoke, asked, asked.files)
+
+
+def _ask(
+    session: "ClientSession", transport: "Transport", asked: AnyClient, files: Iterable[str]
+) -> int:
+    """Bring files and write down the answers; return the exit code."""
     from queuedriver.doors.client import Client
 
-    session, transport = _opened(protocol, where, service, timeout, not exec, curve, max_message)
     try:
-        running = Client(session, transport, parallel, timeout, say)
-        return _collect(running.run(_documents(files, max_message)), to)
+        running = Client(session, transport, asked.parallel, asked.timeout, say)
+        return _collect(running.run(_documents(files, asked.max_message)), asked.to)
     finally:
         transport.close()
 
 
-def _what(protocol: str, words: list[str]) -> tuple[str, list[str]]:
-    """The service and the files that the words name."""
-    if protocol == "roundrobin" and len(words) > 1 and words[0] == "send":
-        return "", words[1:]
-    if protocol == "scale0" and len(words) > 2 and words[0] == "request":
-        return words[1], words[2:]
-    right = "send FILE..." if protocol == "roundrobin" else "request SERVICE FILE..."
-    raise BadArgument(f"say what to do: queuedriver client {protocol} ADDRESS {right}")
-
-
-def _opened(
-    protocol: str,
-    where: str,
-    service: str,
-    timeout: float,
-    tracked: bool,
-    curve: str | None,
-    max_message: int,
-) -> "tuple[ClientSession, Transport]":
-    from queuedriver.doors import asking
-    from queuedriver.doors.transports.curve import keys_in
-    from queuedriver.doors.transports.zmq import Spoke
-
-    keys = keys_in(curve)
-    name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
-    serial = int.from_bytes(os.urandom(3))
-    if protocol == "roundrobin":
-        hub = where.encode()
-        spoke = Spoke(where, hub + b":" + name, hub, keys, max_message)
-        return asking.RoundRobin(serial, timeout, tracked), spoke
-    spoke = Spoke(where, name, None, keys, max_message)
-    return asking.Scale0(service, f"{serial:x}.", timeout), spoke
-
-
 def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
+    """Yield each file's name and what is in it."""
     for path in files:
         try:
             with open(path, "rb") as file:
@@ -108,7 +97,7 @@ def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
-    """Write answers down as they come; the exit code."""
+    """Write answers down as they come; return the exit code."""
     from queuedriver.doors.client import write_results
 
     failed = 0

@@ -5,7 +5,7 @@ None of it is on the way of a command that works: `words.py` has read that.
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,7 +16,7 @@ from queuedriver.errors import BadArgument
 from queuedriver.format.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from queuedriver.cli.program import Program
+    from queuedriver.cli.program import Command, Program
 
 
 def answer(program: "Program", args: Sequence[str]) -> int:
@@ -26,9 +26,10 @@ def answer(program: "Program", args: Sequence[str]) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else program.name
-        if called := next((arg for arg in args if arg in program.elsewhere), ""):
-            words = f"{called} is a command of {program.other}"
-            raise BadArgument(f"{words}; see {program.other} {called} --help") from None
+        elsewhere = next((arg for arg in args if arg in program.elsewhere), "")
+        if elsewhere and not _called(program, args):
+            words = f"{elsewhere} is a command of {program.other}"
+            raise BadArgument(f"{words}; see {program.other} {elsewhere} --help") from None
         message = error.format_message().rstrip(".").replace("Value error, ", "")
         raise BadArgument(f"{message}; see {path} --help") from None
     except typer.Abort as error:
@@ -39,7 +40,8 @@ def answer(program: "Program", args: Sequence[str]) -> int:
             raise end.__context__ from None
         raise
     if isinstance(read, dict):
-        raise BadArgument(f"this cannot be read; see {program.name} {args[0]} --help")
+        path = " ".join((program.name, *_called(program, args)))
+        raise BadArgument(f"this cannot be read; see {path} --help")
     return read if isinstance(read, int) else 0
 
 
@@ -59,22 +61,36 @@ def make(program: "Program", args: Sequence[str]) -> Any:
     ) -> None:
         """Take what may stand before the command."""
 
-    for name, command in program.commands.items():
-        if name == called:
-            app.command(name, cls=_Command)(_stand_in(program.function(name)))
-        elif not called:
-            app.command(name, help=command.line)(lambda: None)
+    _add(app, program, program.commands, called)
     return typer.main.get_command(app)
 
 
-def _called(program: "Program", args: Sequence[str]) -> str:
-    """Return the command that the words name; empty when they name none."""
+def _add(
+    app: typer.Typer, program: "Program", commands: "Mapping[str, Command]", called: Sequence[str]
+) -> None:
+    """Add the commands to an app: the one that is called with its words, or the lines of all."""
+    for name, command in commands.items():
+        if called and name != called[0]:
+            continue
+        if command.commands:
+            group = typer.Typer(help=command.line, rich_markup_mode=None)
+            _add(group, program, command.commands, called[1:])
+            app.add_typer(group, name=name)
+        elif called:
+            app.command(name, cls=_Command)(_stand_in(program.function(command)))
+        else:
+            app.command(name, help=command.line)(lambda: None)
+
+
+def _called(program: "Program", args: Sequence[str]) -> Sequence[str]:
+    """Return the words that call a command; none when they name none."""
     if program.completing:
         # The words so far, the program's own name first; shells quote them as they like.
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", ""))
         args = words.split()[1:]
-    word = next((arg for arg in args if not arg.startswith("-")), "")
-    return word if word in program.commands else ""
+    named = [arg for arg in args if not arg.startswith("-")]
+    _, rest = program.find(named)
+    return named[: len(named) - len(rest)]
 
 
 def _stand_in(function: Any) -> Any:

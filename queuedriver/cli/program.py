@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from queuedriver.cli import words
@@ -31,8 +32,10 @@ class Command(NamedTuple):
     """A command: where it is, and what the list of commands says of it."""
 
     module: str
+    # Empty: it only has commands of its own.
     function: str
     line: str
+    commands: "Mapping[str, Command]" = MappingProxyType({})
 
 
 class Program(NamedTuple):
@@ -87,9 +90,16 @@ class Program(NamedTuple):
         """Return whether a shell asks how a line may go on."""
         return f"_{self.name.upper()}_COMPLETE" in os.environ
 
-    def function(self, name: str) -> Callable[..., Any]:
+    def find(self, words: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
+        """Return the command that the words begin with, and the words after it."""
+        found, among = None, self.commands
+        while words and words[0] in among:
+            found, words = among[words[0]], words[1:]
+            among = found.commands
+        return found, words
+
+    def function(self, command: Command) -> Callable[..., Any]:
         """Return the function of a command, its module imported."""
-        command = self.commands[name]
         module = importlib.import_module(f"{self.package}.{command.module}")
         found: Callable[..., Any] = getattr(module, command.function)
         return found
@@ -100,9 +110,10 @@ class Program(NamedTuple):
 
             print(f"{self.name} {__version__}")
             return 0
-        if args and args[0] in self.commands and not self.completing:
-            function = self.function(args[0])
-            values = words.read(words.rows_of(function), args[1:])
+        command, said = self.find(args)
+        if command is not None and command.function and not self.completing:
+            function = self.function(command)
+            values = words.read(words.rows_of(function), said)
             if values is not None:
                 return function(**values) or 0
         from queuedriver.cli.help import answer

@@ -7,37 +7,29 @@ from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 from queuedriver.cli import say
-from queuedriver.cli.arguments import AS_JSON, QUIET, warn_of
-from queuedriver.cli.words import Row, argument, option
+from queuedriver.cli.arguments import AS_JSON, CALL, COMMAND, QUIET, SERVER, warn_of
+from queuedriver.cli.settings import checked, option_rows
+from queuedriver.cli.words import argument, option
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.loop import Left
-from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
-from queuedriver.format.settings import check_publish
 from queuedriver.format.units import format_count
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
-from queuedriver.options import rows as said_of
 from queuedriver.processors.base import Processor, make
-
-_USUAL = Options()
-# The options that a driver is told.
-_DRIVING: tuple[Row, ...] = tuple(
-    option(said.unit, said.help, default=getattr(_USUAL, name)).of(name, kind)
-    for name, (kind, said) in said_of(Options).items()
-)
 
 
 def run(
     inputs: list[str] = argument("INPUT...", "Queues to take from, the first first."),
     to: list[str] | None = option("OUTPUT", "Queue or directory for what comes out; repeatable."),
     id: str | None = option("ID", "This driver's id; else <host>-<number>."),
-    call: str | None = option("PKG.MOD:FUNCTION", "Call a Python function, or a plug-in by name."),
-    command: str | None = option("WORDS", "Run a program per document: 'tool {input} {output}'."),
-    server: str | None = option("WORDS", "Keep a program running: JSON lines in and out."),
+    call: str | None = CALL,
+    command: str | None = COMMAND,
+    server: str | None = SERVER,
     quiet: bool = QUIET,
     as_json: bool = AS_JSON,
-    **driving: Annotated[Any, *_DRIVING],
+    **driving: Annotated[Any, *option_rows(Options)],
 ) -> int:
     """Drive a processor over queues: claim, process, publish, until there is a reason to leave.
 
@@ -109,15 +101,6 @@ def summary(left: Left) -> str:
     if left.counters.discarded:
         words.append(f"{left.counters.discarded:,} discarded")
     return ", ".join(words)
-
-
-def checked(options: Options) -> Options:
-    """Return the options themselves; what cannot be meant was a slip of the command line."""
-    try:
-        check_publish(options.publish)
-        return options.check()
-    except ConfigError as error:
-        raise BadArgument(str(error)) from None
 
 
 def processor_of(call: str | None, command: str | None, server: str | None) -> Processor:

@@ -24,7 +24,7 @@ REQUIRED: Any = ...
 # Numbers of these units are written with them, as in 10min and 2GB.
 _UNITS: Mapping[str, Callable[[str], float]] = {"TIME": parse_duration, "SIZE": parse_size}
 # The flags of an option that is called as its parameter is.
-_BY_NAME = ("--",)
+BY_NAME = ("--",)
 
 
 class Row(NamedTuple):
@@ -54,11 +54,11 @@ class Row(NamedTuple):
         if NoneType in (kinds := get_args(annotation)):
             annotation = kinds[0]
             default = None if default is REQUIRED else default
-        many = get_origin(annotation) is list
+        many = get_origin(annotation) in (list, tuple)
         choices = () if many else get_args(annotation)
         kind = str if many or choices else annotation
         flags, off = self.flags, self.off
-        if flags == _BY_NAME:
+        if flags == BY_NAME:
             words = name.replace("_", "-")
             flags = (f"--{words}",)
             # What is off anyway needs no flag that says so.
@@ -76,7 +76,7 @@ def argument(metavar: str, help: str) -> Any:
 
 def option(metavar: str, help: str, *flags: str, default: Any = None) -> Any:
     """Return the row of a parameter that follows a flag: its own name when no other is said."""
-    return Row(help, metavar, default, flags or _BY_NAME)
+    return Row(help, metavar, default, flags or BY_NAME)
 
 
 def flag(help: str, *flags: str, default: bool | None = False) -> Any:

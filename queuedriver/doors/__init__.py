@@ -1,7 +1,7 @@
 """The front doors: brokers that deal documents of queues to workers which do not mount them, the
 workers, and the clients that ask.
 
-door         which session and which transport make which door: what the command line asked for
+settings     what each is told: a struct is its command line; door: with which transport
 broker       a driver whose work is done elsewhere: look, plan, deal (read this first)
 dealer       what a session's effects are on the queues; line: what waits in one queue
 requests     clients' requests and the answers to them, on disk
@@ -9,8 +9,17 @@ worker       the other end: takes documents, runs a processor, sends what comes 
 workspace    the directory in which a worker's processor finds its document
 client       asks for a command line; asking: with which session; meter: how much a peer may say
 words        what a session and its loop say to each other, whatever the protocol
-table        what a transition table is
-roster       who is ready, busy or silent; whose turn it is
+table        what a transition table is; statuses: how a document ended, as a code and a text
+exchange     all workers of one broker: who is listed, what each has in hand, whose turn it is
+roster       the same for the protocols that are not on the exchange yet, which former turns round
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """
+
+# The protocols, and what each is for.
+PROTOCOLS = {
+    "roundrobin": "Clients ask, and each worker takes several documents ahead.",
+    "fuq": "Arrays of jobs, each a program with its arguments.",
+    "pingpong": "The smallest worker that can be written.",
+    "scale0": "Named services on several machines, for clients.",
+}

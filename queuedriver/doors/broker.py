@@ -7,11 +7,10 @@ charged to nobody, and a result that comes too late is dropped.
 """
 
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,8 +18,10 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.line import Line
 from queuedriver.doors.requests import Requests, brought_to
+from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import BrokerSession
 from queuedriver.driving.driver import mints
@@ -44,16 +45,6 @@ _WHO_LIVES = 1.0
 # Idle workers' heartbeats are answered together, so many seconds after the first.
 _COALESCE = 0.02
 
-Path = str | os.PathLike[str]
-
-
-class Service(NamedTuple):
-    """Which queue a service's documents wait in, and where its results go."""
-
-    name: str
-    input: Path
-    outputs: Sequence[Path] = ()
-
 
 class Broker:
     """Deals the documents of queues to workers that speak one protocol."""
@@ -62,7 +53,7 @@ class Broker:
         self,
         protocol: str,
         services: Sequence[Service],
-        session: Callable[[str], BrokerSession],
+        session: Callable[[str], BrokerSession | Exchange[Any]],
         transport: Callable[[], Transport],
         *,
         id: str | None = None,

@@ -11,34 +11,35 @@ that is well again, and the rest waits until then.
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.outcomes import DONE, Doubted, Ending, Failed, Released, from_exception
+from queuedriver.claims.outcomes import DONE, Doubted, Ending, Released, from_exception
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import read_up_to
+from queuedriver.doors.exchange import Exchange
+from queuedriver.doors.former import exchange_of
 from queuedriver.doors.line import Line
 from queuedriver.doors.meter import Meter
 from queuedriver.doors.requests import Reply, Requests
 from queuedriver.doors.transports.base import AROUND, Gone, Joined, Message, Transport
 from queuedriver.doors.words import (
-    Answered,
+    Answer,
     Asked,
     BrokerSession,
     Close,
-    Done,
     Effects,
-    Lost,
+    End,
+    Processed,
     Request,
     Say,
     Send,
-    SetBack,
     Work,
 )
 from queuedriver.driving.limits import Limits
@@ -71,8 +72,7 @@ class Dealt(msgspec.Struct, frozen=True):
     began: int
 
 
-OnQueues = Done | SetBack | Lost | Asked | Answered
-_ON_QUEUES = (Done, SetBack, Lost, Asked, Answered)
+OnQueues = End | Asked
 # Bytes of requests that are not on disk yet.
 _MOST_ASKED = 256 << 20
 
@@ -82,7 +82,7 @@ class Dealer:
 
     def __init__(
         self,
-        session: BrokerSession,
+        session: BrokerSession | Exchange[Any],
         transport: Transport,
         desks: Sequence[Desk],
         tally: Tally,
@@ -90,7 +90,7 @@ class Dealer:
         max_message: int,
         level: int = 0,
     ) -> None:
-        self.session = session
+        self.session: Exchange[Any] = exchange_of(session)
         self.transport = transport
         self._desks = {desk.service: desk for desk in desks}
         self._tally = tally
@@ -146,7 +146,7 @@ class Dealer:
             for desk in self._desks.values():
                 if desk.requests.holds(peer):
                     self._back.add(peer)
-            return self.session.receive(peer, arrival.frames, now, time.time())
+            return self.session.hear(peer, arrival.frames, now, time.time())
         if type(arrival) is Joined:
             return self.session.joined(peer, now)
         self._meter.forget(peer)
@@ -164,8 +164,8 @@ class Dealer:
             for effect in effects:
                 if type(effect) is Send:
                     if not self.transport.send(effect.peer, effect.frames):
-                        gone += self.session.gone(effect.peer, now, effect.claim)
-                elif isinstance(effect, _ON_QUEUES):
+                        gone += self.session.gone(effect.peer, now)
+                elif isinstance(effect, End | Asked):
                     self._want(effect)
                 elif type(effect) is Close:
                     self.transport.drop(effect.peer)
@@ -189,49 +189,49 @@ class Dealer:
         handed_over = self._hand_over_held(now) if self._back else set()
         while self._wanted:
             effect = self._wanted.popleft()
-            if isinstance(effect, Done | SetBack):
-                self._end(effect)
-            elif isinstance(effect, Lost):
-                self._wanted.extendleft(_charged(effect))
-            elif isinstance(effect, Asked):
+            if isinstance(effect, Asked):
                 # Not on disk, not promised: on trouble its client will ask again.
                 self._asked_bytes -= sum(map(len, effect.request.frames))
                 if effect.request.key not in handed_over:
                     self._keep(effect.request, now)
+            elif isinstance(effect.how, Answer):
+                self._answer(effect, effect.how, now)
             else:
-                self._answer(effect, now)
+                self._end(effect)
 
     def choose(self, desk: Desk, now: float) -> str | None:
         """The next item of a service that somebody would take."""
         line = desk.line
         if not self.would_take(desk, now):
             return None
-        alone = line.suspects_wait and self.session.ready(desk.service, alone=True)
+        alone = line.suspects_wait and self._ready(desk, now, alone=True)
         return line.next_suspect() if alone else line.next()
 
     def would_take(self, desk: Desk, now: float) -> bool:
         """Whether something of a service waits that somebody would take."""
-        line, ready = desk.line, self.session.ready
         # Filled even if nobody would take anything: that is how the end of a queue is noticed.
-        line.fill(now)
-        self.session.spare(desk.service, line.suspects_wait)
-        if line.suspects_wait and ready(desk.service, alone=True):
+        desk.line.fill(now)
+        self.session.new_round()
+        return self._would_take(desk, now)
+
+    def _would_take(self, desk: Desk, now: float) -> bool:
+        line = desk.line
+        if line.suspects_wait and self._ready(desk, now, alone=True):
             return True
-        return line.others_wait and ready(desk.service)
+        return line.others_wait and self._ready(desk, now)
+
+    def _ready(self, desk: Desk, now: float, *, alone: bool = False) -> bool:
+        return self.session.pick(desk.service, now, alone=alone) is not None
 
     def readiness(self) -> list[bool]:
         """For which services somebody would take what waits."""
-        ready = self.session.ready
-        return [
-            (desk.line.suspects_wait and ready(desk.service, alone=True))
-            or (desk.line.others_wait and ready(desk.service))
-            for desk in self._desks.values()
-        ]
+        now = time.monotonic()
+        return [self._would_take(desk, now) for desk in self._desks.values()]
 
     def work(self, desk: Desk, name: str) -> None:
         """Claim one item and deal it."""
         alone = desk.line.is_suspect(name)
-        if not self.session.ready(desk.service, alone):
+        if not self._ready(desk, time.monotonic(), alone=alone):
             # Whoever was, when this was chosen, is gone.
             desk.line.put_back(name)
             return
@@ -258,7 +258,15 @@ class Dealer:
             return
         else:
             self._tally.worked(0, 1)
-        self._send_all(self.session.deal(work, now), now)
+        worker = self.session.pick(desk.service, now, work.need, alone=alone)
+        if worker is None:
+            self._want(End(work.claim, Released("no worker is ready")))
+            return
+        dealt = self.session.deal(worker, work, now)
+        if type(dealt) is Send and not self.transport.send(dealt.peer, dealt.frames):
+            self._send_all(self.session.undelivered(dealt.peer, work.claim, now), now)
+        elif type(dealt) is End:
+            self._want(dealt)
 
     def _work_of(self, desk: Desk, claim: Claim, alone: bool) -> Work | None:
         """What is to be dealt; None of a request that is answered, and only to be finished."""
@@ -301,11 +309,11 @@ class Dealer:
             # It has been answered, and that was lost on its way.
             self.transport.send(found.peer, found.frames)
 
-    def _answer(self, effect: Answered, now: float) -> None:
+    def _answer(self, effect: End, answer: Answer, now: float) -> None:
         dealt = self._dealt.get(effect.claim)
         if dealt is None or dealt.request is None:
             return
-        reply = Reply(dealt.claim.docid, dealt.request.key, effect.peer, effect.frames)
+        reply = Reply(dealt.claim.docid, dealt.request.key, answer.peer, answer.frames)
         try:
             dealt.desk.requests.write(reply)
         except OSError:
@@ -339,18 +347,19 @@ class Dealer:
                     keys.add(reply.key)
         return keys
 
-    def _end(self, effect: Done | SetBack) -> None:
+    def _end(self, effect: End) -> None:
         dealt = self._dealt.pop(effect.claim, None)
         if dealt is None:
             return
         work = time.perf_counter_ns() - dealt.began
-        if isinstance(effect, Done):
+        how = effect.how
+        if isinstance(how, Processed):
             self._clear(dealt)
-            self._end_claim(dealt.claim, self._written(dealt.claim, effect), work)
-        else:
-            if isinstance(effect.how, Doubted):
+            self._end_claim(dealt.claim, self._written(dealt.claim, how), work)
+        elif not isinstance(how, Answer):
+            if isinstance(how, Doubted):
                 dealt.desk.line.suspect(dealt.claim.docid)
-            self._end_claim(dealt.claim, effect.how)
+            self._end_claim(dealt.claim, how)
             dealt.desk.line.wake()
 
     def _clear(self, dealt: Dealt) -> None:
@@ -360,10 +369,10 @@ class Dealer:
         if dealt.desk.line.clear(claim.docid) and not claim.attempt:
             queue.attempts.forget(claim.docid, queue.inode(claim))
 
-    def _written(self, claim: Claim, effect: Done) -> Ending:
+    def _written(self, claim: Claim, processed: Processed) -> Ending:
         """Write down what came of a document; return how that ended."""
         try:
-            for result in effect.results:
+            for result in processed.results:
                 name = result.name
                 claim.outputs.take(
                     result.data if name is None else Output(result.data, name), self._limits
@@ -405,11 +414,3 @@ def _read(claim: Claim, most: int) -> tuple[bytes, int]:
         return read_up_to(fd, min(size, most)), size
     finally:
         os.close(fd)
-
-
-def _charged(lost: Lost) -> Iterator[SetBack]:
-    """Each document that a lost worker had has failed once; unless that is in doubt."""
-    message = f"its worker was lost ({lost.why}) while it had the document"
-    failure = Failure(cause="worker-lost", message=message)
-    how = Doubted(failure) if lost.doubted else Failed(failure)
-    return (SetBack(claim, how) for claim in lost.claims)

@@ -1,19 +1,29 @@
 """A protocol is a table: in which state which event leads where. Data, and pure.
 
-A state machine looks its next state up with `step`; a missing cell is the peer's mistake. The
-pages of the protocols print the same rows.
+A session keeps the state of each of its peers, and looks the next one up with `step`; a missing row
+is the peer's mistake, or (`own_step`) ours. A row without an event is followed at once. The pages
+of the protocols print the same rows.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+
+# As a row's next state: the one it has been in.
+SAME = "="
+# The condition of the row that is followed where no other one's holds.
+ELSE = "else"
 
 
 class Row(NamedTuple):
     """One line of a transition table."""
 
+    # One state, or several: "listed | busy".
     state: str
+    # Empty: a step that is taken at once.
     event: str
     # What tells this row from another of the same state and event; empty when there is one.
     when: str
@@ -24,36 +34,62 @@ class Row(NamedTuple):
     ours: bool = False
 
 
+ours = partial(Row, ours=True)
+
+
 class Table:
     """The rows of one role of one protocol."""
 
-    def __init__(self, title: str, rows: Sequence[Row]) -> None:
+    # How often each row was stepped, by state, event and condition, for a test that wants to know.
+    stepped: Counter[tuple[str, str, str]] | None = None
+
+    def __init__(self, title: str, rows: Sequence[Row], *, follows: bool = True) -> None:
         self.title = title
         self.rows = tuple(rows)
-        self._cells = {(row.state, row.event, row.when): row for row in self.rows}
-        if len(self._cells) < len(self.rows):
+        self.cells = {
+            (state, row.event, row.when): state if row.to == SAME else row.to
+            for row in self.rows
+            for state in row.state.split(" | ")
+        }
+        if len(self.cells) < sum(len(row.state.split(" | ")) for row in self.rows):
             raise ValueError(f"{title}: two rows for one state, event and condition")
+        # States that nobody stays in.
+        passed = (state for state, event, when in self.cells if not event and when in ("", ELSE))
+        self._passed = frozenset(passed if follows else ())
 
     @property
     def states(self) -> tuple[str, ...]:
         """Every state, in the order in which the rows name them."""
-        named = (state for row in self.rows for state in (row.state, row.to))
+        named = (state for (state, _, _), to in self.cells.items() for state in (state, to))
         return tuple(dict.fromkeys(named))
 
-    def step(self, state: str, event: str, when: str = "") -> str:
-        """The next state after what the peer did; RemoteProtocolError where it may not do that."""
-        row = self._cells.get((state, event, when))
-        if row is None:
+    def step(self, state: str, event: str, when: str = "", then: str = "") -> str:
+        """Return the next state after what the peer did; RemoteProtocolError where it may not do
+        that. `then` is the condition that holds of the rows without an event that follow."""
+        to = self.cells.get((state, event, when))
+        if to is None:
             raise RemoteProtocolError(f"{event} is not allowed now ({state})")
-        return row.to
+        if self.stepped is not None:
+            self.stepped[state, event, when] += 1
+        return self.rest(to, then) if to in self._passed else to
 
-    def own_step(self, state: str, event: str, when: str = "") -> str:
-        """The same after what we did ourselves."""
-        row = self._cells.get((state, event, when))
-        if row is None:
-            raise LocalProtocolError(f"{self.title}: no {event} {when} in {state}")
-        return row.to
+    def own_step(self, state: str, event: str, when: str = "", then: str = "") -> str:
+        """Return the next state after what we did ourselves; LocalProtocolError where we may not
+        do that."""
+        try:
+            return self.step(state, event, when, then)
+        except RemoteProtocolError:
+            raise LocalProtocolError(f"{self.title}: no {event} {when} in {state}") from None
+
+    def rest(self, state: str, then: str = "") -> str:
+        """Return where a state leads by rows without an event."""
+        while state in self._passed:
+            when = next(one for one in (then, "", ELSE) if (state, "", one) in self.cells)
+            if self.stepped is not None:
+                self.stepped[state, "", when] += 1
+            state = self.cells[state, "", when]
+        return state
 
     def allows(self, state: str, event: str) -> bool:
-        """Whether there is a row, whatever its condition."""
-        return any((row.state, row.event) == (state, event) for row in self.rows)
+        """Tell whether there is a row, whatever its condition."""
+        return any(cell[:2] == (state, event) for cell in self.cells)

@@ -9,12 +9,16 @@ A broker deals *work*: a document of an input queue, or a client's request that 
 `claim` is what all that is said of it later goes by.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from queuedriver.claims.outcomes import Doubted, Released, Setback
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -41,6 +45,8 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     # Whether its worker may have nothing else in hand, before it or after it: it has failed before,
     # or was in the hands of a worker that was lost, and others must not pay for it.
     alone: bool = False
+    # How much of what a worker has free it takes.
+    need: int = 1
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +54,21 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
     data: bytes
     name: str | None = None
+
+
+class Processed(msgspec.Struct, frozen=True, gc=False):
+    """A document was processed: publish its results."""
+
+    results: tuple[Result, ...]
+    # False: it failed, and its results, which say so, are published all the same.
+    success: bool = True
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A client's request was answered: keep the answer, finish the request, then send it."""
+
+    peer: bytes
+    frames: tuple[bytes, ...]
 
 
 # What is to be done. By the transport:
@@ -70,6 +91,16 @@ class Close(msgspec.Struct, frozen=True):
 
 
 # By the broker's queues:
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """End a claim: publish its results, keep its answer, or charge, release or postpone it."""
+
+    claim: str
+    how: Processed | Answer | Setback | Doubted
+
+
+# Until every protocol's broker is on the exchange, in place of `End`:
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
@@ -151,7 +182,32 @@ def undelivered(claim: str) -> SetBack:
     return SetBack(claim, Released("its worker was gone before it was sent"))
 
 
-Effect = Send | Close | Done | SetBack | Lost | Asked | Answered | Process | Reconnect | Leave | Say
+def shown(peer: bytes) -> str:
+    """Return a peer's name for people."""
+    return peer[:80].decode("ascii", "backslashreplace")
+
+
+def soonest(*instants: float | None) -> float | None:
+    """Return the first of these instants; None where there is none."""
+    return min((at for at in instants if at is not None), default=None)
+
+
+class Recent(OrderedDict[K, V]):
+    """What was set last, by key: of more than so many the oldest is forgotten."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self.most:
+            self.popitem(last=False)
+
+
+_Former = Done | SetBack | Lost | Answered
+Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Say | _Former
 Effects = list[Effect]
 
 

@@ -73,6 +73,9 @@ class Board:
         self.path = path
         self._map = mmap.mmap(fd, SIZE)
         self._shown = _Shown(*_SHOWN.unpack_from(self._map)[1:])
+        # What was read last, and what that says: most boards are as they were at the last look.
+        self._data = b""
+        self._glimpse: Glimpse
 
     @classmethod
     def create(cls, path: str) -> Self:
@@ -108,8 +111,6 @@ class Board:
 
     def close(self) -> None:
         self._map.close()
-
-    # Its watchdog's, before there is a driver
 
     # The driver's
 
@@ -161,14 +162,11 @@ class Board:
     # Everybody's
 
     def read(self) -> Glimpse:
-        shown = _Shown(*_SHOWN.unpack_from(self._copy())[1:])
-        glimpse = Glimpse._make(
-            one.decode(errors="replace") if isinstance(one, bytes) else one
-            for one in msgspec.structs.astuple(shown)
-        )
-        if shown.began_at:
-            return glimpse._replace(state="busy", docid=os.fsdecode(shown.docid))
-        return glimpse._replace(state=glimpse.state or "starting", docid="")
+        """Return what it shows; the same object while that is the same."""
+        if self._map[:] != self._data:
+            self._data = self._copy()
+            self._glimpse = _glimpse_of(_Shown(*_SHOWN.unpack_from(self._data)[1:]))
+        return self._glimpse
 
     def _copy(self) -> bytes:
         data = self._map[:]
@@ -178,6 +176,16 @@ class Board:
                 break
             data = again
         return data
+
+
+def _glimpse_of(shown: Any) -> Glimpse:
+    glimpse = Glimpse._make(
+        one.decode(errors="replace") if isinstance(one, bytes) else one
+        for one in msgspec.structs.astuple(shown)
+    )
+    if shown.began_at:
+        return glimpse._replace(state="busy", docid=os.fsdecode(shown.docid))
+    return glimpse._replace(state=glimpse.state or "starting", docid="")
 
 
 def _text(text: str) -> bytes:

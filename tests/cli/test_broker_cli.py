@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from queuedriver.cli import COMMANDS
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import call, listed, submit
 
@@ -14,6 +15,8 @@ Capsys = pytest.CaptureFixture[str]
 
 BROKER = ("broker", "pingpong", "in", "--to", "out")
 WORKER = ("worker", "pingpong", "tcp://127.0.0.1:1", "--command", "cat")
+ROUNDROBIN = ("worker", "roundrobin", "tcp://127.0.0.1:1", "--command", "cat")
+SCALE0 = ("broker", "scale0", "--service", "ocr=in:out")
 
 
 @pytest.fixture(autouse=True)
@@ -21,59 +24,138 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     submit(tmp_path / "in")
     (tmp_path / "out").mkdir()
+    (tmp_path / "junk.json").write_text('{"brokers": "rose"}')
+    (tmp_path / "names.json").write_text('{"brokers": ["tcp://rose:1", "rose"]}')
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["broker", "worker", "client", "keys"])
-def test_help_lists_the_command_and_the_command_its_options(capsys: Capsys, name: str) -> None:
+@pytest.mark.parametrize("name", ["broker", "worker", "client"])
+def test_help_lists_the_protocols_and_the_protocol_its_options(capsys: Capsys, name: str) -> None:
     assert f" {name} " in call(capsys, "--help").out
-    said = call(capsys, name, "--help")
-    assert said.code == 0
-    assert said.out
+    said = call(capsys, name, "--help").out
+    for protocol in COMMANDS[name].commands:
+        assert f" {protocol} " in said
+        shown = call(capsys, name, protocol, "--help")
+        assert shown.code == 0
+        assert shown.out.startswith(f"Usage: queuedriver {name} {protocol} [OPTIONS] ")
+        assert "ADDRESS" in shown.out
+        assert "{" not in shown.out.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    ("option", "name"),
-    [
-        ("--listen", "broker"),
-        ("--curve", "broker"),
-        ("--insecure", "broker"),
-        ("--job-timeout", "broker"),
-        ("--max-message", "broker"),
-        ("--slots", "worker"),
-        ("--timeout", "worker"),
-        ("--hard-after", "worker"),
-    ],
-)
-def test_help_shows_what_each_option_is(capsys: Capsys, option: str, name: str) -> None:
-    assert option in call(capsys, name, "--help").out
+# What only some have, and with which value it is said.
+_OPTIONS = {
+    "--curve": "keys",
+    "--tls": "keys",
+    "--secret-file": "secret",
+    "--insecure": None,
+    "--console": None,
+    "--advertise": "tcp://a:1",
+    "--service": "ocr=in:out",
+    "--group": "tcp://a:1",
+    "--preferred": "tcp://a:1",
+    "--publish": "{docid}.ready",
+    "--max-message": "5MB",
+    "--broker-timeout": "500ms",
+    "--n-timeouts": "3",
+    "--worker-expire-seconds": "3s",
+    "--heartbeat-interval": "7s",
+    "--slots": "3",
+    "--listen": "tcp://127.0.0.1:2",
+    "--nproc": "3",
+    "--allow": "true=/bin/true",
+    "--root": ".",
+    "--log-root": "logs",
+    "--call": "builtins:len",
+    "--hard-after": "3s",
+    "--max-documents": "3",
+    "--max-age": "3h",
+    "--max-memory": "3GB",
+    "--exec": None,
+}
+_ZMQ = {"--curve", "--max-message"}
+_BROKER = {"--insecure", "--listen"}
+_WORKER = _ZMQ | {"--call", "--hard-after", "--max-documents", "--max-age", "--max-memory"}
+_PINGPONG = {"--broker-timeout", "--n-timeouts", "--worker-expire-seconds"}
+_HAVE = {
+    ("broker", "roundrobin"): _ZMQ | _BROKER | {"--publish", "--advertise", "--console"},
+    ("broker", "fuq"): _BROKER | {"--tls", "--secret-file"},
+    ("broker", "pingpong"): _ZMQ | _BROKER | _PINGPONG | {"--publish"},
+    ("broker", "scale0"): _ZMQ
+    | _BROKER
+    | {"--publish", "--advertise", "--service", "--group", "--preferred", "--heartbeat-interval"},
+    ("worker", "roundrobin"): _WORKER | {"--slots", "--listen", "--insecure", "--console"},
+    ("worker", "fuq"): {"--nproc", "--allow", "--root", "--log-root", "--tls", "--secret-file"},
+    ("worker", "pingpong"): _WORKER | _PINGPONG,
+    ("worker", "scale0"): _WORKER | {"--service", "--group", "--heartbeat-interval"},
+    ("client", "roundrobin"): _ZMQ | {"--exec", "--console"},
+    ("client", "scale0"): _ZMQ,
+}
+
+
+@pytest.mark.parametrize(("name", "protocol"), _HAVE)
+def test_option_that_a_protocol_does_not_have_does_not_exist(
+    capsys: Capsys, place: Path, name: str, protocol: str
+) -> None:
+    shown = call(capsys, name, protocol, "--help").out.split()
+    have = _HAVE[name, protocol]
+    assert {option for option in _OPTIONS if option in shown} == have
+    for option in _OPTIONS.keys() - have:
+        value = _OPTIONS[option]
+        said = call(capsys, name, protocol, option, *([value] if value else []))
+        assert said.code == 2
+        assert f"No such option: {option}" in said.err
+    assert listed(place) == ["in", "junk.json", "names.json", "out"]
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
         (("broker", "gopher", "in"), "gopher"),
-        (("broker", "pingpong", "--to", "out"), "which queue"),
+        (("broker",), "Missing command"),
+        (("broker", "pingpong", "--to", "out"), "Missing argument 'INPUT'"),
         (("broker", "pingpong", "in"), "--to OUTPUT"),
         ((*BROKER, "--listen", "127.0.0.1:6714"), "tcp://127.0.0.1:6714"),
         ((*BROKER, "--listen", "tcp://127.0.0.1:99999"), "tcp://HOST:PORT"),
-        ((*BROKER, "--tls", "keys"), "--tls is for fuq"),
-        ((*BROKER, "--service", "a=in:out"), "--service is for scale0"),
-        ((*BROKER, "--group", "tcp://a:1"), "--group is for scale0"),
-        ((*BROKER, "--console"), "--console is for roundrobin"),
+        ((*BROKER, "--worker-expire-seconds", "2s"), "N_TIMEOUTS × BROKER_TIMEOUT is 3 s"),
+        ((*BROKER, "--n-timeouts", "4"), "raise the latter"),
+        ((*BROKER, "--n-timeouts", "0"), "--n-timeouts"),
+        ((*WORKER, "--broker-timeout", "1500ms"), "N_TIMEOUTS × BROKER_TIMEOUT is 4.5 s"),
+        ((*WORKER, "--broker-timeout", "0s"), "--broker-timeout"),
+        ((*SCALE0, "--heartbeat-interval", "0s"), "--heartbeat-interval"),
+        ((*SCALE0, "--service", "ocr=in2"), "a name of its own"),
+        ((*SCALE0, "--service", "ocr"), "NAME=INPUT:OUTPUT"),
+        ((*SCALE0, "in"), "not both"),
+        (("broker", "scale0"), "which queue"),
+        (("broker", "roundrobin"), "which queue"),
+        ((*SCALE0, "--preferred", "rose"), "tcp://HOST:PORT"),
+        ((*SCALE0, "--group", "tcp://rose"), "tcp://HOST:PORT"),
+        ((*SCALE0, "--group", "no-file"), "No such file"),
+        ((*SCALE0, "--group", "in"), "Is a directory"),
+        ((*SCALE0, "--group", "junk.json"), "broker group"),
+        ((*SCALE0, "--group", "names.json"), "'rose' is no address"),
         ((*BROKER, "--retries", "-1"), "--retries"),
         ((*BROKER, "--job-timeout", "soon"), "--job-timeout"),
         ((*BROKER, "--job-timeout", "0s"), "--job-timeout"),
         ((*BROKER, "--max-message", "much"), "--max-message"),
         ((*BROKER, "--publish", "a/b"), "a/b"),
         ((*BROKER, "--id", "../up"), "../up"),
-        ((*WORKER, "--listen", "tcp://127.0.0.1:2"), "--listen is for roundrobin"),
-        ((*WORKER, "--slots", "3"), "--slots is for roundrobin"),
-        ((*WORKER, "--nproc", "3"), "--nproc is for fuq"),
+        ((*ROUNDROBIN, "--listen", "tcp://127.0.0.1:2"), "no broker"),
+        (("worker", "fuq", "--nproc", "0"), "--nproc"),
+        (("worker", "fuq", "--nproc", "70000"), "1 to 65535"),
+        (("worker", "scale0", "--command", "cat", "--group", "no-file"), "No such file"),
+        ((*BROKER, "-d", "10"), "--debug 10: 0 to 9"),
+        ((*BROKER, "--max-message", "0"), "--max-message"),
+        (("client", "roundrobin", "tcp://127.0.0.1:1"), "send FILE..."),
+        (("client", "roundrobin", "tcp://127.0.0.1:1", "send"), "send FILE..."),
+        (("client", "roundrobin", "tcp://127.0.0.1:1", "ask", "x"), "send FILE..."),
+        (("client", "roundrobin", "rose", "send", "x"), "tcp://HOST:PORT"),
+        (("client", "scale0", "tcp://127.0.0.1:1", "request", "ocr"), "Missing argument"),
+        (("client", "scale0", "tcp://127.0.0.1:1", "send", "ocr", "x"), "'send' is not"),
+        (("client", "pingpong", "tcp://127.0.0.1:1"), "pingpong"),
         ((*WORKER, "--call", "os:getcwd"), "one of"),
         (WORKER[:3], "--call"),
         (("worker", "pingpong", "ipc:///tmp/x", "--command", "cat"), "tcp://HOST:PORT"),
-        (("worker", "roundrobin", "tcp://127.0.0.1:1", "--slots", "0"), "--slots 0"),
+        ((*ROUNDROBIN, "--slots", "0"), "--slots 0"),
         ((*WORKER, "--max-documents", "0"), "--max-documents"),
         ((*WORKER, "--timeout", "-1s"), "--timeout"),
         (("keys",), "DIR"),
@@ -86,7 +168,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     assert (said.code, said.out) == (2, "")
     assert words in said.err
     assert said.err.startswith("queuedriver: ")
-    assert listed(place) == ["in", "out"]
+    assert listed(place) == ["in", "junk.json", "names.json", "out"]
     assert not (place / "in/.queuedriver/drivers").exists()
 
 

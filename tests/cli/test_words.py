@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from queuedriver.cli import PROGRAM
 from queuedriver.cli.help import make
+from queuedriver.cli.program import Command
 from queuedriver.cli.words import Row, argument, flag, option, read, rows_of
 from queuedriver.errors import BadArgument
 from queuedriver.format.units import parse_duration, parse_size
@@ -23,20 +25,33 @@ from watchdogd.cli import PROGRAM as WATCHDOGD
 
 ROOT = Path(__file__).parents[2]
 _PROGRAMS = {"queuedriver": PROGRAM, "watchdogd": WATCHDOGD}
-_COMMANDS = [(name, command) for name, one in _PROGRAMS.items() for command in one.commands]
 
 
-def by_typer(program: str, command: str, args: list[str]) -> dict[str, Any] | None:
+def paths_of(commands: Mapping[str, Command]) -> Iterator[tuple[str, ...]]:
+    """The words that call each command."""
+    for name, command in commands.items():
+        if command.commands:
+            yield from ((name, *path) for path in paths_of(command.commands))
+        else:
+            yield (name,)
+
+
+_COMMANDS = [(name, path) for name, one in _PROGRAMS.items() for path in paths_of(one.commands)]
+
+
+def by_typer(program: str, command: tuple[str, ...], args: list[str]) -> dict[str, Any] | None:
     """What typer makes of a line; None for a line that it refuses, or answers with help."""
-    made = make(_PROGRAMS[program], [command])
+    made = make(_PROGRAMS[program], command)
     try:
-        values = made.main([command, *args], prog_name=program, standalone_mode=False)
+        values = made.main([*command, *args], prog_name=program, standalone_mode=False)
     except (typer.TyperException, typer.Abort, typer.Exit):
         return None
     return values if isinstance(values, dict) else None
 
 
 def typed(row: Row, value: Any) -> Any:
+    if row.many and value is not None:
+        return tuple(value)
     if row.unit and isinstance(value, str):
         return (parse_duration if row.unit == "TIME" else parse_size)(value)
     return value
@@ -51,9 +66,16 @@ def words_for(rows: tuple[Row, ...]) -> st.SearchStrategy[str]:
     return st.sampled_from([*flags, *flags, *choices, *usual, *joined, *short])
 
 
+def rows_for(program: str, words: Sequence[str]) -> tuple[tuple[Row, ...], Sequence[str]]:
+    """The rows of the command that a line calls, and the words that are for it."""
+    command, rest = _PROGRAMS[program].find(words)
+    assert command is not None, words
+    return rows_of(_PROGRAMS[program].function(command)), rest
+
+
 @pytest.mark.parametrize(("program", "command"), _COMMANDS)
-def test_a_line_is_read_as_typer_reads_it(program: str, command: str) -> None:
-    rows = rows_of(_PROGRAMS[program].function(command))
+def test_a_line_is_read_as_typer_reads_it(program: str, command: tuple[str, ...]) -> None:
+    rows, _ = rows_for(program, command)
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(words_for(rows), max_size=7))
@@ -67,7 +89,8 @@ def test_a_line_is_read_as_typer_reads_it(program: str, command: str) -> None:
             assert theirs is None
             return
         assert theirs is not None
-        assert ours == {one.name: typed(one, theirs[one.name]) for one in rows}
+        for one in rows:
+            assert typed(one, ours[one.name]) == typed(one, theirs[one.name])
 
     check()
 
@@ -115,9 +138,10 @@ def test_every_command_that_the_pages_show_can_be_read() -> None:
     shown = [line for page in pages for line in _SHOWN.findall(page.read_text())]
     unreadable = []
     for line in shown:
-        program, command, *args = shlex.split(line)
+        program, *words = shlex.split(line)
+        rows, args = rows_for(program, words)
         end = next((at for at, word in enumerate(args) if word in ("|", "&")), len(args))
-        if read(rows_of(_PROGRAMS[program].function(command)), args[:end]) is None:
+        if read(rows, args[:end]) is None:
             unreadable.append(line)
     assert not unreadable
     assert len(shown) > 80

@@ -58,15 +58,13 @@ def test_broker_is_a_stage_like_any_other(scene: Scene) -> None:
     address = f"tcp://127.0.0.1:{a_port()}"
     scene.begin(f'name = "one"\nbroker = "pingpong"\nlisten = "{address}"', f'name = "two"\n{CALL}')
     with door(scene, "worker", "pingpong", address, "--command", "cat {input}"):
-        # A worker that says READY a second time, on a busy host, costs its document a try: the
-        # contract of the broker is another one.
-        scene.put("a", charged=True)
+        scene.put("a")
         scene.until(lambda: scene.published("a"), "a worker has it")
         assert "one-1" in scene.shown()
         broker = scene.a_driver()
         scene.befalls()
         os.kill(broker, signal.SIGKILL)
-        scene.put("b", charged=True)
+        scene.put("b")
         scene.within(lambda: scene.published("b"), "it is replaced")
         scene.account()
 
@@ -79,7 +77,7 @@ def test_broker_and_its_workers_heed_control_files_and_drain(scene: Scene) -> No
         f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
     )
     for docid in "abc":
-        scene.put(docid, charged=True)
+        scene.put(docid)
     directory = scene.root / "queues/.watchdogd"
     directory.mkdir()
     for stage in ("one", "two"):
@@ -105,12 +103,12 @@ def test_worker_is_a_stage_like_any_other(scene: Scene) -> None:
             f'name = "one"\noutput = "out"\n{CALL}',
             f'name = "two"\nworker = "pingpong"\nconnect = "{address}"\n{CALL}',
         )
-        scene.put("a", queue="dealt", charged=True)
+        scene.put("a", queue="dealt")
         scene.until(lambda: scene.published("a"), "it has come back")
         worker = scene.a_driver("two-1")
         scene.befalls()
         os.kill(worker, signal.SIGKILL)
-        scene.put("b", queue="dealt", charged=True)
+        scene.put("b", queue="dealt")
         scene.within(lambda: scene.published("b"), "it is replaced")
         watchdog.terminate()
         scene.ends(watchdog)

@@ -10,20 +10,12 @@ and a claim ends once at most.
 import random
 from collections import Counter, deque
 from collections.abc import Sequence
+from typing import Any
 
+from queuedriver.doors import words
+from queuedriver.doors.former import exchange_of
 from queuedriver.doors.fuq.broker import Finished
-from queuedriver.doors.words import (
-    Answered,
-    Asked,
-    Close,
-    Done,
-    Lost,
-    Request,
-    Say,
-    Send,
-    SetBack,
-    Work,
-)
+from queuedriver.doors.words import Asked, Close, Request, Say, Send, Work
 from queuedriver.errors import RemoteProtocolError
 from tests.fuzz.promise import Target, check
 from tests.fuzz.talks import PIECES, TALKS, End, Talk
@@ -76,7 +68,7 @@ class _Street:
         self._script = script
         self._now = 1000.0
         self._honest = _HONEST[script.choose(len(_HONEST))]
-        self._broker = talk.broker()
+        self._broker: Any = exchange_of(talk.broker())
         self._ends: dict[bytes, End] = {b"p%d" % at: make() for at, make in enumerate(talk.ends)}
         # To the broker, and from it, by peer.
         self._up: dict[bytes, deque[Sequence[bytes]]] = {}
@@ -125,7 +117,7 @@ class _Street:
             COUNTED["frames"] += len(frames)
             try:
                 if upwards:
-                    received = self._broker.receive(peer, frames, self._now, self._now)
+                    received = self._broker.hear(peer, frames, self._now, self._now)
                     self._carry_out(received)
                 else:
                     end = self._ends[peer]
@@ -203,11 +195,8 @@ class _Street:
                         self._down[effect.peer].append(effect.frames)
                     else:
                         todo.extend(self._broker.gone(effect.peer, self._now))
-                case Done() | SetBack() | Answered() | Finished():
+                case words.End() | Finished():
                     self._end(effect.claim)
-                case Lost():
-                    for claim in effect.claims:
-                        self._end(claim)
                 case Asked():
                     self._asked.append(effect.request)
                 case Close():
@@ -221,7 +210,8 @@ class _Street:
         self._dealt.discard(claim)
 
     def _deal(self) -> None:
-        if not self._broker.ready():
+        worker = self._broker.pick("", self._now)
+        if worker is None:
             return
         self._serial += 1
         request = self._asked.popleft() if self._asked else None
@@ -230,7 +220,7 @@ class _Street:
         work = Work(claim, "doc", 0, payload, request=request)
         if request is None or request.answered:
             self._dealt.add(claim)
-        self._carry_out(self._broker.deal(work, self._now))
+        self._carry_out([self._broker.deal(worker, work, self._now)])
 
     def _pass_time(self) -> None:
         self._now += _TICKS[self._script.choose(len(_TICKS))]
@@ -242,8 +232,8 @@ class _Street:
             self._listen_to(end)
 
     def _listen_to(self, end: End) -> None:
-        for words in end.words:
-            _check_words(words)
+        for said in end.words:
+            _check_words(said)
         end.words.clear()
 
     def _join_again(self, peer: bytes) -> None:

@@ -2,14 +2,16 @@
 with a loop around it that does what the session asks for and never errs."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.fuq import wire as fuq_wire
 from queuedriver.doors.fuq.broker import Broker as FuqBroker
 from queuedriver.doors.fuq.client import Client, KillAll, Start
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
-from queuedriver.doors.pingpong import sessions as pingpong
+from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
+from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
 from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import RoundRobinClient
@@ -261,7 +263,7 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], BrokerSession | FuqBroker]
+    broker: Callable[[], BrokerSession | FuqBroker | Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
     # A stream has no frames: what comes may be cut anywhere.
@@ -280,7 +282,7 @@ def _scale0_worker() -> WorkerSession:
 
 
 TALKS = {
-    "pingpong": Talk(lambda: pingpong.Broker(job_timeout=30.0), [_worker(pingpong.Worker)] * 3),
+    "pingpong": Talk(lambda: PingpongBroker(job_timeout=30.0), [_worker(PingpongWorker)] * 3),
     "roundrobin": Talk(
         lambda: RoundRobinBroker(roundrobin.Options(job_timeout=30.0)),
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],

@@ -19,8 +19,9 @@ import msgspec
 from queuedriver.check.check import check
 from queuedriver.claims.document import Document
 from queuedriver.doors import door as doors
-from queuedriver.doors.broker import Service
-from queuedriver.doors.fuq.client_life import WorkerOptions, run_worker
+from queuedriver.doors.fuq.client_life import run_worker
+from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
+from queuedriver.doors.settings import ZmqBroker, ZmqWorker, settings_of
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
 from queuedriver.jobs.jobfile import JobFile, encode, task_docid
@@ -129,16 +130,16 @@ def _begin(log: Path, host: str, target: Callable[..., int], args: tuple[object,
     sys.exit(target(say, *args))
 
 
-def _run_tasks(say: Callable[[str], None], asked: WorkerOptions) -> int:
+def _run_tasks(say: Callable[[str], None], asked: WorkerSettings) -> int:
     return run_worker(asked, say).exit_code
 
 
-def _broke(say: Callable[[str], None], door: doors.Door) -> int:
-    return doors.broker(door, say).run().exit_code
+def _broke(say: Callable[[str], None], told: ZmqBroker | BrokerSettings) -> int:
+    return doors.broker(told, say).run().exit_code
 
 
-def _work(say: Callable[[str], None], post: doors.Post, does: Does) -> int:
-    return doors.work(post, CallProcessor(does), say).exit_code
+def _work(say: Callable[[str], None], told: ZmqWorker, does: Does) -> int:
+    return doors.work(told, CallProcessor(does), say).exit_code
 
 
 class Doors(Site):
@@ -180,17 +181,18 @@ class Doors(Site):
         **options: Any,
     ) -> Running:
         """The broker, by the id and the address that it always has."""
-        door = doors.Door(
-            protocol=self.protocol,
-            services=(Service("", str(self.root / "in"), (str(self.root / "out"),)),),
+        told = settings_of(self.protocol).BrokerSettings(
+            input=str(self.root / "in"),
+            outputs=(str(self.root / "out"),),
             listen=(self.endpoint,),
             id="broker",
             options=Options(**options),
             job_timeout=job_timeout,
             level=1,
-            curve=curve,
+            **({"curve": curve} if curve else {}),
+            insecure=True,
         )
-        return self._start(host, _broke, door)
+        return self._start(host, _broke, told)
 
     def worker(self, seconds: float = 0.0, *, host: str = "", curve: str | None = None) -> Running:
         """One worker more, that takes so long with each document."""
@@ -201,10 +203,13 @@ class Doors(Site):
         return self._worker(partial(hold, beside=self.root), host, curve)
 
     def _worker(self, does: Does, host: str, curve: str | None) -> Running:
-        post = doors.Post(
-            protocol=self.protocol, broker=self.endpoint, slots=1, level=1, curve=curve
+        told = settings_of(self.protocol).WorkerSettings(
+            broker=self.endpoint,
+            level=1,
+            curve=curve,
+            **({"slots": 1} if self.protocol == "roundrobin" else {}),
         )
-        return self._start(host, _work, post, does)
+        return self._start(host, _work, told, does)
 
     def _start(self, host: str, target: Callable[..., int], *args: object) -> Running:
         self._check_all()
@@ -303,7 +308,7 @@ class FuqDoors(Doors):
         if not script.exists():
             script.write_text(_WORK.replace("SECONDS", str(seconds)))
             script.chmod(0o755)
-        asked = WorkerOptions(
+        asked = WorkerSettings(
             broker=self.endpoint,
             nproc=1,
             allow=(f"work={script}",),

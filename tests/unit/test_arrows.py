@@ -45,16 +45,18 @@ MAPS = {
     f"queuedriver.{package}" for package in ("format", "disk", "claims", "driving", "operating")
 }
 PURE |= MAPS
-# Of a protocol all is pure but what is at a terminal, runs programs or is a loop.
+# Of a protocol all is pure but its settings, what is at a terminal, runs programs or is a loop.
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
-PURE |= {"queuedriver.doors.words", "queuedriver.doors.table", "queuedriver.doors.roster"}
+PURE |= {
+    f"queuedriver.doors.{name}" for name in ("words", "table", "statuses", "exchange", "roster")
+}
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"
     for protocol in PROTOCOLS
     for path in (ROOT / "doors" / protocol).glob("*.py")
     if path.stem[0] != "_"
     and not path.stem.startswith("console")
-    and path.stem not in ("broker_life", "client_life", "runner", "board")
+    and path.stem not in ("settings", "broker_life", "client_life", "runner", "board")
 }
 # What a driver does, turn by turn.
 LOOPS = {

@@ -11,6 +11,7 @@ from functools import partial
 from types import NoneType
 from typing import Any, NoReturn, get_args
 
+from queuedriver.doors import PROTOCOLS
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
@@ -391,7 +392,6 @@ def _option(kind: Any, said: Said) -> Reader:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PROTOCOLS = ("roundrobin", "fuq", "pingpong", "scale0")
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from queuedriver.doors import door as doors
-from queuedriver.doors.transports.addresses import need_zmq
+from queuedriver.doors.settings import settings_of
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from watchdogd.orders import Order
@@ -13,19 +13,16 @@ from watchdogd.orders import Order
 
 def deal(order: Order, board: Board, say: Callable[[str], None]) -> Left:
     """Deal the documents of a stage until told to leave; return how it left."""
-    protocol = str(order.work)
-    if protocol != "fuq":
-        need_zmq()
-    door = doors.Door(
-        protocol=protocol,
-        services=doors.services(protocol, order.inputs[0], order.outputs, ()),
+    settings = settings_of(str(order.work)).BrokerSettings(
+        input=order.inputs[0],
+        outputs=order.outputs,
         listen=order.listen,
         id=order.id,
         # A worker may have a document for so long; what the broker does with it takes no time.
         options=replace(order.options, timeout=None),
         job_timeout=order.options.timeout,
     )
-    broker = doors.broker(door, say, board=board)
+    broker = doors.broker(settings.check(), say, board=board)
     try:
         left = broker.run()
     finally:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from queuedriver.doors import door as doors
-from queuedriver.doors.transports.addresses import need_zmq
+from queuedriver.doors.settings import settings_of
 from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Left
 from queuedriver.format.records import Counters
@@ -13,9 +13,9 @@ from watchdogd.orders import Order
 
 def work(order: Order, board: Board, processor: Processor, say: Callable[[str], None]) -> Left:
     """Process what the broker of a stage deals until told to leave; return how it left."""
-    need_zmq()
-    post = doors.Post(protocol=order.worker, broker=order.connect, options=order.options)
-    leave = doors.work(post, processor, say, board)
+    kind = settings_of(order.worker).WorkerSettings
+    settings = kind(broker=order.connect, options=order.options).check()
+    leave = doors.work(settings, processor, say, board)
     word = "later" if leave.exit_code else "quit"
     board.left(word, leave.why, leave.exit_code)
     return Left(word, leave.why, leave.exit_code, Counters())

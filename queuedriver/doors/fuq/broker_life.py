@@ -19,6 +19,7 @@ from queuedriver.claims.liveness import CRASHED
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.fuq.board import Board
 from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
+from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.meter import Meter
 from queuedriver.doors.transports import tls
 from queuedriver.doors.transports.addresses import is_loopback
@@ -41,8 +42,6 @@ from queuedriver.jobs.foreman import Foreman
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 
-Path = str | os.PathLike[str]
-
 # What is no hint of the kernel's (a job's control files, wishes to stop) is looked for so often.
 _LOOK = 0.25
 # Bytes: what a secret must have at least; the original drew 32.
@@ -52,25 +51,8 @@ _LONGEST_SECRET = 4096
 _DESCRIPTORS = 16_384
 
 
-class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker of fuq is told."""
-
-    input: Path
-    outputs: tuple[Path, ...] = ()
-    listen: tuple[str, ...] = ("tcp://127.0.0.1:5429",)
-    id: str | None = None
-    options: Options = Options()
-    # Seconds that a client may have a task; None: for ever.
-    job_timeout: float | None = None
-    # A directory of certificates, and a file with what both sides know.
-    tls: str | None = None
-    secret_file: str | None = None
-    # How much is said: 0 to 9.
-    level: int = 0
-
-
 def run_broker(
-    asked: BrokerOptions,
+    asked: BrokerSettings,
     say: Callable[[str], None] = lambda words: None,
     listening: Callable[[Sequence[str]], None] = lambda endpoints: None,
 ) -> Left:
@@ -83,7 +65,7 @@ class FuqBroker:
 
     def __init__(
         self,
-        asked: BrokerOptions,
+        asked: BrokerSettings,
         say: Callable[[str], None],
         listening: Callable[[Sequence[str]], None],
         board: live_status.Board | None = None,

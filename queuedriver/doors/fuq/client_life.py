@@ -11,13 +11,12 @@ import select
 import time
 from collections.abc import Callable
 
-import msgspec
-
 from queuedriver.doors.fuq import runner as tasks
 from queuedriver.doors.fuq import wire
 from queuedriver.doors.fuq.broker_life import security
 from queuedriver.doors.fuq.client import Client, ClientEffects, KillAll, Start
 from queuedriver.doors.fuq.runner import CannotRun, Running, Site
+from queuedriver.doors.fuq.settings import WorkerSettings
 from queuedriver.doors.fuq.wire import Task
 from queuedriver.doors.transports.base import Arrival, Joined, Message
 from queuedriver.doors.transports.tcp import Caller
@@ -34,29 +33,9 @@ _FAREWELL = 2.0
 _LONGEST_SLEEP = 60.0
 
 
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client of fuq is told; times in seconds."""
-
-    broker: str = "tcp://127.0.0.1:5429"
-    # Processors; None: all that this process may use.
-    nproc: int | None = None
-    allow: tuple[str, ...] = ()
-    root: str = "."
-    log_root: str = "fuq-logs"
-    # How long a task may take.
-    timeout: float | None = None
-    # How long tasks may go on when the client is asked to leave.
-    grace: float = 60.0
-    tls: str | None = None
-    secret_file: str | None = None
-    level: int = 0
-
-
-def run_worker(asked: WorkerOptions, say: Callable[[str], None] = lambda words: None) -> Leave:
+def run_worker(asked: WorkerSettings, say: Callable[[str], None] = lambda words: None) -> Leave:
     """Run tasks until told to leave. QueueError when it cannot even start."""
     nproc = asked.nproc if asked.nproc is not None else len(os.sched_getaffinity(0))
-    if not 1 <= nproc <= wire.MAX_NPROC:
-        raise ConfigError(f"--nproc {nproc}: 1 to {wire.MAX_NPROC:,}")
     site = Site(tasks.parse_allow(asked.allow), _root(asked.root), _root(asked.log_root, make=True))
     secret, context = security((asked.broker,), asked.tls, asked.secret_file, serving=False)
     session = Client(nproc, secret, lambda: os.urandom(32))
@@ -65,7 +44,7 @@ def run_worker(asked: WorkerOptions, say: Callable[[str], None] = lambda words: 
         return Caller(asked.broker, context)
 
     with contextlib.ExitStack() as at_end:
-        limits = Limits(grace=asked.grace)
+        limits = Limits(grace=asked.options.grace)
         at_end.callback(limits.close)
         limits.install()
         at_end.callback(limits.restore)
@@ -91,7 +70,7 @@ class _Loop:
         site: Site,
         connect: Callable[[], Caller],
         limits: Limits,
-        asked: WorkerOptions,
+        asked: WorkerSettings,
         say: Callable[[str], None],
     ) -> None:
         self._session = session
@@ -99,6 +78,7 @@ class _Loop:
         self._connect = connect
         self._limits = limits
         self._asked = asked
+        self._timeout = asked.options.timeout
         self._say = say
         self._running: dict[int, Running] = {}
         self._caller: Caller | None = None
@@ -217,10 +197,10 @@ class _Loop:
             self._carry_out(self._session.ended(update), time.monotonic())
 
     def _overdue(self, now: float) -> None:
-        if self._asked.timeout is None:
+        if self._timeout is None:
             return
         for one in self._running.values():
-            if now >= one.began + self._asked.timeout and not one.overdue:
+            if now >= one.began + self._timeout and not one.overdue:
                 one.overdue = True
                 one.kill()
 
@@ -233,7 +213,7 @@ class _Loop:
         if not self._leaving:
             self._leaving = True
             self._carry_out(self._session.lower(wire.STOP_ALL, self._limits.why), now)
-        if self._limits.hurried or now >= since + self._asked.grace:
+        if self._limits.hurried or now >= since + self._asked.options.grace:
             for one in list(self._running.values()):
                 del self._running[one.pidfd]
                 one.abandon()
@@ -254,12 +234,12 @@ class _Loop:
             instants.append(self._connect_at)
         else:
             instants.append(self._caller.next_tick_at())
-        if self._asked.timeout is not None:
+        if self._timeout is not None:
             instants += [
-                one.began + self._asked.timeout for one in self._running.values() if not one.overdue
+                one.began + self._timeout for one in self._running.values() if not one.overdue
             ]
         if self._leaving and self._limits.leaving_at is not None and self._running:
-            instants.append(self._limits.leaving_at + self._asked.grace)
+            instants.append(self._limits.leaving_at + self._asked.options.grace)
         until = min(at for at in instants if at is not None)
         poll = select.poll()
         poll.register(self._limits.wake_fd, select.POLLIN)

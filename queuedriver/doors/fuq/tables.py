@@ -53,6 +53,7 @@ CLIENT = Table(
         Row("CL_EXIT0", "", "", "normal exit", "the end"),
         Row("CL_EXIT1", "", "", "immediate exit", "the end"),
     ],
+    follows=False,
 )
 
 SERVER = Table(
@@ -81,4 +82,5 @@ SERVER = Table(
         Row("SV_INIT1", "TIMEOUT", "", "send ERROR", "SV_EXIT", ours=True),
         Row("SV_EXIT", "", "", "exit server loop", "the end"),
     ],
+    follows=False,
 )

@@ -1,5 +1,6 @@
 """The pingpong protocol: a worker says it is there, gets a document, answers with its outputs.
 
-wire      frames
-sessions  tables, the broker's session and the worker's
+wire    frames and settings
+broker  what a broker knows of a worker: the table, and the session (read this first)
+worker  the other side
 """

@@ -4,6 +4,7 @@
 ['', ERROR, code, text]                                           a document was not processed
 ['', payload]                                                     a document, or its result
 ['', '', payload]                                                 one that equals a word
+['']                                                              the connection broke and is back
 """
 
 import re
@@ -11,23 +12,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from queuedriver.doors.statuses import MAX_TEXT
 from queuedriver.errors import ConfigError, RemoteProtocolError
 
-READY = b"READY"
-PING = b"PING"
-PONG = b"PONG"
-EXIT = b"EXIT"
-DISCONNECT = b"DISCONNECT"
-ERROR = b"ERROR"
-WORDS = frozenset({READY, PING, PONG, EXIT, DISCONNECT, ERROR})
-
-# What ERROR says, as a command's exit code would.
-FAILED = 1
-PERMANENT = 65
-LATER = 75
+READY = (b"", b"READY")
+PING = (b"", b"PING")
+PONG = (b"", b"PONG")
+EXIT = (b"", b"EXIT")
+DISCONNECT = (b"", b"DISCONNECT")
+BACK = (b"",)
+_ERROR = b"ERROR"
+WORDS = {word: word.decode() for _, word in (READY, PING, PONG, EXIT, DISCONNECT)}
 _CODE = re.compile(rb"-?[0-9]{1,3}")
-# Bytes of an error's text: a report is for reading.
-_MAX_TEXT = 8 * 1024
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +35,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     n_timeouts: int = 3
     # So long after its last message the broker drops a worker that waits for work.
     worker_expire_seconds: float = 3.0
-    # How often a worker that waits sends PING, and a broker tries whether busy ones are there.
+    # How often a worker that waits sends PING.
     ping_interval: float = 1.0
-    # ERROR 75 does not say how much later.
-    later_after: float = 60.0
     max_workers: int = 10_000
 
     def check(self) -> "Options":
-        """ConfigError for what would make workers and broker give each other up."""
+        """Return these; ConfigError for what would make workers and broker give each other up."""
         if min(self.broker_timeout, self.n_timeouts, self.ping_interval, self.max_workers) <= 0:
             raise ConfigError("the time-outs, intervals and limits of pingpong must be above 0")
         silence = self.n_timeouts * self.broker_timeout
@@ -64,54 +58,41 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self
 
 
-# What is sent
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """A message, taken apart."""
+
+    # READY, PING, PONG, EXIT, DISCONNECT, ERROR, "joined again" or "payload".
+    event: str
+    # A payload; of ERROR, its text.
+    data: bytes = b""
+    # What ERROR says, as a command's exit code would.
+    code: int = 0
 
 
-class Word(msgspec.Struct, frozen=True):
-    """READY, PING, PONG, EXIT or DISCONNECT."""
-
-    word: bytes
-
-
-class Payload(msgspec.Struct, frozen=True):
-    """A document, or its result."""
-
-    data: bytes
-
-
-class Error(msgspec.Struct, frozen=True):
-    """A document was not processed."""
-
-    code: int
-    text: str
-
-
-Event = Word | Payload | Error
-
-
-def decode(frames: Sequence[bytes]) -> Event:
-    """What a message means, whoever sent it."""
+def decode(frames: Sequence[bytes]) -> Said:
+    """Return what a message means, whoever sent it."""
     match frames:
-        case [b"", word] if word not in WORDS:
-            return Payload(word)
-        case [b"", word] if word != ERROR:
-            return Word(word)
+        case [b"", word] if word in WORDS:
+            return Said(WORDS[word])
+        case [b"", data] if data != _ERROR:
+            return Said("payload", data)
         case [b"", b"", data]:
-            return Payload(data)
+            return Said("payload", data)
         case [b"", b"ERROR", code, text] if _CODE.fullmatch(code):
-            return Error(int(code), text[:_MAX_TEXT].decode(errors="replace"))
+            return Said("ERROR", text[:MAX_TEXT], int(code))
+        case [b""]:
+            return Said("joined again")
     raise RemoteProtocolError(
         f"{len(frames)} frames that are neither a word, nor a payload, nor an ERROR with code "
         "and text, each after one empty frame"
     )
 
 
-def encode(event: Event) -> tuple[bytes, ...]:
-    """The frames of a message."""
-    match event:
-        case Word(word=word):
-            return (b"", word)
-        case Error(code=code, text=text):
-            return (b"", ERROR, b"%d" % code, text.encode(errors="replace")[:_MAX_TEXT])
-        case Payload(data=data):
-            return (b"", b"", data) if data in WORDS else (b"", data)
+def payload(data: bytes) -> tuple[bytes, ...]:
+    """Return the frames of a document, or of its result."""
+    return (b"", b"", data) if data in WORDS or data == _ERROR else (b"", data)
+
+
+def error(code: int, text: str) -> tuple[bytes, ...]:
+    """Return the frames that say that a document was not processed."""
+    return (b"", _ERROR, b"%d" % code, text.encode(errors="replace")[:MAX_TEXT])

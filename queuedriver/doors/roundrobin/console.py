@@ -8,32 +8,33 @@ console_client.py    `ping`, `pingt`, `data`, `bulkping N`, `bulkdata N`, `quit`
 
 import os
 
-from queuedriver.doors.door import Door, Post
 from queuedriver.doors.roundrobin.console_broker import BrokerConsole
 from queuedriver.doors.roundrobin.console_client import ClientConsole
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.console_worker import WorkerConsole
+from queuedriver.doors.roundrobin.settings import BrokerSettings, WorkerSettings
+from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.transports.curve import Keys, keys_in
 from queuedriver.doors.transports.zmq import Spoke
 
 
-def run_broker_console(door: Door) -> int:
+def run_broker_console(door: BrokerSettings) -> int:
     """A broker; without an input it deals from a queue of its own, which goes with it."""
     with Terminal() as terminal:
         return BrokerConsole(door, terminal).run()
 
 
-def run_worker_console(post: Post) -> int:
+def run_worker_console(post: WorkerSettings) -> int:
     """A worker that registers when it is told to."""
     keys = keys_in(post.curve)
 
     def connect(identity: bytes) -> Spoke:
-        return Spoke(post.broker, identity, post.broker.encode(), keys, post.max_message)
+        return Spoke(post.where, identity, post.where.encode(), keys, post.max_message)
 
     with Terminal() as terminal:
         serial = int.from_bytes(os.urandom(3))
         return WorkerConsole(
-            terminal, connect, _identity(post.broker), post.slots, post.level, serial
+            terminal, connect, _identity(post.where), post.slots, post.level, serial
         ).run()
 
 
@@ -50,4 +51,4 @@ def run_client_console(endpoint: str, level: int, keys: Keys | None = None) -> i
 
 def _identity(endpoint: str) -> bytes:
     """Of this process; nobody else has ever had it."""
-    return f"{endpoint}:{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}".encode()
+    return f"{endpoint}:{own_name()}".encode()

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from queuedriver.doors.broker import Broker, Service
-from queuedriver.doors.door import Door
+from queuedriver.doors.broker import Broker
 from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
 from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
+from queuedriver.doors.roundrobin.settings import BrokerSettings
+from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import Arrival, Transport
 from queuedriver.doors.transports.zmq import Hub
 from queuedriver.operating.queue import Queue
@@ -72,7 +73,7 @@ class Attended:
 class BrokerConsole:
     """One broker at a terminal."""
 
-    def __init__(self, door: Door, terminal: Terminal) -> None:
+    def __init__(self, door: BrokerSettings, terminal: Terminal) -> None:
         self._door = door
         self._terminal = terminal
         self._session = RoundRobinBroker(roundrobin.Options(job_timeout=door.job_timeout))
@@ -106,7 +107,7 @@ class BrokerConsole:
 
     def _connect(self) -> Transport:
         door = self._door
-        identity = (door.advertise or door.listen[0]).encode()
+        identity = door.identity
         keys = None
         if door.curve is not None:
             from queuedriver.doors.transports.curve import load_keys

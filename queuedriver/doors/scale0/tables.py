@@ -32,10 +32,6 @@ from queuedriver.doors.scale0.wire import Config, Group
 from queuedriver.doors.table import Row, Table
 from queuedriver.errors import ConfigError
 
-# Where brokers listen for frontends, and for workers.
-CLIENTS_PORT = 8080
-WORKERS_PORT = 8081
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a broker was told. Seconds."""
@@ -124,16 +120,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not all(number > 0 for number in numbers):
             raise ConfigError("the intervals, time-outs and limits of scale0 must be above 0")
         return self
-
-
-def read_group(content: bytes) -> Group:
-    """A group that is kept in a file: {"brokers": ["tcp://HOST:8081", …]}."""
-    try:
-        return msgspec.json.decode(content, type=Group)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f'this is no broker group ({error}); write {{"brokers": ["tcp://HOST:8081", …]}}'
-        ) from None
 
 
 def _ours(state: str, event: str, when: str, action: str, to: str) -> Row:

@@ -5,6 +5,7 @@ connections are authenticated, or somebody says that they need not be.
 """
 
 import ipaddress
+import os
 import re
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ _MOST_PORTS = 65_535
 
 
 def check_endpoint(text: str) -> str:
-    """The endpoint itself, or BadArgument that shows what would be right."""
+    """Return the endpoint itself, or raise BadArgument that shows what would be right."""
     found = _ENDPOINT.fullmatch(text)
     if found is None or (found["port"] != "*" and int(found["port"]) > _MOST_PORTS):
         raise BadArgument(f"{text!r} is no address; write tcp://HOST:PORT, as tcp://127.0.0.1:6714")
@@ -25,7 +26,7 @@ def check_endpoint(text: str) -> str:
 
 
 def host_and_port(endpoint: str) -> tuple[str, int]:
-    """What an endpoint is made of; a port of * is 0, to be chosen by the kernel."""
+    """Return what an endpoint is made of; a port of * is 0, to be chosen by the kernel."""
     found = _ENDPOINT.fullmatch(check_endpoint(endpoint))
     if found is None:
         raise BadArgument(f"{endpoint!r} is no address")
@@ -33,7 +34,7 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether only this host can connect there."""
+    """Return whether only this host can connect there."""
     host, _ = host_and_port(endpoint)
     if host == "localhost":
         return True
@@ -45,7 +46,7 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def check_listen(listen: Sequence[str], secured: bool, insecure: bool, how: str) -> None:
-    """ConfigError for an address that others can reach, where nobody asks them who they are."""
+    """Raise ConfigError for an address that others can reach, and nobody asks who they are."""
     if secured or insecure:
         return
     for endpoint in listen:
@@ -54,6 +55,11 @@ def check_listen(listen: Sequence[str], secured: bool, insecure: bool, how: str)
                 f"{endpoint} can be reached from other hosts, and whoever connects could bring "
                 f"and take documents: use {how}, or say --insecure if the network itself is safe"
             )
+
+
+def own_name() -> str:
+    """Return a name for this process that nobody else has, or ever had."""
+    return f"{os.uname().nodename}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def need_zmq() -> None:

@@ -8,7 +8,7 @@ import msgspec
 # Frames of one message: no protocol here needs more, and ZeroMQ itself has no limit.
 MAX_FRAMES = 64
 # Bytes of one message, unless --max-message says otherwise.
-MAX_MESSAGE = 64 << 20
+MAX_MESSAGE = 64_000_000
 # Bytes more, for what names, lengths and hops add to a payload.
 AROUND = 4096
 

@@ -6,17 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from queuedriver.cli.program import Command, Program
+from queuedriver.cli import PROGRAM
 from queuedriver.format import names
 from queuedriver.jobs.jobfile import JobFile
-
-PROGRAM = Program(
-    name="queuedriver",
-    package="queuedriver.cli",
-    commands={"fuq": Command("fuq", "fuq", "Run jobs.")},
-    help="",
-    exit_codes="",
-)
 
 
 @pytest.fixture
@@ -56,15 +48,15 @@ def test_one_word_is_a_command_line_and_names_the_job_after_its_program(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("submit",), "what is it to run"),
+        (("submit",), "Missing argument '-- COMMAND...'"),
         (("submit", "-n", 0, "sim"), "num_tasks 0"),
         (("submit", "--name", "../x", "sim"), "leading dot"),
-        (("submit", "--all", "sim"), "--all is not for fuq submit"),
-        (("submit", "--client", "3", "sim"), "--client is not for fuq submit"),
-        (("status", "-n", 3), "-n is not for fuq status"),
-        (("status", "job"), "nothing is expected"),
-        (("hold",), "which jobs"),
-        (("hold", "--json", "job"), "--json is not for fuq hold"),
+        (("submit", "--all", "sim"), "No such option: --all"),
+        (("submit", "--client", "3", "sim"), "No such option: --client"),
+        (("status", "-n", 3), "No such option: -n"),
+        (("status", "job"), "unexpected extra argument(s) (job)"),
+        (("hold",), "Missing argument 'JOB...'"),
+        (("hold", "--json", "job"), "No such option: --json"),
         (("stop",), "one of -n N, --all and --now"),
         (("stop", "--all", "--now"), "one of -n N, --all and --now"),
         (("stop", "-n", 0), "1 to 65,535"),

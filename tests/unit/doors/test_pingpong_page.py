@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.doors.pingpong.sessions import Broker
-from queuedriver.doors.words import Done, Effects, Result, Send, Work
+from queuedriver.doors.pingpong.broker import Broker
+from queuedriver.doors.words import Effects, End, Processed, Result, Send, Work
 
 zmq = pytest.importorskip("zmq")
 
@@ -37,9 +37,8 @@ def test_worker_of_the_page_processes_documents_and_leaves_when_told() -> None:
                 for effect in effects:
                     if isinstance(effect, Send):
                         socket.send_multipart([effect.peer, *effect.frames])
-                return [
-                    one for effect in effects if isinstance(effect, Done) for one in effect.results
-                ]
+                hows = [effect.how for effect in effects if isinstance(effect, End)]
+                return [one for how in hows if isinstance(how, Processed) for one in how.results]
 
             try:
                 results: list[Result] = []
@@ -48,11 +47,13 @@ def test_worker_of_the_page_processes_documents_and_leaves_when_told() -> None:
                 while len(results) < 3:
                     assert socket.poll(1000.0 * max(0.0, end - time.monotonic()))
                     peer, *frames = socket.recv_multipart()
-                    results += carry_out(broker.receive(peer, frames, time.monotonic(), 0.0))
-                    if dealt < 3 and broker.ready():
+                    now = time.monotonic()
+                    results += carry_out(broker.hear(peer, frames, now, 0.0))
+                    worker = broker.pick("", now)
+                    if dealt < 3 and worker is not None:
                         dealt += 1
                         work = Work(str(dealt), "doc", 1, b"document %d" % dealt)
-                        carry_out(broker.deal(work, time.monotonic()))
+                        carry_out([broker.deal(worker, work, now)])
                 assert [one.data for one in results] == [
                     b"DOCUMENT 1",
                     b"DOCUMENT 2",

@@ -18,9 +18,7 @@ from queuedriver.doors.scale0.tables import (
     LISTED,
     UNKNOWN,
     Options,
-    read_group,
 )
-from queuedriver.doors.scale0.wire import Group
 from queuedriver.doors.words import (
     Answered,
     Asked,
@@ -832,10 +830,3 @@ def test_broker_follows_its_table(
 def test_options_that_cannot_be_meant_are_refused(options: Options) -> None:
     with pytest.raises(ConfigError):
         Broker("host-1", options)
-
-
-def test_group_may_be_a_file() -> None:
-    assert read_group(b'{"brokers": ["tcp://a:8081"]}') == Group(brokers=("tcp://a:8081",))
-    for content in (b"", b"tcp://a:8081", b'{"brokers": "tcp://a:8081"}', b"[" * 100_000, b"\xff"):
-        with pytest.raises(ConfigError, match="broker group"):
-            read_group(content)

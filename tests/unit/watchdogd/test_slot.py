@@ -39,14 +39,16 @@ class Place:
         self.path = str(directory / "rose-one-1.board")
         self.told: list[tuple[str, str]] = []
         order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
-        self.slot = Slot("one", 1, order, self._tell)
+        self.slot = Slot("one", 1, order, self._say)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
         self.children = Children()
         self.processes: list[Child] = []
 
-    def _tell(self, kind: str, slot: Slot, message: str, **_: Any) -> None:
-        assert slot is self.slot
+    def _say(
+        self, kind: str, message: str = "", *, stage: str = "", driver: str = "", **_: Any
+    ) -> None:
+        assert (stage, driver) == ("one", "one-1")
         self.told.append((kind, message))
 
     def live(self, *argv: str, now: float = 100.0) -> None:

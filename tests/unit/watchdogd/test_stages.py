@@ -18,6 +18,7 @@ from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
 from watchdogd.policy import HUNG
 from watchdogd.queue_view import QueueView
 from watchdogd.slot import Slot
+from watchdogd.stage_drivers import Context
 from watchdogd.stages import Stages
 
 MB = 10**6
@@ -33,9 +34,8 @@ class House:
         self.children = Children()
         self.host = host
         self.view = QueueView()
-        self.stages = Stages(
-            self._pipeline(stages), "rose", str(directory), self.view, self._say, self.children
-        )
+        context = Context("rose", str(directory), self.view, self._say, self.children)
+        self.stages = Stages(self._pipeline(stages), context)
         self.queues: dict[str, QueueSeen] = {}
         self.numbers: dict[str, int | None] = {}
         self.man(*stages)

@@ -1,0 +1,360 @@
+"""All workers of one broker: who is listed, what each has in hand, and whose turn it is. Pure.
+
+A worker is one object: its state, how much more it takes, its works in hand, and what its protocol
+knows of it. The next work goes to whoever was put at the end of the order longest ago (`to_the_end`
+and each deal do that), of those with room for it. Work that goes alone goes to a worker with
+nothing in hand, and nothing goes behind it.
+
+What a lost worker had in hand ends in one place, `lose`: of one work its worker is blamed; of
+several, any may have ended it, and none is known to have.
+
+A protocol's broker is a subclass. It supplies these, and nothing else:
+
+    worker         the class of its workers, with what it knows of each
+    settling_frees whether a settled work gives back what it took, or the protocol does (`offer`)
+    one_process    whether all that a worker has is in one process, which any of it may end
+    hear           what a message does: step the table, then `offer`, `settle`, `lose`, `keep_only`
+    frames_of      how a work is said; steps the table. RemoteProtocolError: it cannot be
+    probe          how a busy worker is asked once a second whether it is there
+    farewell       how a worker is sent away; None: there is no word for it
+    forget         that a worker is listed no more, and why: step the table, drop its own books
+    refusal        how a client is told that its request will not be done
+    joined         what a new connection is told, where the transport has them
+
+and, where not every worker may have every work, its own `pick` around this one.
+"""
+
+import heapq
+import math
+from collections.abc import Collection, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from queuedriver.claims.outcomes import Doubted, Failed, Released, Setback
+from queuedriver.doors.words import Answer, Close, Effects, End, Request, Say, Send, Work, shown
+from queuedriver.errors import RemoteProtocolError
+from queuedriver.format.records import Failure
+
+# Why a worker is lost.
+SILENT = "silent"
+OVERDUE = "overdue"
+UNROUTABLE = "unroutable"
+UNDELIVERED = "undelivered"
+LEFT = "left"
+# Why it is listed no more though it is not lost: the broker leaves.
+LEAVING = "leaving"
+# The service of whoever has no services.
+ANY = frozenset({""})
+# How often it is looked who is silent, overdue or unreachable, in seconds.
+LOOK_EVERY = 1.0
+# Entries of workers that have left that a queue may hold besides as many as there are workers.
+_STALE = 64
+
+
+class Worker(msgspec.Struct, eq=False):
+    """A worker that is listed."""
+
+    name: bytes
+    # When it was heard of last.
+    heard_at: float
+    # The state of its table.
+    state: str = ""
+    # Seconds of silence after which it is lost while it has nothing in hand.
+    silent_after: float = math.inf
+    # The most that it takes at a time; 0: nothing more is dealt to it.
+    slots: int = 1
+    # How much more it takes now; set by `offer`.
+    free: int = 0
+    services: frozenset[str] = ANY
+    # Its works, and since when it has each, by claim.
+    in_hand: dict[str, tuple[Work, float]] = msgspec.field(default_factory=dict)
+    # How much it was dealt of what nobody waits for, which has no end.
+    besides: int = 0
+    # Whether what it has in hand goes alone.
+    alone: bool = False
+    # Its place in the order: the lowest is next.
+    turn: int = 0
+    # The services in whose queues it stands.
+    queued: set[str] = msgspec.field(default_factory=set)
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Exchange(Generic[W]):
+    """The workers of one broker. `now` is the loop's monotonic clock, in seconds."""
+
+    worker: type[W]
+    settling_frees = True
+    one_process = True
+
+    def __init__(
+        self,
+        *,
+        silent_after: float = math.inf,
+        job_timeout: float | None = None,
+        max_workers: int = 10_000,
+    ) -> None:
+        # Those that are listed, by name.
+        self.workers: dict[bytes, W] = {}
+        # Whether nothing is dealt any more, and workers are sent away.
+        self.leaving = False
+        # Workers that are kept for something, until the next round.
+        self.reserved: set[W] = set()
+        self._silent_after = silent_after
+        self._job_timeout = math.inf if job_timeout is None else job_timeout
+        self._max_workers = max_workers
+        # Those with something free, by service: (turn, worker). A worker stands once in each, and
+        # is put right, or taken out, when it comes up.
+        self._queues: dict[str, list[tuple[int, W]]] = {}
+        self._turn = 0
+        self._look_at = 0.0
+
+    # What a protocol supplies
+
+    def joined(self, peer: bytes, now: float) -> Effects:
+        """Greet a connection that was made. Only transports that have connections say so."""
+        return []
+
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Take in one message; of a stream, one chunk of bytes. `wall` is the time of day."""
+        raise NotImplementedError
+
+    def frames_of(self, worker: W, work: Work) -> tuple[bytes, ...]:
+        """Return how a work is said to a worker."""
+        raise NotImplementedError
+
+    def probe(self, worker: W) -> tuple[bytes, ...] | None:
+        """Return what a busy worker is sent once a second; None for nothing."""
+        return None
+
+    def farewell(self, worker: W) -> tuple[bytes, ...] | None:
+        """Return how a worker is sent away; None where there is no word for it."""
+        return None
+
+    def forget(self, worker: W, why: str) -> None:
+        """Note that a worker is listed no more."""
+
+    def refusal(self, request: Request, why: str) -> Answer | None:
+        """Return how a client is told that its request will not be done; None: it is not."""
+        return None
+
+    # A worker's life
+
+    def join(self, name: bytes, now: float) -> W | None:
+        """List a worker; return it, or None when there are as many as may be."""
+        if len(self.workers) >= self._max_workers:
+            return None
+        worker = self.workers[name] = self.worker(name, now, silent_after=self._silent_after)
+        self.to_the_end(worker)
+        return worker
+
+    def to_the_end(self, worker: W) -> None:
+        """Put a worker behind all others."""
+        self._turn += 1
+        worker.turn = self._turn
+
+    def offer(self, worker: W, free: int, now: float) -> None:
+        """Note that a worker takes so much more now."""
+        worker.heard_at = now
+        worker.free = free
+        if worker.besides:
+            in_hand = sum(work.need for work, _ in worker.in_hand.values())
+            worker.besides = min(worker.besides, max(0, worker.slots - free - in_hand))
+        if free > 0:
+            self._enqueue(worker)
+
+    def in_order(self) -> list[W]:
+        """Return all workers, in the order in which they would be dealt to."""
+        return sorted(self.workers.values(), key=lambda worker: worker.turn)
+
+    def gone(self, peer: bytes, now: float) -> Effects:
+        """Lose whoever cannot be reached any more."""
+        worker = self.workers.get(peer)
+        return self.lose(worker, UNROUTABLE) if worker is not None else []
+
+    def lose(self, worker: W, why: str, how: Setback | Doubted | None = None) -> Effects:
+        """Strike a worker off; end what it had in hand as is said, or as its loss asks for."""
+        self._strike_off(worker, why)
+        in_hand = worker.in_hand
+        if not in_hand:
+            return [Say(1, f"worker {shown(worker.name)} is no longer listed: {why}")]
+        if how is None:
+            message = f"its worker was lost ({why}) while it had the document"
+            failure = Failure(cause="worker-lost", message=message)
+            to_blame = not self.one_process or (len(in_hand) == 1 and not worker.besides)
+            how = Failed(failure) if to_blame else Doubted(failure)
+        # An orderly end is not worth a word.
+        level = 1 if isinstance(how, Released) else 0
+        docids = ", ".join(work.docid for work, _ in in_hand.values())
+        said = Say(level, f"worker {shown(worker.name)} is gone ({why}); it had {docids}")
+        return [*(End(claim, how) for claim in in_hand), said]
+
+    def keep_only(self, worker: W, claims: Collection[str]) -> Effects:
+        """End what a worker has in hand for all we know, and has not: it, or what came of it, was
+        lost on its way, or in the worker's earlier life."""
+        message = "it was lost on its way to its worker, or back"
+        failure = Failure(cause="worker-lost", message=message)
+        missing = [claim for claim in worker.in_hand if claim not in claims]
+        for claim in missing:
+            self.settle(worker, claim)
+        return [End(claim, Doubted(failure)) for claim in missing]
+
+    def _strike_off(self, worker: W, why: str) -> None:
+        del self.workers[worker.name]
+        # Where it stands in a queue, it is passed over.
+        worker.free, worker.services = 0, frozenset()
+        self.forget(worker, why)
+
+    # Work
+
+    def new_round(self) -> None:
+        """Keep nobody for anything any more: whoever waits for a worker is to ask first."""
+        if self.reserved:
+            self.reserved.clear()
+
+    def pick(self, service: str, now: float, need: int = 1, *, alone: bool = False) -> W | None:
+        """Return whose turn it is of those that would take this; `alone`: and have nothing in hand.
+        Where that is nobody, one is kept for it in this round: that with the least in hand."""
+        queue = self._queues.get(service)
+        if not queue or self.leaving:
+            return None
+        found: W | None = None
+        passed_over = []
+        while queue:
+            turn, worker = queue[0]
+            if worker.free <= 0 or worker.alone or service not in worker.services:
+                heapq.heappop(queue)
+                worker.queued.discard(service)
+            elif worker.turn != turn:
+                heapq.heapreplace(queue, (worker.turn, worker))
+            elif (
+                worker.free < need
+                or (alone and worker.in_hand)
+                or now - worker.heard_at >= worker.silent_after
+                or (worker in self.reserved and not alone)
+            ):
+                # Free, but not for this: it keeps its place.
+                passed_over.append(heapq.heappop(queue))
+            else:
+                found = worker
+                break
+        for entry in passed_over:
+            heapq.heappush(queue, entry)
+        if found is None and alone:
+            self._reserve(service)
+        return found
+
+    def deal(self, worker: W, work: Work, now: float) -> Send | End:
+        """Give a work to the worker that was picked for it: return what it is sent; or, of what
+        cannot be said, how it ends."""
+        try:
+            frames = self.frames_of(worker, work)
+        except RemoteProtocolError as error:
+            # Somebody else wrote that into the queue.
+            failure = Failure(cause="bad-request", message=str(error), permanent=True)
+            return End(work.claim, Failed(failure))
+        worker.free -= work.need
+        self._turn += 1
+        worker.turn = self._turn
+        if work.request is None or work.request.answered:
+            worker.in_hand[work.claim] = work, now
+            worker.alone = work.alone
+        else:
+            worker.besides += work.need
+        return Send(worker.name, frames)
+
+    def undelivered(self, peer: bytes, claim: str, now: float) -> Effects:
+        """Give back what was dealt to a worker and could not be sent to it: nobody has had it, and
+        its worker is gone."""
+        worker = self.workers.get(peer)
+        if worker is None:
+            return []
+        found = worker.in_hand.pop(claim, None)
+        released = Released("its worker was gone before it was sent")
+        ends: Effects = [End(claim, released)] if found is not None else []
+        return ends + self.lose(worker, UNDELIVERED)
+
+    def settle(self, worker: W, claim: str) -> Work | None:
+        """Take a work out of a worker's hands; return None if it has not got it: it is late, or
+        unknown."""
+        found = worker.in_hand.pop(claim, None)
+        if found is None:
+            return None
+        work, _ = found
+        worker.alone = False
+        if self.settling_frees:
+            worker.free += work.need
+        if worker.free > 0:
+            self._enqueue(worker)
+        return work
+
+    def _enqueue(self, worker: W) -> None:
+        for service in worker.services:
+            if service not in worker.queued:
+                worker.queued.add(service)
+                queue = self._queues.setdefault(service, [])
+                if len(queue) > len(self.workers) + _STALE:
+                    self._clean(queue, service)
+                heapq.heappush(queue, (worker.turn, worker))
+
+    def _clean(self, queue: list[tuple[int, W]], service: str) -> None:
+        """Take those out of a queue who have left, or offer its service no more."""
+        for _, worker in queue:
+            if service not in worker.services:
+                worker.queued.discard(service)
+        queue[:] = [entry for entry in queue if service in entry[1].services]
+        heapq.heapify(queue)
+
+    def _reserve(self, service: str) -> None:
+        able = (
+            worker
+            for worker in self.workers.values()
+            if service in worker.services
+            and worker.slots > 0
+            and not worker.alone
+            # One whose every slot was lost would be kept for ever.
+            and (worker.in_hand or worker.free > 0)
+        )
+        first = min(able, key=lambda worker: (len(worker.in_hand), worker.turn), default=None)
+        if first is not None:
+            self.reserved.add(first)
+
+    # Time, and the end
+
+    def tick(self, now: float) -> Effects:
+        """Lose who is silent or overdue, and see whether the busy are there."""
+        if now < self._look_at:
+            return []
+        self._look_at = now + LOOK_EVERY
+        effects: Effects = []
+        for worker in list(self.workers.values()):
+            if not (worker.in_hand or worker.besides):
+                if now - worker.heard_at >= worker.silent_after:
+                    effects += self.lose(worker, SILENT)
+            elif any(now - since >= self._job_timeout for _, since in worker.in_hand.values()):
+                effects += self.lose(worker, OVERDUE)
+                effects.append(Close(worker.name, "it has had something for too long"))
+            elif (frames := self.probe(worker)) is not None:
+                effects.append(Send(worker.name, frames))
+        return effects
+
+    def next_tick_at(self) -> float | None:
+        """Return when `tick` is worth calling; None: not before somebody is listed."""
+        return self._look_at if self.workers else None
+
+    def leave(self, now: float) -> Effects:
+        """Deal nothing more; send everybody away who has nothing in hand."""
+        self.leaving = True
+        return [sent for worker in self.in_order() for sent in self.rest(worker)]
+
+    def rest(self, worker: W) -> Effects:
+        """Send a worker away that has nothing in hand, once the broker leaves."""
+        if not self.leaving or worker.in_hand:
+            return []
+        frames = self.farewell(worker)
+        if frames is None:
+            return []
+        self._strike_off(worker, LEAVING)
+        return [Send(worker.name, frames)]

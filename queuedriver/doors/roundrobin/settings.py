@@ -1,0 +1,115 @@
+"""What a broker, a worker and a client of roundrobin are told."""
+
+import os
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from queuedriver.doors.settings import (
+    Address,
+    AnyClient,
+    Console,
+    Insecure,
+    Listen,
+    ZmqBroker,
+    ZmqWorker,
+)
+from queuedriver.doors.transports.addresses import check_listen
+from queuedriver.errors import BadArgument
+from queuedriver.options import Said
+
+if TYPE_CHECKING:
+    from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+    from queuedriver.doors.settings import Serve
+    from queuedriver.doors.words import WorkerSession
+
+_ENDPOINT = "tcp://127.0.0.1:6714"
+
+
+class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
+    """What a broker of roundrobin is told."""
+
+    protocol: ClassVar[str] = "roundrobin"
+    input: Annotated[str, Said("The queue to deal from.", "[INPUT]", flags=())] = ""
+    listen: Listen = (_ENDPOINT,)
+    advertise: Annotated[str, Said("The address that peers know it by.", "ADDRESS")] = ""
+    console: Console = False
+
+    @property
+    def identity(self) -> bytes:
+        return (self.advertise or self.listen[0]).encode()
+
+    def check(self) -> Self:
+        if not (self.input or self.console):
+            raise BadArgument("say which queue to deal from")
+        return super().check()
+
+    def session(self, id: str) -> "RoundRobinBroker":
+        from queuedriver.doors.roundrobin.broker import RoundRobinBroker
+        from queuedriver.doors.roundrobin.tables import Options
+
+        return RoundRobinBroker(Options(job_timeout=self.job_timeout))
+
+
+class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
+    """What a worker of roundrobin is told."""
+
+    protocol: ClassVar[str] = "roundrobin"
+    broker: Address = _ENDPOINT
+    slots: Annotated[int, Said("How many documents may be sent ahead.", "N", 1)] = 10
+    listen: Annotated[str, Said("Be a plain server, without a broker.", "ADDRESS")] = ""
+    insecure: Insecure = False
+    console: Console = False
+
+    @property
+    def where(self) -> str:
+        return self.listen or self.broker
+
+    @property
+    def is_server(self) -> bool:
+        return bool(self.listen)
+
+    @property
+    def hub(self) -> bytes:
+        return self.where.encode()
+
+    def identity(self, name: str) -> bytes:
+        return f"{self.where}:{name}".encode()
+
+    def check(self) -> Self:
+        if self.listen and self.broker != _ENDPOINT:
+            raise BadArgument(
+                "a worker that listens itself has no broker: give ADDRESS or --listen"
+            )
+        return super().check()
+
+    def check_listen(self) -> None:
+        if self.listen:
+            check_listen((self.listen,), self.curve is not None, self.insecure, "--curve DIR")
+
+    def session(self, name: str) -> "tuple[WorkerSession, Serve | None]":
+        from queuedriver.doors.roundrobin.worker import RoundRobinServer, RoundRobinWorker
+
+        serial = int.from_bytes(os.urandom(3))
+        if self.is_server:
+            server = RoundRobinServer(self.slots, serial=serial)
+            return server, server.serve
+        return RoundRobinWorker(self.slots, serial=serial), None
+
+
+class ClientSettings(AnyClient, frozen=True, kw_only=True):
+    """What a client of roundrobin is told."""
+
+    protocol: ClassVar[str] = "roundrobin"
+    broker: Address = _ENDPOINT
+    words: Annotated[tuple[str, ...], Said("What to bring.", "[send FILE...]", flags=())] = ()
+    exec: Annotated[bool, Said("Do not wait for answers; at most once.")] = False
+    console: Console = False
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return what is to be brought."""
+        return self.words[1:]
+
+    def check(self) -> Self:
+        if not self.console and (self.words[:1] != ("send",) or not self.files):
+            raise BadArgument("say what to do: queuedriver client roundrobin ADDRESS send FILE...")
+        return super().check()

@@ -1,0 +1,150 @@
+"""What a broker, a worker and a client of scale0 are told."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import msgspec
+
+from queuedriver.doors.scale0.wire import Group
+from queuedriver.doors.settings import (
+    Address,
+    AnyClient,
+    Listen,
+    Service,
+    ZmqBroker,
+    ZmqWorker,
+)
+from queuedriver.doors.transports.addresses import check_endpoint
+from queuedriver.errors import BadArgument, ConfigError
+from queuedriver.options import Said
+
+if TYPE_CHECKING:
+    from queuedriver.doors.scale0.broker import Broker
+    from queuedriver.doors.scale0.worker import Worker
+
+# Where brokers listen for workers, and for clients: to a broker they are the same.
+_WORKERS = "tcp://127.0.0.1:8081"
+_CLIENTS = "tcp://127.0.0.1:8080"
+
+_Group = Annotated[
+    tuple[str, ...], Said("Another broker of its group, or a file of them; repeatable.", "ADDRESS")
+]
+
+
+class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
+    """What a broker of scale0 is told."""
+
+    protocol: ClassVar[str] = "scale0"
+    input: Annotated[str, Said("The queue to deal from.", "[INPUT]", flags=())] = ""
+    listen: Listen = (_WORKERS, _CLIENTS)
+    advertise: Annotated[str, Said("The address that workers know it by.", "ADDRESS")] = ""
+    service: Annotated[
+        tuple[str, ...], Said("A service and its queues; repeatable.", "NAME=INPUT:OUTPUT")
+    ] = ()
+    group: _Group = ()
+    preferred: Annotated[str, Said("The broker where workers are to go.", "ADDRESS")] = ""
+    heartbeat_interval: Annotated[
+        float, Said("How often workers say PING, unless they ask for longer.", "TIME")
+    ] = 5.0
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        return tuple(map(_service, self.service)) or super().services
+
+    def check(self) -> Self:
+        found = self.services
+        if not found:
+            raise BadArgument("say which queue to deal from")
+        if self.service and (self.input or self.outputs):
+            raise BadArgument(
+                "name the queues either as INPUT --to OUTPUT or by --service, not both"
+            )
+        if len({one.name for one in found}) < len(found):
+            raise BadArgument("each --service needs a name of its own")
+        if self.preferred:
+            check_endpoint(self.preferred)
+        addresses_of(self.group)
+        return super().check()
+
+    def session(self, id: str) -> "Broker":
+        from queuedriver.doors.scale0.broker import Broker
+        from queuedriver.doors.scale0.tables import Options
+
+        options = Options(
+            services=tuple(one.name for one in self.services),
+            broker=self.advertise or self.listen[0],
+            group=addresses_of(self.group),
+            preferred_broker=self.preferred,
+            heartbeat_interval=self.heartbeat_interval,
+        )
+        return Broker(id, options, self.job_timeout)
+
+
+class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
+    """What a worker of scale0 is told."""
+
+    protocol: ClassVar[str] = "scale0"
+    broker: Address = _WORKERS
+    service: Annotated[
+        tuple[str, ...], Said("A service that it offers; repeatable; else all.", "NAME")
+    ] = ()
+    group: _Group = ()
+    heartbeat_interval: Annotated[
+        float | None, Said("Say PING no more often than that.", "TIME")
+    ] = None
+
+    def check(self) -> Self:
+        addresses_of(self.group)
+        return super().check()
+
+    def session(self, name: str) -> "tuple[Worker, None]":
+        from queuedriver.doors.scale0.tables import WorkerOptions
+        from queuedriver.doors.scale0.worker import Worker
+
+        options = WorkerOptions(
+            identity=name,
+            services=self.service or None,
+            broker=self.broker,
+            group=addresses_of(self.group),
+            heartbeat_interval=self.heartbeat_interval,
+        )
+        return Worker(options), None
+
+
+class ClientSettings(AnyClient, frozen=True, kw_only=True):
+    """What a client of scale0 is told."""
+
+    protocol: ClassVar[str] = "scale0"
+    broker: Annotated[str, Said("Where its broker is.", "ADDRESS", flags=())]
+    action: Annotated[Literal["request"], Said("What to do.", "request", flags=())]
+    service: Annotated[str, Said("Which service to ask.", "SERVICE", flags=())]
+    files: Annotated[tuple[str, ...], Said("What to bring.", "FILE...", flags=())]
+
+
+def addresses_of(group: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses that a group's words name, each once; a word may be one, or a file."""
+    named = (_in_file(word) if "://" not in word else (word,) for word in group)
+    return tuple(dict.fromkeys(check_endpoint(one) for addresses in named for one in addresses))
+
+
+def _in_file(path: str) -> tuple[str, ...]:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Group).brokers
+    except OSError as error:
+        raise BadArgument(
+            f"--group {path!r} is no address as tcp://HOST:8081, nor a file of them: "
+            f"{error.strerror}"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f'{path!r} is no broker group ({error}); write {{"brokers": ["tcp://HOST:8081", …]}}'
+        ) from None
+
+
+def _service(text: str) -> Service:
+    name, equals, queues = text.partition("=")
+    input, _, output = queues.partition(":")
+    if not (name and equals and input):
+        raise BadArgument(f"--service {text}: write NAME=INPUT:OUTPUT")
+    return Service(name, input, (output,) if output else ())

@@ -1,0 +1,188 @@
+"""What brokers, workers and clients are told, and the sessions that they have by that.
+
+A field with `Said` is an option of the command line (`cli/settings.py`), and a field without is
+none. Each protocol has structs of its own, in `<protocol>/settings.py`; so what it does not know
+cannot be said to it.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
+
+import msgspec
+
+from queuedriver.doors.transports.addresses import check_endpoint, check_listen
+from queuedriver.doors.transports.base import MAX_MESSAGE
+from queuedriver.format.names import check_driver_id
+from queuedriver.options import Options, Said, check_ranges
+
+if TYPE_CHECKING:
+    from queuedriver.doors.exchange import Exchange
+    from queuedriver.doors.words import BrokerSession, Effects, WorkerSession
+
+    # What a server without a broker does with the frames of a client.
+    Serve = Callable[[bytes, Sequence[bytes], float, float], Effects]
+
+# What several structs have, or have with a default of their own.
+Address = Annotated[str, Said("Where its broker is.", "[ADDRESS]", flags=())]
+Listen = Annotated[tuple[str, ...], Said("Where to listen; repeatable.", "ADDRESS")]
+Level = Annotated[int, Said("How much to tell: 0 to 9.", "N", 0, 9, ("-d", "--debug"))]
+Curve = Annotated[str | None, Said("Encrypt, and know each other by these keys.", "DIR")]
+Tls = Annotated[str | None, Said("TLS with cert.pem, key.pem and ca.pem of DIR.", "DIR")]
+SecretFile = Annotated[str | None, Said("Both sides prove that they know what is in FILE.", "FILE")]
+MaxMessage = Annotated[int, Said("The largest document that is sent.", "SIZE")]
+Insecure = Annotated[bool, Said("Listen for other hosts without asking who they are.")]
+Console = Annotated[bool, Said("Take commands from stdin.")]
+
+
+class Service(NamedTuple):
+    """A service's queues: where its documents wait, and where its results go."""
+
+    name: str
+    input: str | PathLike[str]
+    outputs: Sequence[str | PathLike[str]] = ()
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all of them are told; times in seconds, sizes in bytes."""
+
+    protocol: ClassVar[str]
+    # The options of a driver that they have, too.
+    driving: ClassVar[tuple[str, ...]] = ()
+    options: Options = Options()
+    level: Level = 0
+
+    def check(self) -> Self:
+        """Return the settings themselves; QueueError for what cannot be meant."""
+        check_ranges(self)
+        return self
+
+
+class AnyBroker(Settings, frozen=True, kw_only=True):
+    """What every broker is told."""
+
+    # What lets others in than this host's, when keys are asked for.
+    keys_by: ClassVar[str] = "--curve DIR"
+    driving: ClassVar[tuple[str, ...]] = (
+        *("drain", "retries", "retry_delay", "grace", "publish", "existing"),
+        *("max_output_items", "durable", "archive", "poll"),
+    )
+    input: Annotated[str, Said("The queue to deal from.", "INPUT", flags=())]
+    outputs: Annotated[
+        tuple[str, ...], Said("Queue for what comes back; repeatable.", "OUTPUT", flags=("--to",))
+    ] = ()
+    listen: Listen
+    id: Annotated[str | None, Said("This broker's id.", "ID")] = None
+    job_timeout: Annotated[
+        float | None, Said("How long a worker may have a document; else for ever.", "TIME")
+    ] = None
+    insecure: Insecure = False
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """Return the queues that it deals from."""
+        return (Service("", self.input, self.outputs),) if self.input else ()
+
+    @property
+    def keys(self) -> str | None:
+        """Return the directory with what peers are asked for; None: they are not."""
+        raise NotImplementedError
+
+    def check(self) -> Self:
+        for address in self.listen:
+            check_endpoint(address)
+        if self.id is not None:
+            check_driver_id(self.id)
+        return super().check()
+
+    def check_listen(self) -> None:
+        """Raise ConfigError for an address that is not safe."""
+        check_listen(self.listen, self.keys is not None, self.insecure, self.keys_by)
+
+
+class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
+    """What every broker over ZeroMQ is told."""
+
+    curve: Curve = None
+    max_message: MaxMessage = MAX_MESSAGE
+
+    @property
+    def keys(self) -> str | None:
+        return self.curve
+
+    @property
+    def identity(self) -> bytes:
+        """Return the name by which ZeroMQ knows its socket, where peers are to know that."""
+        return b""
+
+    def session(self, id: str) -> "BrokerSession | Exchange[Any]":
+        """Return the session of a broker that registered by an id."""
+        raise NotImplementedError
+
+
+class AnyWorker(Settings, frozen=True, kw_only=True):
+    """What every worker is told."""
+
+    driving: ClassVar[tuple[str, ...]] = ("timeout", "grace")
+    broker: Address
+
+    @property
+    def where(self) -> str:
+        """Return where its broker is, or where it listens itself."""
+        return self.broker
+
+    def check(self) -> Self:
+        check_endpoint(self.where)
+        return super().check()
+
+
+class ZmqWorker(AnyWorker, frozen=True, kw_only=True):
+    """What every worker over ZeroMQ is told."""
+
+    driving: ClassVar[tuple[str, ...]] = (
+        *("timeout", "hard_after", "grace", "max_documents", "max_age", "max_memory"),
+    )
+    curve: Curve = None
+    max_message: MaxMessage = MAX_MESSAGE
+
+    @property
+    def is_server(self) -> bool:
+        """Return whether clients connect to it, and it has no broker."""
+        return False
+
+    @property
+    def hub(self) -> bytes | None:
+        """Return the name of its broker's socket, where it is to know that."""
+        return None
+
+    def check_listen(self) -> None:
+        """Raise ConfigError for an address that it listens on and that is not safe."""
+
+    def identity(self, name: str) -> bytes:
+        """Return the name of the socket of a process that is called so."""
+        return name.encode()
+
+    def session(self, name: str) -> "tuple[WorkerSession, Serve | None]":
+        """Return a session; and of a server what it does with the frames of a client."""
+        raise NotImplementedError
+
+
+class AnyClient(Settings, frozen=True, kw_only=True):
+    """What every client is told."""
+
+    broker: Address
+    to: Annotated[str | None, Said("Write answers there; else to stdout.", "DIR")] = None
+    parallel: Annotated[int, Said("How many requests may be under way at once.", "N", 1)] = 10
+    timeout: Annotated[float, Said("How long to wait for an answer.", "TIME")] = 600.0
+    curve: Curve = None
+    max_message: MaxMessage = MAX_MESSAGE
+
+    def check(self) -> Self:
+        check_endpoint(self.broker)
+        return super().check()
+
+
+def settings_of(protocol: str) -> Any:
+    """Return the module with a protocol's structs."""
+    return importlib.import_module(f"queuedriver.doors.{protocol}.settings")

@@ -1,0 +1,54 @@
+"""What a settings struct makes of what was told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuedriver.doors.pingpong import settings as pingpong
+from queuedriver.doors.scale0 import settings as scale0
+from queuedriver.errors import BadArgument, ConfigError
+
+
+def test_group_may_be_addresses_and_files_of_them_and_names_each_broker_once(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "group.json"
+    file.write_text('{"brokers": ["tcp://a:8081", "tcp://b:8081"]}')
+    told = ("tcp://c:8081", str(file), "tcp://a:8081")
+    assert scale0.addresses_of(told) == ("tcp://c:8081", "tcp://a:8081", "tcp://b:8081")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"tcp://a:8081", b'{"brokers": "tcp://a:8081"}', b"[" * 100_000, b"\xff"],
+)
+def test_file_that_is_no_group_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "group.json"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match="broker group"):
+        scale0.WorkerSettings(group=(str(file),)).check()
+
+
+def test_intervals_by_which_broker_and_worker_would_give_each_other_up_are_refused() -> None:
+    more: dict[str, Any]
+    for more in ({"broker_timeout": 2.0}, {"n_timeouts": 4}, {"worker_expire_seconds": 1.0}):
+        with pytest.raises(ConfigError, match="WORKER_EXPIRE_SECONDS"):
+            pingpong.BrokerSettings(input="in", outputs=("out",), **more).check()
+        with pytest.raises(ConfigError, match="WORKER_EXPIRE_SECONDS"):
+            pingpong.WorkerSettings(**more).check()
+    slow: dict[str, Any] = {"broker_timeout": 10.0, "worker_expire_seconds": 60.0}
+    pingpong.BrokerSettings(input="in", outputs=("out",), **slow).check().session("b")
+    worker, _ = pingpong.WorkerSettings(**slow).check().session("w")
+    worker.start(0.0, 0.0)
+    assert worker.next_tick_at() == 10.0
+
+
+def test_service_names_its_queues() -> None:
+    told = scale0.BrokerSettings(service=("ocr=scans:texts", "stamp=letters"))
+    assert [tuple(one) for one in told.check().services] == [
+        ("ocr", "scans", ("texts",)),
+        ("stamp", "letters", ()),
+    ]
+    with pytest.raises(BadArgument, match="NAME=INPUT:OUTPUT"):
+        scale0.BrokerSettings(service=("ocr",)).check()
