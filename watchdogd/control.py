@@ -230,8 +230,7 @@ def mark_of(directory: Directory, name: str) -> tuple[int, int] | None:
 def pause(root: str, queues: Sequence[str] = ()) -> None:
     """Pause the whole pipeline, or a stage: the queues that it takes from."""
     for path in queues or [CONTROL]:
-        with _opened(root, path) as directory:
-            directory.write_aside(PAUSE, b"", durable=True)
+        _write(root, PAUSE, directory=path)
 
 
 def resume(root: str, queues: Sequence[str] = ()) -> None:
@@ -251,16 +250,15 @@ def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) 
     for stage, number in wanted.items():
         if number is not None and not 0 <= number <= MAX_DRIVERS:
             raise BadArgument(f"{stage}={number}: 0 to {MAX_DRIVERS} drivers")
-    with _opened(root, CONTROL) as directory:
-        for stage, number in wanted.items():
-            name = scale_name(stage, host or "")
-            if number is None and not host:
-                directory.remove(name)
-                directory.sync()
-            else:
-                # On one host `auto` outdoes what may be said for all.
-                said = f"{AUTO if number is None else number}\n"
-                directory.write_aside(name, said.encode(), durable=True)
+    for stage, number in wanted.items():
+        name = scale_name(stage, host or "")
+        if number is not None or host:
+            # On one host `auto` outdoes what may be said for all.
+            _write(root, name, f"{AUTO if number is None else number}\n")
+            continue
+        with _opened(root, CONTROL) as directory:
+            directory.remove(name)
+            directory.sync()
 
 
 def restart(root: str, target: str, now_us: int, host: str = "") -> Request:
@@ -275,8 +273,7 @@ def reload(root: str, now_us: int) -> Request:
 
 def stop(root: str, *, now: bool = False) -> None:
     """Ask all watchdogs to leave: after the documents at hand, or at once."""
-    with _opened(root, CONTROL) as directory:
-        directory.write_aside(QUIT, f"{NOW}\n".encode() if now else b"", durable=True)
+    _write(root, QUIT, f"{NOW}\n" if now else "")
 
 
 def _ask(
@@ -284,9 +281,13 @@ def _ask(
 ) -> Request:
     # Two at one moment are two.
     request = Request(kind, target, f"{now_us:014x}{draw_salt()}")
-    with _opened(root, CONTROL) as directory:
-        directory.write_aside(request_name(request, host), b"", durable=True)
+    _write(root, request_name(request, host))
     return request
+
+
+def _write(root: str, name: str, said: str = "", directory: str = CONTROL) -> None:
+    with _opened(root, directory) as opened:
+        opened.write_aside(name, said.encode(), durable=True)
 
 
 @contextmanager
