@@ -14,7 +14,7 @@ is rotated then. A turn copies a bounded number of bytes.
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from queuedriver.disk.filesystem import Directory, open_fd, write_all
@@ -123,8 +123,8 @@ class Copies:
 
     def turn(self, directory: Directory) -> None:
         """Copy what is new into a control directory, within bounds."""
-        left = _TURN
-        for source, place, name in self._sources():
+        left, sources = _TURN, list(self._sources())
+        for source, place, name in sources:
             found = _inode_and_size(source)
             if left <= 0 or (found is not None and found == self._copied.get(source)):
                 continue
@@ -133,7 +133,7 @@ class Copies:
                 # It has nothing that is newer than our look at it.
                 self._copied[source] = found
             left -= copied
-        self._forget()
+        self._forget({os.path.basename(source) for source, _, _ in sources})
 
     def _sources(self) -> Iterator[tuple[str, str, str]]:
         """Yield each log, and in which directory its copy is, under which name."""
@@ -159,9 +159,9 @@ class Copies:
         self.amiss.pop(source, None)
         return copied
 
-    def _forget(self) -> None:
-        """Let go of the files of logs that are gone."""
-        for name in _names(os.path.join(self._local, _COPYING)):
+    def _forget(self, there: Collection[str]) -> None:
+        """Let go of the files of logs that are gone; not of those that are `there`."""
+        for name in {*_names(os.path.join(self._local, _COPYING))}.difference(there):
             link = os.path.join(self._local, _COPYING, name)
             source = os.path.join(self._local, "" if name == FILE else _LOGS, name)
             if not _Log(source, link, "").parts():
