@@ -33,7 +33,7 @@ class Seat:
     def __init__(self, protocol: str, address: str, number: int) -> None:
         name = f"crowd-{os.getpid()}-{number}"
         told = settings_of(protocol).WorkerSettings(broker=address)
-        self._session, _ = told.session(name)
+        self._session = told.session(name)
         self._transport = Spoke(address, told.identity(name), told.hub)
         self.fds = self._transport.fds()
         self.heard = 0
@@ -48,7 +48,7 @@ class Seat:
             for arrival in self._transport.arrivals():
                 if isinstance(arrival, Message):
                     self.heard += 1
-                    self._carry_out(self._session.receive(arrival.frames, now, time.time()))
+                    self._carry_out(self._session.hear(b"", arrival.frames, now, time.time()))
             at = self._session.next_tick_at()
             if at is not None and at <= now:
                 self._carry_out(self._session.tick(now, time.time()))

@@ -81,6 +81,20 @@ class EventTable(CodeTable):
         return lines
 
 
+class DoorTable(CodeTable):
+    """Prints rows of the contract: `.. door-table:: tests.contract.door_events:WORKERS`."""
+
+    widths = "30 35 35"
+
+    def rows(self, table: Any) -> list[str]:
+        lines = _row(table.heading, "What happens", "Otherwise")
+        for row in table.rows:
+            others = {**row.differs, **row.not_yet}.items()
+            otherwise = "; ".join(f"{protocol}: {words}" for protocol, words in others)
+            lines += _row(row.befalls, row.happens, otherwise)
+        return lines
+
+
 def _row(*cells: str) -> list[str]:
     marks = ["   * - ", *["     - "] * (len(cells) - 1)]
     return [f"{mark}{cell}".rstrip() for mark, cell in zip(marks, cells, strict=True)]
@@ -89,3 +103,4 @@ def _row(*cells: str) -> list[str]:
 def setup(app: Sphinx) -> None:
     app.add_directive("transition-table", TransitionTable)
     app.add_directive("event-table", EventTable)
+    app.add_directive("door-table", DoorTable)

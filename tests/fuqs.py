@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import msgspec
 
-from queuedriver.doors.fuq.board import Presence
 from queuedriver.doors.fuq.broker_life import run_broker
 from queuedriver.doors.fuq.client_life import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.errors import QueueError
 from queuedriver.format.names import PRIVATE, parse
+from queuedriver.jobs.control import BrokerView
 from queuedriver.jobs.jobfile import JobFile, encode
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -135,8 +135,8 @@ class Pool:
         self._started.append(one)
         if wait:
             pid = one._process.pid
-            until(lambda: self._registered(pid) and self.presence(), "the broker listens")
-            self.endpoint = self.presence()[0].endpoints[0]
+            until(lambda: self._registered(pid) and self.views(), "the broker listens")
+            self.endpoint = self.views()[0].endpoints[0]
         return one
 
     def _registered(self, pid: int | None) -> bool:
@@ -166,18 +166,18 @@ class Pool:
 
     # Looks
 
-    def presence(self) -> list[Presence]:
-        """What the brokers say of their clients."""
+    def views(self) -> list[BrokerView]:
+        """What the brokers say."""
         found = []
         for path in (self.queue / PRIVATE / "fuq").glob("[!s]*.json"):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=Presence))
+                found.append(msgspec.json.decode(path.read_bytes(), type=BrokerView))
             except FileNotFoundError:
                 continue
         return found
 
     def clients(self) -> int:
-        return sum(len(one.clients) for one in self.presence())
+        return sum(len(one.clients) for one in self.views())
 
     def started(self) -> list[str]:
         """Each start of a task: its argument and number."""
@@ -192,11 +192,12 @@ class Pool:
         }
 
     def jobs(self) -> list[Path]:
+        """The directories of jobs."""
         where = self.queue / PRIVATE / "jobs"
         return sorted(one for one in where.iterdir() if one.is_dir()) if where.exists() else []
 
     def items(self, job: Path) -> dict[str, str]:
-        """Each item of a job's directory, and its state."""
+        """Each task that has a file, and its state."""
         found = (parse(name) for name in os.listdir(job))
         return {one.docid: one.state for one in found if one is not None}
 

@@ -104,11 +104,13 @@ class Exit(NamedTuple):
 class Child:
     """A process. Instants are monotonic."""
 
-    def __init__(self, pid: int = 0, life: str = "", pidfd: int = -1) -> None:
+    def __init__(self, pid: int = 0, life: str = "", pidfd: int = -1, born_with: str = "") -> None:
         # 0: a fork that was asked for and is still to come.
         self.pid = pid
-        # The mark of it and all its forks; empty of an adopted one.
+        # The mark of it and all its forks, empty of an adopted one; and of a fork that of what it
+        # was forked from, whose helpers it may need.
         self.life = life
+        self.born_with = born_with
         # None while it runs, or is still to come.
         self.exit: Exit | None = None
         # What it was asked last, why, when, and when the next rung follows.
@@ -190,7 +192,7 @@ class Children:
         not given of the rest is /dev/null, and what is given is above 2. It begins in `directory`,
         if given; if `tied`, the kernel tells it to leave when this process dies. One that cannot be
         executed is a process that says so and ends."""
-        life = f"{begin_of_lives()}{next(_numbers)}"
+        life = _new_life()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         opened = [null]
         try:
@@ -201,8 +203,7 @@ class Children:
         finally:
             for fd in opened:
                 os.close(fd)
-        child = Child(pid, life)
-        self._own[child.pid] = child
+        child = self._own[pid] = Child(pid, life)
         return child
 
     def adopt(self, pid: int, ticks: int) -> Child | None:
@@ -219,9 +220,9 @@ class Children:
         return child
 
     def expect(self, parent: Child) -> Child:
-        """Return the child that a fork of this one will be. Its owner says that it `came`, or sets
-        its `exit`."""
-        child = Child(life=parent.life)
+        """Return the child that a fork of this one will be, which has to take on its life. Its
+        owner says that it `came`, or sets its `exit`."""
+        child = Child(life=_new_life(), born_with=parent.life)
         self._coming.append(child)
         return child
 
@@ -343,7 +344,8 @@ class Children:
         """Kill those whose life has ended; return how many there were."""
         import psutil
 
-        living = {child.life for child in (*self._own.values(), *self._coming)}
+        there = (*self._own.values(), *self._coming)
+        living = {life for child in there for life in (child.life, child.born_with)}
         count = 0
         for one, environ in marked(begin_of_lives(), self._own):
             if environ[LIFE] not in living:
@@ -352,6 +354,11 @@ class Children:
                     one.kill()
                     count += 1
         return count
+
+
+def _new_life() -> str:
+    # All are of one length: a fork puts its own in the place of the one that it was born with.
+    return f"{begin_of_lives()}{next(_numbers):09}"
 
 
 def begin_of_lives() -> str:

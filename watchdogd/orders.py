@@ -90,6 +90,8 @@ class Fork(msgspec.Struct, frozen=True):
     serial: int
     # As in the order.
     parent: int
+    # The mark of the driver, and of all that it starts.
+    life: str
     order: msgspec.Raw
 
 

@@ -1,4 +1,4 @@
-"""Requests to a watchdog: each is met once, and no restart from before it began. Pure."""
+"""Requests to a watchdog: each is met once. Pure."""
 
 from typing import Literal
 
@@ -20,20 +20,19 @@ class Requests:
         self._known: set[Request] | None = None
 
     def news(self, controls: Controls) -> list[Request]:
-        """Return the requests that the look before did not find; of the first look the reloads.
+        """Return the requests that the look before did not find, the oldest first; of the first
+        look all.
 
-        Its drivers are new by then, but its file was read before: it may have changed since, and
-        somebody who saw that it is alive may wait for the answer.
+        Its file was read before that look, and may have changed since; somebody who saw that it is
+        alive may wait for the answer. Of its drivers only those are there that it has adopted, and
+        what they were told says which restart they know of.
         """
-        asked, before = set(controls.requests), self._known
+        before, self._known = self._known, set(controls.requests)
         if before is None and controls.quit:
             self.outdated_quit = controls.quit_mark
         self.quit = "" if controls.quit_mark == self.outdated_quit else controls.quit
         # Those that have been removed are forgotten.
-        self._known = asked
-        if before is None:
-            return [one for one in controls.requests if one.kind == "reload"]
-        return [one for one in controls.requests if one not in before]
+        return sorted(self._known - (before or set()), key=lambda one: one.serial)
 
 
 class Reload:

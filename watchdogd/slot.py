@@ -8,6 +8,7 @@ The policy decides; a slot gathers the facts for it, carries out what it says, a
 
 import math
 import random
+import signal
 import time
 from contextlib import suppress
 from operator import add, attrgetter, sub
@@ -241,6 +242,12 @@ class Slot:
         return self.run.order != self.next_order
 
     @property
+    def is_starting(self) -> bool:
+        """Return whether a driver has begun here that is not ready, and has not left."""
+        run = self.run
+        return run is not None and not (run.glimpse.ready_at or run.glimpse.word)
+
+    @property
     def works(self) -> bool:
         """Return whether a driver is here that has become ready."""
         return self.run is not None and bool(self.run.glimpse.ready_at)
@@ -286,7 +293,8 @@ class Slot:
         action = decide(seen, stage, now)
         run = self.run
         if isinstance(action, Start):
-            if self.past.state == CRASH_LOOPED:
+            # It may have to wait for its turn.
+            if self.past.state == CRASH_LOOPED and self.rest.state != "starting":
                 self._tell("trial", self.past.why)
             self._show(Rest("starting", action.why, None), now)
             return None
@@ -407,7 +415,11 @@ class Slot:
         if life.word == "recycled":
             self._tell("recycled", life.why)
             return
-        if run.child.pid:
+        name: str | None = life.signal or None
+        if run.told_to_leave and ended.signal == signal.SIGTERM and not life.ready_at:
+            # It did not listen yet: the signal ended it, as it was to.
+            words, name = "it was told to leave while it started", None
+        elif run.child.pid:
             words = f"{life.word}: {life.why}" if life.word else cause(life)
             words += run.at_hand and f",{run.at_hand}"
         elif not run.child.failure:
@@ -415,7 +427,7 @@ class Slot:
             return
         else:
             words = f"it did not start: {run.child.failure}"
-        self._tell("exited", words, exit_code=ended.code, signal=life.signal or None)
+        self._tell("exited", words, exit_code=ended.code, signal=name)
 
     def _life(self, run: Run, ended: Exit, now: float) -> Life:
         glimpse, child = run.glimpse, run.child

@@ -6,10 +6,13 @@ the one before works, or all at once in what must not differ between them. Drive
 (`preload`) as forks of one process that has loaded what they have in common.
 """
 
+import math
 import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import BUG, LATER, ConfigError
@@ -48,29 +51,39 @@ def leaves_within(stage: Stage) -> float:
     return stage.grace + LEAVING_TAKES + climb_takes("stacks")
 
 
-class Context:
+class Context(msgspec.Struct, eq=False):
     """What all stages of one watchdog have in common."""
 
-    def __init__(
-        self, host: str, local: str, view: QueueView, say: Say, children: Children
-    ) -> None:
-        self.host = host
-        # The directory of this watchdog on this host.
-        self.local = local
-        self.view = view
-        self.say = say
-        self.children = children
-        # A drain is over: nothing is to be done any more, whatever is seen in a queue.
-        self.finished = False
+    host: str
+    # The directory of this watchdog on this host.
+    local: str
+    view: QueueView
+    say: Say
+    children: Children
+    # All are told to leave: nothing is started any more.
+    leaving: bool = False
+    # A drain is over: nothing is to be done any more, whatever is seen in a queue.
+    finished: bool = False
 
 
 class Starts:
-    """How many drivers may still be started in this turn of the loop."""
+    """How many drivers may still be started: in this turn of the loop, which hears nothing
+    meanwhile; and at once on this host, beside those that start now."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
-        # A driver would have been started, had there been any left.
+    def __init__(self, in_turn: int, at_once: int) -> None:
+        self.in_turn = in_turn
+        self.at_once = at_once
+        # A driver was not started for want of either.
         self.put_off = False
+
+    def take(self, *, first: bool) -> bool:
+        """Return whether one more driver may be started. The first that starts of its stage does
+        not wait for those of other stages, which may take for ever."""
+        is_free = self.in_turn > 0 and (first or self.at_once > 0)
+        self.in_turn -= is_free
+        self.at_once -= is_free
+        self.put_off |= not is_free
+        return is_free
 
 
 class StageDrivers:
@@ -92,6 +105,8 @@ class StageDrivers:
         # The documents that the learned limit has ended.
         self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
+        # The latest request by which all were replaced; empty: none.
+        self._restart = ""
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -166,44 +181,33 @@ class StageDrivers:
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
-        has_work, view = self.facts.has_drivers, self._context.view
-        due = self._tend_templates(now, has_work=has_work, fs_ok=fs_ok)
+        context, due = self._context, math.inf
+        view, has_work = context.view, self.facts.has_drivers and not context.leaving
         if not self.done:
             self._not_done_at = now
         for slot in self.slots:
-            self._await_turn(slot, now)
             if (run := slot.run) is not None:
                 run.usage = view.usage.get(run.child.pid, NO_USAGE)
             before = slot.glimpse
             if (took := slot.look(now, elapsed, fs_ok)) is not None:
                 self.pace.started(took)
             self.pace.learn(before, slot.glimpse, now)
-            if slot.run is None and slot.wanted and not starts.left:
-                starts.put_off = True
-                continue
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
             seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
-                starts.left -= 1
-                self._start(slot, now)
+                self._start(slot, now, starts)
                 # What could not even be started is over by now, and is tried again later.
                 self._take_end(slot, now)
-                until = None
             if until is not None:
                 due = min(due, until)
         if self.pace.is_due(now):
             totals = self.totals
             spent = (totals.work + totals.overhead) / 1e9
             self.pace.count(now, totals.documents + totals.failed, spent)
-        return due
-
-    def _await_turn(self, slot: Slot, now: float) -> None:
-        """Let the time that a driver may take to start begin with the fork of it."""
-        template, run = self.templates.template, slot.run
-        if run is not None and template is not None and template.waits(run.child):
-            run.started_at = now
+        # Last: why one could not load is for those that were to be forked from it.
+        return min(due, self._tend_templates(now, has_work=has_work, fs_ok=fs_ok))
 
     def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
         wanted = [slot for slot in self.slots if slot.wanted] if has_work else []
@@ -214,15 +218,27 @@ class StageDrivers:
 
     # Start
 
-    def _start(self, slot: Slot, now: float) -> None:
-        """Start a driver. What cannot be started has ended at once."""
-        order, board = slot.next_order, None
+    @property
+    def starting(self) -> int:
+        """Count the drivers that have begun and are not ready."""
+        return sum(slot.is_starting for slot in self.slots)
+
+    def _start(self, slot: Slot, now: float, starts: Starts) -> None:
+        """Start a driver, or let it wait for its turn. What cannot be started has ended at once."""
+        order, board, template = slot.next_order, None, None
         try:
+            if self.templates.load is not None:
+                template = self.templates.free(self.stage, now)
+                if template is None:
+                    return
+            if not starts.take(first=not self.starting):
+                return
             board = Board.create(order.board)
             keep(self._context.local, order)
-            child = self.templates.fork(order, self.stage, now) or _begin(
-                self._context.children, order
-            )
+            if template is not None:
+                child = template.fork(encode(order), order.parent)
+            else:
+                child = _begin(self._context.children, order)
         except (OSError, ConfigError) as error:
             # A board of another version that could not be replaced is none of ours, either.
             child = Child()
@@ -231,9 +247,9 @@ class StageDrivers:
         slot.begin(child, board, now)
 
     def _order(self, number: int, restart: str = "") -> Order:
-        """Return what a driver in this slot is told now."""
-        context = self._context
-        return order_of(self.stage, self._pipeline, context.host, context.local, number, restart)
+        """Return what a driver in this slot is told now, which was restarted by this request."""
+        context, serial = self._context, restart or self._restart
+        return order_of(self.stage, self._pipeline, context.host, context.local, number, serial)
 
     # End
 
@@ -274,6 +290,7 @@ class StageDrivers:
         """Replace drivers, one at a time; those that were given up get another chance at once. With
         all of them (None) what they share is loaded anew."""
         if slots is None:
+            self._restart = serial
             self.templates.load = load_of(self.stage, self._pipeline, serial)
         for slot in self.slots if slots is None else slots:
             slot.forget()
@@ -289,7 +306,7 @@ class StageDrivers:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
         old, settled = self.stage, self._order(0).settled
         self.stage, self._pipeline = stage, pipeline
-        self.templates.load = load_of(stage, pipeline, self.templates.restart)
+        self.templates.load = load_of(stage, pipeline, self._restart)
         if self._order(0).settled != settled:
             self.unsettle(now, [old])
         for slot in self.slots:

@@ -2,6 +2,7 @@
 end. Instants are monotonic, and arguments."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -21,6 +22,10 @@ from watchdogd.template import CLEANING_TAKES
 
 # Drivers that are started in one turn of the loop, which hears nothing meanwhile.
 _STARTS = 8
+# Drivers that start at once on a host: so many for each of its processors, or as many as in a turn.
+_STARTS_EACH = 2
+# How soon it is seen that one of them is ready, for the next, in seconds.
+_SOON = 0.1
 # At the end: how long the helper may take for its last look, and then the commands of `on_event`,
 # in seconds.
 LAST_LOOK = 5.0
@@ -48,8 +53,8 @@ class Stages:
         self.pipeline = pipeline
         # What all drivers together may take, as of when the file was read.
         self.room = Room()
-        # All are told to leave; at once, not one stage after the other.
-        self.leaving = self.hurried = False
+        # All are to leave at once, not one stage after the other.
+        self.hurried = False
         self._context = context
         self._view = context.view
         self._say = context.say
@@ -108,8 +113,17 @@ class Stages:
         """Return whether everything is through."""
         return self._context.finished or all(one.done for one in self.inputs)
 
+    @property
+    def leaving(self) -> bool:
+        """Return whether all are told to leave."""
+        return self._context.leaving
+
+    def leave(self) -> None:
+        """Start nothing any more, and let the drivers leave, stages from the first to the last."""
+        self._context.leaving = True
+
     def finish(self) -> None:
-        """Start nothing any more: a drain is over."""
+        """Take everything for done: a drain is over."""
         self._context.finished = True
 
     @property
@@ -124,12 +138,13 @@ class Stages:
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
         """Look at every driver and do what is to be done; return when the next turn is due."""
         self._resize(now, balancing=fs_ok and not self.leaving)
-        starts = Starts(0 if self.leaving else _STARTS)
+        at_once = max(_STARTS, _STARTS_EACH * len(os.sched_getaffinity(0)))
+        starts = Starts(_STARTS, at_once - sum(one.starting for one in self.everyone))
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:
             due += [slot.hurry(now) for slot in self.slots if slot.run is not None]
-        if starts.put_off and not self.leaving:
-            due.append(now)
+        if starts.put_off:
+            due.append(now + (_SOON if starts.in_turn else 0.0))
         for name in [name for name, one in self._all.items() if one.parting and one.settled]:
             del self._all[name]
         self._tell_changes()
@@ -148,8 +163,9 @@ class Stages:
 
     def restart(self, target: str, serial: str) -> bool:
         """Replace the drivers of a stage, one of them, or (empty) all; return whether there are
-        any of this name."""
-        known = not target
+        any of this name, as far as that is known."""
+        # Before the first look nobody knows how many there are to be.
+        known = not (target and self._split)
         for name, drivers in self.managed.items():
             whole = target in ("", name)
             slots = [slot for slot in drivers.slots if slot.name == target]

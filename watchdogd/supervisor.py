@@ -232,7 +232,7 @@ class Supervisor:
         """Let each driver finish what it has at hand, stages from the first to the last."""
         if self.stages.leaving:
             return
-        self.stages.leaving = True
+        self.stages.leave()
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:

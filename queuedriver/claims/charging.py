@@ -101,8 +101,7 @@ def charge(
     before = queue.attempts.of(claim.docid, inode) if doubted else ()
     strikes = 1 + sum(not one.counted and one.token != claim.token for one in before)
     counted = not doubted or strikes >= UNCOUNTED_STRIKES
-    most = min(queue.settings.retries, names.MAX_RETRIES)
-    last = counted and (failure.permanent or claim.attempt >= most)
+    last = counted and is_last(claim, failure)
     attempt = Attempt(
         docid=claim.docid,
         token=claim.token,
@@ -136,6 +135,12 @@ def charge(
     if said.counted:
         return _ended(claim, "failed", docid, message, seconds)
     return _ended(claim, "released", docid, message)
+
+
+def is_last(claim: Claim, failure: Failure) -> bool:
+    """Tell whether a document is discarded that fails like this."""
+    most = min(claim.of.settings.retries, names.MAX_RETRIES)
+    return failure.permanent or claim.attempt >= most
 
 
 def give_back(claim: Claim, reason: str, due: int = 0) -> Fate:

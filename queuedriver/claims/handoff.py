@@ -57,6 +57,8 @@ class Claim(Document, gc=False, eq=False):
     fate: Fate = ""
     # The names under which its outputs became visible.
     published: tuple[str, ...] = ()
+    # The name under which it waits again.
+    waits_as: str = ""
 
     @property
     def committed(self) -> bool:
@@ -179,12 +181,17 @@ def commit(queue: "InputQueue", claim: Claim) -> None:
         if not put_away(queue, claim):
             claim.fate = "revoked"
         return
+    commit_by_name(queue, claim)
+
+
+def commit_by_name(queue: "InputQueue", claim: Claim) -> None:
+    """Commit a claim, be it without an output: its file stays until `finish`."""
     try:
         queue.directory.rename(claim.name, claim.written_name)
     except FileNotFoundError:
         # Or it was the reply that was lost, not the rename.
         if not committed(queue, claim):
-            set_aside(queue, outputs)
+            set_aside(queue, claim.outputs)
             claim.fate = "revoked"
             return
     claim.name = claim.written_name
@@ -288,6 +295,19 @@ def finish_written(
 ) -> tuple[str, ...]:
     """Publish and finish what somebody committed; by whoever finds it, however often.
 
+    `made_for`: see `find_written`.
+    """
+    claim, planned = find_written(queue, item, name, made_for)
+    inode = queue.inode(claim) if claim.attempt else 0
+    _conclude(queue, [claim], [planned], [inode], ours=False)
+    return claim.published
+
+
+def find_written(
+    queue: "InputQueue", item: names.Item, name: str, made_for: Sequence[str] = ()
+) -> tuple[Claim, bool]:
+    """Return what somebody committed, as a claim with its outputs, and whether there is a plan.
+
     `made_for` is what its driver opened its outputs as; empty when that is not known.
     OutputMissing when it cannot be finished here.
     """
@@ -299,9 +319,7 @@ def finish_written(
             # Another directory: that the output is not in it says nothing.
             raise OutputMissing(target.directory.path, one.writing)
     claim.outputs.noted = written
-    inode = queue.inode(claim) if claim.attempt else 0
-    _conclude(queue, [claim], [planned], [inode], ours=False)
-    return claim.published
+    return claim, planned
 
 
 def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], bool]:
@@ -335,6 +353,7 @@ def rename_back(queue: "InputQueue", claim: Claim, attempt: int, due: int = 0) -
     final = move(queue.directory, claim.name, queue.directory, name, claim.token)
     if final is None:
         return None
+    claim.waits_as = final
     if queue.durable:
         queue.directory.sync()
     return final[: len(final) - len(name) + len(docid)]

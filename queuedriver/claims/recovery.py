@@ -44,7 +44,7 @@ from queuedriver.format.records import LEASE, Failure, Registration
 Life = tuple[str, str]
 # What a directory dressed as a claim, a damaged plan, one that somebody forged, or a claim that is
 # another user's in a sticky directory ends in; and a commit whose output is in another directory.
-_BEYOND_US = (
+BEYOND_US = (
     FileExistsError,
     IsADirectoryError,
     PermissionError,
@@ -176,7 +176,7 @@ class Recoverer:
                 continue
             try:
                 taken_back = self._recover_one(name, item, owner, newest=item.token in newest)
-            except _BEYOND_US as error:
+            except BEYOND_US as error:
                 # One item that nobody can make sense of must not keep us from all the others.
                 self.stuck.add(name)
                 if name not in stuck:

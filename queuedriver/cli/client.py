@@ -14,8 +14,9 @@ from queuedriver.doors.transports.addresses import need_zmq, own_name
 from queuedriver.errors import BadArgument, BadDocid, NotFound
 
 if TYPE_CHECKING:
-    from queuedriver.doors.client import ClientSession, Reply
+    from queuedriver.doors.client_session import ClientSession
     from queuedriver.doors.transports.base import Transport
+    from queuedriver.doors.words import Ended
 
 
 def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -> int:
@@ -38,12 +39,13 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
         from queuedriver.doors.roundrobin.console import run_client_console
 
         return run_client_console(asked.broker, asked.level, keys_in(asked.curve))
-    from queuedriver.doors.asking import RoundRobin
+    from queuedriver.doors.roundrobin.client import Client
 
     hub = asked.broker.encode()
     identity = hub + b":" + own_name().encode()
     spoke = Spoke(asked.broker, identity, hub, keys_in(asked.curve), asked.max_message)
-    session = RoundRobin(int.from_bytes(os.urandom(3)), asked.timeout, not asked.exec)
+    serial = int.from_bytes(os.urandom(3))
+    session = Client(asked.timeout, serial=serial, tracked=not asked.exec)
     return _ask(session, spoke, asked, asked.files)
 
 
@@ -60,13 +62,13 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
     """
     asked = settings_of(of_scale0.ClientSettings, told)
     need_zmq()
-    from queuedriver.doors.asking import Scale0
+    from queuedriver.doors.scale0.client import Client
     from queuedriver.doors.transports.curve import keys_in
     from queuedriver.doors.transports.zmq import Spoke
 
     keys = keys_in(asked.curve)
     spoke = Spoke(asked.broker, own_name().encode(), None, keys, asked.max_message)
-    session = Scale0(asked.service, f"{os.urandom(3).hex()}.", asked.timeout)
+    session = Client(asked.service, f"{os.urandom(3).hex()}.", asked.timeout)
     return _ask(session, spoke, asked, asked.files)
 
 
@@ -77,7 +79,7 @@ def _ask(
     from queuedriver.doors.client import Client
 
     try:
-        running = Client(session, transport, asked.parallel, asked.timeout, say)
+        running = Client(session, transport, asked.parallel, say)
         return _collect(running.run(_documents(files, asked.max_message)), asked.to)
     finally:
         transport.close()
@@ -96,21 +98,21 @@ def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
         yield os.path.basename(path), data
 
 
-def _collect(replies: "Iterator[tuple[str, Reply]]", to: str | None) -> int:
+def _collect(ends: "Iterator[tuple[str, Ended]]", to: str | None) -> int:
     """Write answers down as they come; return the exit code."""
     from queuedriver.doors.client import write_results
 
     failed = 0
-    for name, reply in replies:
-        if reply.why:
+    for name, ended in ends:
+        if ended.why:
             failed += 1
-            say(f"{name!r}: {reply.why}")
+            say(f"{name!r}: {ended.why}")
         elif to is None:
-            for result in reply.results:
+            for result in ended.results:
                 sys.stdout.buffer.write(result.data)
         else:
             try:
-                write_results(to, name, reply.results)
+                write_results(to, name, ended.results)
             except FileExistsError as error:
                 raise BadDocid(name, f"{error.filename} is there already") from None
     sys.stdout.buffer.flush()

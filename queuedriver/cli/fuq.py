@@ -15,6 +15,7 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.doors.fuq.wire import MAX_NPROC, STOP_ALL, STOP_NOW
 from queuedriver.errors import BadArgument
+from queuedriver.format.units import format_duration
 from queuedriver.jobs import control
 from queuedriver.jobs.jobfile import JobFile, encode
 
@@ -65,6 +66,9 @@ def status(queue: str = QUEUE, as_json: bool = AS_JSON) -> None:
     if as_json:
         write_json(msgspec.to_builtins(seen))
         return
+    if seen.said_at:
+        ago = format_duration(max(0.0, time.time() - seen.said_at))
+        print(f"no broker runs; as the last one said {ago} ago:")
     for line in (*_table_of_jobs(seen), "", *_table_of_clients(seen)):
         print(line)
 
@@ -127,8 +131,8 @@ def stop(
         raise BadArgument(f"-n {number}: 1 to {MAX_NPROC:,}; --all for all")
     wanted = STOP_NOW if now else number or STOP_ALL
     with opened(queue) as found:
-        wishes = control.stop(found, wanted, client)
-        if control.taken(found, wishes, _STOP_TIMEOUT):
+        requests = control.stop(found, wanted, client)
+        if control.taken(found, requests, _STOP_TIMEOUT):
             return 0
     say(f"the broker has not done it after {_STOP_TIMEOUT:g} s; it will when it looks")
     return _LATER

@@ -1,47 +1,15 @@
 """A client: brings files to a broker (or to a plain server), and writes down what comes of them."""
 
 import os
-import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
-import msgspec
-
-from queuedriver.doors.transports.base import Message, Transport
-from queuedriver.doors.words import Result, Send
-from queuedriver.errors import RemoteProtocolError, Unreachable
+from queuedriver.doors.client_session import ClientSession
+from queuedriver.doors.conversation import Conversation, sleep
+from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.words import Effect, Ended, Result
+from queuedriver.errors import Unreachable
 from queuedriver.format import names
-
-# Longest sleep in seconds, and how soon what could not be sent is tried again.
-_LONGEST = 1.0
-_SOON = 0.02
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """What became of one request."""
-
-    id: bytes
-    results: tuple[Result, ...]
-    # Why there is none; empty when all went well.
-    why: str = ""
-
-
-class ClientSession(Protocol):
-    """A client's side of a protocol."""
-
-    def ask(self, docid: str, payload: bytes, now: float) -> tuple[bytes, Sequence[Send | Reply]]:
-        """Request it; the request's id, by which its `Reply` goes."""
-
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Sequence[Send | Reply]:
-        """Frames of one message."""
-
-    def tick(self, now: float, wall: float) -> Sequence[Send | Reply]:
-        """Time has passed."""
-
-    def next_tick_at(self) -> float | None:
-        """When `tick` is worth calling."""
 
 
 class Client:
@@ -52,95 +20,44 @@ class Client:
         session: ClientSession,
         transport: Transport,
         parallel: int,
-        timeout: float,
         say: Callable[[str], None],
     ) -> None:
         self._session = session
-        self._transport = transport
+        self._talk = Conversation(session, transport, self._act, say)
         self._parallel = parallel
-        self._timeout = timeout
-        self._say = say
+        # Documents' names, by the ids of their requests.
         self._asked: dict[bytes, str] = {}
-        self._ended: deque[tuple[str, Reply]] = deque()
-        # What could not be sent: the connection is not there yet, or not any more.
-        self._unsent: deque[Send] = deque()
-        # Since when something is under way, if it is.
-        self._stuck_since: float | None = None
-        self._poll = select.poll()
-        for fd in transport.fds():
-            self._poll.register(fd, select.POLLIN)
+        self._ended: list[tuple[str, Ended]] = []
 
-    def run(self, documents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Reply]]:
-        """Each document's name and what became of it, in the order in which they end."""
-        waiting = iter(documents)
-        more = True
-        while more or self._asked or self._ended or self._under_way():
-            while more and not self._under_way() and len(self._asked) < self._parallel:
-                document = next(waiting, None)
-                if document is None:
-                    more = False
-                    break
-                self._ask(*document)
-            while self._ended:
-                yield self._ended.popleft()
-            if self._asked or self._under_way():
-                self._converse()
-
-    def _under_way(self) -> bool:
-        """Whether something has not left yet: the transport may keep what its socket has no room
-        for, and drops it when it is closed, or when that becomes too much."""
-        return bool(self._unsent) or self._transport.next_tick_at() is not None
-
-    def _ask(self, name: str, payload: bytes) -> None:
-        now = time.monotonic()
-        docid = name if names.objection(name) is None else "document"
-        id, effects = self._session.ask(docid, payload, now)
-        self._asked[id] = name
-        self._carry_out(effects)
-
-    def _converse(self) -> None:
-        if not self._transport.pending():
+    def run(self, documents: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Ended]]:
+        """Yield each document's name and what became of it, in the order in which they end."""
+        for name, payload in documents:
+            while len(self._asked) >= self._parallel:
+                yield from self._converse()
             now = time.monotonic()
-            instants = (self._session.next_tick_at(), self._transport.next_tick_at())
-            until = min((one for one in instants if one is not None), default=now + _LONGEST)
-            seconds = min(max(0.0, until - now), _LONGEST)
-            self._poll.poll(min(seconds, _SOON if self._unsent else seconds) * 1000)
-        now, wall = time.monotonic(), time.time()
-        for arrival in self._transport.arrivals():
-            if isinstance(arrival, Message):
-                try:
-                    self._carry_out(self._session.receive(arrival.frames, now, wall))
-                except RemoteProtocolError as error:
-                    self._say(f"the broker sent what it may not: {error}")
-        if (at := self._session.next_tick_at()) is not None and at <= now:
-            self._carry_out(self._session.tick(now, wall))
-        if (due := self._transport.next_tick_at()) is not None and due <= now:
-            self._transport.tick(now)
-        self._send_again()
-        if not self._under_way():
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = now
-        elif now - self._stuck_since > self._timeout:
-            raise Unreachable("no broker answers there; is one running?")
+            docid = name if names.objection(name) is None else "document"
+            id, effects = self._session.ask(docid, payload, now)
+            self._asked[id] = name
+            self._talk.carry_out(effects, now)
+        while self._asked:
+            yield from self._converse()
 
-    def _send_again(self) -> None:
-        while self._unsent:
-            if not self._transport.send(self._unsent[0].peer, self._unsent[0].frames):
-                return
-            self._unsent.popleft()
+    def _converse(self) -> list[tuple[str, Ended]]:
+        """Wait for what comes next; return what has ended."""
+        sleep([self._talk])
+        self._talk.turn(time.monotonic(), time.time())
+        ended, self._ended = self._ended, []
+        if missing := any(one.why for _, one in ended) and self._talk.transport.missing():
+            raise Unreachable(missing)
+        return ended
 
-    def _carry_out(self, effects: Sequence[Send | Reply]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                if self._unsent or not self._transport.send(effect.peer, effect.frames):
-                    self._unsent.append(effect)
-            elif (name := self._asked.pop(effect.id, None)) is not None:
-                self._ended.append((name, effect))
+    def _act(self, effect: Effect) -> None:
+        if isinstance(effect, Ended) and (name := self._asked.pop(effect.id, None)) is not None:
+            self._ended.append((name, effect))
 
 
 def write_results(directory: str, name: str, results: Sequence[Result]) -> list[str]:
-    """Into files of a directory, none of which may be there; their paths.
+    """Write results into files of a directory, none of which may be there; return their paths.
 
     One result without a name gets the document's; a name that came by the network is no path.
     """

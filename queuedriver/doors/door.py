@@ -10,7 +10,7 @@ from queuedriver.doors.settings import ZmqBroker, ZmqWorker
 from queuedriver.doors.transports.addresses import need_zmq, own_name
 from queuedriver.doors.transports.base import Transport
 from queuedriver.doors.words import Leave
-from queuedriver.doors.worker import Worker
+from queuedriver.doors.worker import run
 from queuedriver.driving.live_status import Board
 from queuedriver.processors.base import Processor
 
@@ -75,16 +75,14 @@ def work(
             return Hub((told.where,), told.where.encode(), keys, told.max_message)
         return Spoke(to or told.where, identity, hub, keys, told.max_message)
 
-    session, serve = told.session(name)
-    worker = Worker(
-        session,
+    return run(
+        told.session(name),
         connect,
         processor,
+        f"worker-{name}",
         options=told.options,
         max_message=told.max_message,
         level=told.level,
         say=say,
-        serve=serve,
         board=board,
     )
-    return worker.run(f"worker-{name}")

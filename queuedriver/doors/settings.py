@@ -6,7 +6,7 @@ cannot be said to it.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -19,10 +19,7 @@ from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
     from queuedriver.doors.exchange import Exchange
-    from queuedriver.doors.words import BrokerSession, Effects, WorkerSession
-
-    # What a server without a broker does with the frames of a client.
-    Serve = Callable[[bytes, Sequence[bytes], float, float], Effects]
+    from queuedriver.doors.words import BrokerSession, WorkerSession
 
 # What several structs have, or have with a default of their own.
 Address = Annotated[str, Said("Where its broker is.", "[ADDRESS]", flags=())]
@@ -163,8 +160,8 @@ class ZmqWorker(AnyWorker, frozen=True, kw_only=True):
         """Return the name of the socket of a process that is called so."""
         return name.encode()
 
-    def session(self, name: str) -> "tuple[WorkerSession, Serve | None]":
-        """Return a session; and of a server what it does with the frames of a client."""
+    def session(self, name: str) -> "WorkerSession":
+        """Return the session of a worker, or of a server, that is called so."""
         raise NotImplementedError
 
 

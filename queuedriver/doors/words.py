@@ -167,6 +167,18 @@ class Leave(msgspec.Struct, frozen=True):
     exit_code: int = 0
 
 
+# By a client's loop:
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A client's request is over."""
+
+    id: bytes
+    results: tuple[Result, ...] = ()
+    # Why there is none; empty when all went well.
+    why: str = ""
+
+
 # By whoever looks on:
 
 
@@ -207,7 +219,7 @@ class Recent(OrderedDict[K, V]):
 
 
 _Former = Done | SetBack | Lost | Answered
-Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Say | _Former
+Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Ended | Say | _Former
 Effects = list[Effect]
 
 
@@ -245,29 +257,45 @@ class BrokerSession(Protocol):
         """When `tick` is worth calling; None: not before something else happens."""
 
 
-class WorkerSession(Protocol):
-    """A worker's side of a protocol; its one peer is the broker, called b\"\"."""
+class Session(Protocol):
+    """One side of a protocol, as the loop that carries its frames knows it (`conversation.py`).
 
-    def start(self, now: float, wall: float) -> Effects:
-        """The connection is there, for the first time or again."""
+    A peer of a side that connects, and has only one, is called b\"\".
+    """
 
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """Frames of one message."""
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        """Take in the frames of one message; of a stream, one chunk of bytes. `wall` is the time of
+        day."""
 
-    def rejoined(self, now: float, wall: float) -> Effects:
-        """The connection broke and is there again: what was on its way, to or fro, may be lost."""
+    def joined(self, peer: bytes, now: float) -> Effects:
+        """Take note of a connection that was made; by a ZeroMQ worker, of one that broke and is
+        there again: what was on its way, to or fro, may be lost."""
+        return []
 
-    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
-        """A document that `Process` asked for is processed."""
-
-    def failed(self, claim: str, how: Setback, now: float) -> Effects:
-        """It is not: it failed, is to be tried later, or was interrupted."""
-
-    def leave(self, now: float) -> Effects:
-        """We were asked to leave: say goodbye. `Leave` comes when nothing is in hand."""
+    def gone(self, peer: bytes, now: float) -> Effects:
+        """Take note of a peer that cannot be reached any more."""
+        return []
 
     def tick(self, now: float, wall: float) -> Effects:
-        """Time has passed."""
+        """Do what time has brought."""
+        return []
 
     def next_tick_at(self) -> float | None:
-        """When `tick` is worth calling."""
+        """Return when `tick` is worth calling; None: not before something else happens."""
+        return None
+
+
+class WorkerSession(Session, Protocol):
+    """A worker's side of a protocol."""
+
+    def start(self, now: float, wall: float) -> Effects:
+        """Begin: a connection is being made, for the first time or after `Reconnect`."""
+
+    def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
+        """Report a document that `Process` asked for and that was processed."""
+
+    def failed(self, claim: str, how: Setback, now: float) -> Effects:
+        """Report one that was not: it failed, is to be tried later, or was interrupted."""
+
+    def leave(self, now: float) -> Effects:
+        """Say goodbye, as we were asked to leave. `Leave` comes when nothing is in hand."""

@@ -23,7 +23,7 @@ from queuedriver.format import names
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Publication
 
-_PREFIX = "queuedriver-worker-"
+_PREFIX = "queuedriver-"
 # A directory so young may be about to be locked; in seconds.
 _YOUNG = 60.0
 _INPUT = "document"
@@ -36,77 +36,33 @@ _TOKEN = "worker-000000000000000000"
 _FULL_DISK = 1 << 20
 
 
-class Workspace:
-    """One worker's directory, made anew at each start."""
+class PrivateDirectory:
+    """A temporary directory of this process alone; those that killed processes left are removed by
+    whoever makes the next."""
 
-    def __init__(self) -> None:
-        self._payload: Payload | None = None
-        self._sheaf: Sheaf | None = None
-        # Whether a document was ever in a file here, or an output.
-        self._used = False
-        self._make()
-
-    def _make(self) -> None:
-        _sweep(tempfile.gettempdir())
-        self._path = tempfile.mkdtemp(prefix=_PREFIX)
-        self._inputs = Directory.open(self._path)
+    def __init__(self, kind: str) -> None:
+        prefix = f"{_PREFIX}{kind}-"
+        _sweep(prefix)
+        self.path = tempfile.mkdtemp(prefix=prefix)
+        self.inside = Directory.open(self.path)
         # For as long as we live: whoever sweeps sees by it that we do.
-        fcntl.flock(self._inputs.fd, fcntl.LOCK_EX)
-        publication = Publication(names.DEFAULT_PUBLISH)
-        self._results = self._inputs.subdirectory(_RESULTS, create=True)
-        self._targets = (Target(_RESULTS, self._results, publication),)
+        fcntl.flock(self.inside.fd, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        self._results.close()
-        self._inputs.close()
-        shutil.rmtree(self._path, ignore_errors=True)
-
-    def lay_out(self, work: Work) -> tuple["Payload", "Sheaf"]:
-        """What a processor gets."""
-        if self._results.moved():
-            # Whoever tidies up /tmp has not seen that it is in use.
-            self.close()
-            self._make()
-        docid = work.docid if names.objection(work.docid) is None else _NAMELESS
-        payload = Payload(
-            docid, work.attempt, work.service, self._inputs, _INPUT, data=work.payload
-        )
-        sheaf = Sheaf(docid, _TOKEN, self._targets)
-        self._payload, self._sheaf = payload, sheaf
-        return payload, sheaf
-
-    def trouble(self) -> str:
-        """What is wrong with it, so that no document is to blame; empty when it is well."""
-        if self._results.moved():
-            return f"somebody has removed {self._path}"
-        room = self._results.room()
-        if room.read_only or room.free_bytes < _FULL_DISK:
-            state = "read-only" if room.read_only else "full"
-            return f"the file system of {self._path} is {state}"
-        return ""
-
-    def clear(self) -> None:
-        """The document has ended: nothing of it is to be found by the next. Where no file was ever
-        wanted there is none, and to look costs as much as all else that is done here."""
-        for one in (self._payload, self._sheaf):
-            self._used = self._used or (one is not None and one.in_files)
-        self._payload = self._sheaf = None
-        if not self._used:
-            return
-        self._inputs.remove(_INPUT)
-        for name in [*self._results.names()]:
-            self._results.remove_all(name)
+        """Remove it."""
+        self.inside.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _sweep(where: str) -> None:
-    """Remove what workers that were killed have left: nobody holds the lock of their directory."""
-    with suppress(OSError), os.scandir(where) as entries:
+def _sweep(prefix: str) -> None:
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if entry.name.startswith(_PREFIX) and _is_left(entry.path):
+            if entry.name.startswith(prefix) and _is_left(entry.path):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _is_left(path: str) -> bool:
+    """Tell whether nobody holds the lock of a directory any more."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -123,70 +79,122 @@ def _is_left(path: str) -> bool:
     return True
 
 
+class Workspace:
+    """One worker's directory, made anew at each start. `max_message` bounds, in bytes, what comes
+    of a document."""
+
+    def __init__(self, max_message: int) -> None:
+        self._max_message = max_message
+        self._payload: Payload | None = None
+        self._outputs: MemoryOutputs | None = None
+        # Whether a document was ever in a file here, or an output.
+        self._used = False
+        self._make()
+
+    def _make(self) -> None:
+        self._private = PrivateDirectory("worker")
+        self.path = self._private.path
+        self._results = self._private.inside.subdirectory(_RESULTS, create=True)
+        self._targets = (Target(_RESULTS, self._results, Publication(names.DEFAULT_PUBLISH)),)
+
+    def close(self) -> None:
+        """Remove it."""
+        self._results.close()
+        self._private.close()
+
+    def lay_out(self, work: Work) -> tuple["Payload", "MemoryOutputs"]:
+        """Return what a processor gets."""
+        if self._results.moved():
+            # Whoever tidies up /tmp has not seen that it is in use.
+            self.close()
+            self._make()
+        docid = work.docid if names.objection(work.docid) is None else _NAMELESS
+        self._payload = Payload(
+            docid, work.attempt, work.service, self._private.inside, _INPUT, data=work.payload
+        )
+        self._outputs = MemoryOutputs(docid, _TOKEN, self._targets, most=self._max_message)
+        return self._payload, self._outputs
+
+    def trouble(self) -> str:
+        """Return what is wrong with it, so that no document is to blame; empty when it is well."""
+        if self._results.moved():
+            return f"somebody has removed {self.path}"
+        room = self._results.room()
+        if room.read_only or room.free_bytes < _FULL_DISK:
+            state = "read-only" if room.read_only else "full"
+            return f"the file system of {self.path} is {state}"
+        return ""
+
+    def clear(self) -> None:
+        """Leave nothing of the document that has ended to be found by the next. Where no file was
+        ever wanted there is none, and to look costs as much as all else that is done here."""
+        payload, outputs = self._payload, self._outputs
+        self._payload = self._outputs = None
+        if payload is not None and outputs is not None:
+            self._used = self._used or payload.seen or outputs.in_files
+        if self._used:
+            self._private.inside.remove(_INPUT)
+            for name in [*self._results.names()]:
+                self._results.remove_all(name)
+
+
 class Payload(Document, gc=False, eq=False):
-    """A document that is in memory; in a file once somebody wants one."""
+    """A document that is in memory; in a file once somebody wants one (`seen`)."""
 
     data: bytes = b""
-    in_files: bool = False
 
     @property
     def path(self) -> str:
-        """Where its file is, made now if it was not."""
+        """Return where its file is, made now if it was not."""
         self._to_file()
         return super().path
 
     def check(self) -> None:
-        """It was a file's contents when it was dealt."""
+        """Look no more: it was a file's contents when it was dealt."""
 
     def descriptor(self) -> int:
-        """An open descriptor, for whoever passes it on; the caller closes it."""
+        """Return an open descriptor, for whoever passes it on; the caller closes it."""
         self._to_file()
         return super().descriptor()
 
     def read(self) -> bytes:
-        """Its contents."""
+        """Return its contents."""
         return self.data
 
     def _to_file(self) -> None:
-        self.in_files = True
+        self.seen = True
         with suppress(FileExistsError):
             self.directory.write_new(self.name, self.data)
 
 
-class Sheaf(Outputs, gc=False, eq=False):
-    """The outputs of one document, to be sent."""
+class MemoryOutputs(Outputs, gc=False, eq=False):
+    """The outputs of one document, to be sent: in memory, but for those that were wanted as
+    files."""
 
+    # Bytes that all of them may have.
+    most: int = 0
     kept: dict[str, bytes] = msgspec.field(default_factory=dict)
-    in_files: bool = False
 
-    def results(self, most: int) -> tuple[Result, ...]:
-        """What is to be sent: not more bytes than so many, or ProcessorFailed."""
+    @property
+    def in_files(self) -> bool:
+        """Tell whether any of them is in a file, or was wanted in one."""
+        return self.elsewhere or len(self.kept) < len(self.noted)
+
+    def results(self) -> tuple[Result, ...]:
+        """Return what is to be sent; ProcessorFailed when that is too much."""
         size = sum(self._size(noted) for noted in self.written)
-        if size > most:
-            message = f"what came of it has {size} bytes; a message may have {most}"
+        if size > self.most:
+            message = f"what came of it has {size} bytes; a message may have {self.most}"
             raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
         return tuple(self._result(noted) for noted in self.written)
 
     def discard(self) -> None:
-        """Nothing of it is wanted."""
+        """Want nothing of it."""
         self.kept.clear()
         super().discard()
 
-    def open_reserved(self) -> int:
-        """A descriptor of a further output under the document's own docid."""
-        self.in_files = True
-        return super().open_reserved()
-
     def _write(self, data: bytes, noted: Written) -> None:
         self.kept[noted.writing] = data
-
-    def _path(self, noted: Written) -> str:
-        self.in_files = True
-        return super()._path(noted)
-
-    def _move(self, path: str, noted: Written) -> None:
-        self.in_files = True
-        super()._move(path, noted)
 
     def _size(self, noted: Written) -> int:
         data = self.kept.get(noted.writing)

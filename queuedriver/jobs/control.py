@@ -1,213 +1,234 @@
 """What an operator sees of a queue's jobs, and does to them: by files, so from any host that mounts
 the queue, and whether or not a broker runs.
 
+    status           `.queuedriver/fuq/<broker id>.json`, written by each broker: its clients, and
+                     its jobs with those that ended last. It stays when the broker has left
     hold, release    PAUSE in the job's directory
     cancel           CANCEL there; the broker drops what was not begun
-    stop             a wish in `.queuedriver/fuq/` (`fuq_board.py`)
+    stop             `.queuedriver/fuq/stop-<serial>.json`: the broker does it, and removes it
+
+All are written aside and renamed in, so each is read whole. A request that a broker did not live to
+do is dropped by its next life: its clients' numbers mean others by then.
 """
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, suppress
 
 import msgspec
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
-from queuedriver.doors.fuq import board as fuq_board
-from queuedriver.doors.fuq.board import Presence, Seen, Wish
-from queuedriver.errors import BadArgument, NotFound, NotRegular, ProcessorFailed, Unreachable
+from queuedriver.errors import BadArgument, NotFound, ProcessorFailed, Unreachable
 from queuedriver.format import names
-from queuedriver.format.records import decode
-from queuedriver.jobs import job as fuq_jobs
-from queuedriver.jobs.job import Record
-from queuedriver.jobs.jobfile import MAX_JOB_FILE, JobFile
-from queuedriver.jobs.jobfile import decode as decode_job
-from queuedriver.jobs.outcomes import Outcome, Outcomes
+from queuedriver.format.records import read_record
+from queuedriver.jobs.job import CANCEL, JOBS, RECORD, Record
+from queuedriver.jobs.jobfile import MAX_JOB_FILE, JobFile, JobView, decode
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 
-# The states of a job, as the original calls them; "finished" ones have no directory any more.
-WAITING, RUNNING, PAUSED, CANCELLED = "waiting", "running", "paused", "cancelled"
-# Directories that are read for their clients at most.
+DIRECTORY = "fuq"
+# How often at most a broker says what there is to see, in seconds.
+WRITE_EVERY = 0.5
+# Tasks that are named of one client.
+MOST_TASKS = 100
+# Job files that wait and are read at most.
 _MOST_QUEUED = 1000
+_NOBODY = "no broker runs"
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, for whoever looks."""
+class ClientView(msgspec.Struct, frozen=True):
+    """One client."""
 
-    # 0 until it is taken up.
-    job: int
-    docid: str
-    name: str
-    state: str
-    command: str
+    client: str
+    address: str
+    # Processors it may use, and those of them that are free.
+    nproc: int
+    free: int
     tasks: int
-    num_proc: int
-    pending: int
-    running: int
-    done: int
-    errors: int
-    cancelled: int
-    # Why nothing of it runs; empty when something does, or nothing is left to.
-    why: str = ""
+    # Docids of some of them.
+    at: tuple[str, ...]
+    # Jobs that it will not run.
+    refused: tuple[int, ...]
+
+
+class BrokerView(msgspec.Struct, frozen=True):
+    """What a broker says: who is connected to it, and how its jobs are."""
+
+    broker: str
+    # When it was written, in seconds since the epoch.
+    at: float
+    endpoints: tuple[str, ...] = ()
+    clients: tuple[ClientView, ...] = ()
+    # In the order in which they were taken up; and those that ended, the latest last.
+    jobs: tuple[JobView, ...] = ()
+    ended: tuple[JobView, ...] = ()
+
+
+class StopRequest(msgspec.Struct, frozen=True):
+    """Take so many processors: 0 is all, 0xFFFFFFFF all and at once."""
+
+    number: int
+    # Of whose clients, and of which; empty: of all.
+    broker: str
+    client: str = ""
+
+
+# The broker's side
+
+
+class BrokerFiles:
+    """One broker's files."""
+
+    def __init__(self, queue: Queue, broker: str) -> None:
+        self._directory = queue.private.subdirectory(DIRECTORY, create=True)
+        self.broker = broker
+        living = {one.id for one in queue.drivers(Observer()).values() if one.alive}
+        former = [one for one in _views(self._directory) if one.broker not in living - {broker}]
+        # Jobs that ended under brokers that are gone, the latest last.
+        self.ended = [job for one in sorted(former, key=lambda one: one.at) for job in one.ended]
+        for one in former:
+            self._directory.remove(f"{one.broker}.json")
+        for _ in self.stops():
+            # An earlier life's.
+            pass
+
+    def write(self, view: BrokerView) -> None:
+        self._directory.write_aside(f"{self.broker}.json", msgspec.json.encode(view))
+
+    def stops(self) -> Iterator[StopRequest]:
+        """Yield the requests for this broker in the order in which they were made, and remove
+        them."""
+        for name in sorted(self._directory.names()):
+            if name.startswith("stop-") and name.endswith(".json"):
+                request = read_record(self._directory, name, StopRequest)
+                if request is None or request.broker != self.broker:
+                    continue
+                self._directory.remove(name)
+                if 0 <= request.number <= 0xFFFFFFFF:
+                    yield request
+
+    def close(self) -> None:
+        self._directory.close()
+
+
+def why_waiting(job: JobView, clients: Sequence[ClientView]) -> str:
+    """Return why none of a job's tasks runs; empty when one does, or none is left."""
+    if job.running or not job.pending:
+        return ""
+    if job.why:
+        return job.why
+    if not clients:
+        return "no client is connected"
+    willing = [one for one in clients if job.job not in one.refused]
+    if not willing:
+        return "every client refuses it: see their --allow, --root and --log-root"
+    largest = max(one.nproc for one in willing)
+    if job.num_proc > largest:
+        return (
+            f"each of its tasks takes {job.num_proc} processors, and the largest client that would "
+            f"run it has {largest}"
+        )
+    return "all processors are taken"
+
+
+# The operator's side
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """All that is to be seen."""
 
     queue: str
-    brokers: tuple[Presence, ...]
+    # Those that live.
+    brokers: tuple[BrokerView, ...]
     jobs: tuple[JobView, ...]
+    # When the latest broker said this that is gone, in seconds since the epoch; 0 while one lives.
+    said_at: float = 0.0
 
     @property
-    def clients(self) -> list[tuple[str, Seen]]:
-        """Each with the broker it is connected to."""
+    def clients(self) -> list[tuple[str, ClientView]]:
+        """Return each with the broker it is connected to."""
         return [(one.broker, client) for one in self.brokers for client in one.clients]
 
 
 def view(queue: Queue) -> View:
-    """The jobs of a queue, those that were taken up first, and who is there to run them."""
-    brokers = _brokers(queue)
-    clients = [client for one in brokers for client in one.clients]
-    jobs: list[JobView] = []
-    for directory in _directories(queue):
-        try:
-            found = _view_of(directory, bool(brokers), clients)
-        finally:
-            directory.close()
-        if found is not None:
-            jobs.append(found)
-    jobs += _queued(queue, bool(brokers))
-    return View(queue=queue.path, brokers=tuple(brokers), jobs=tuple(jobs))
-
-
-def _brokers(queue: Queue) -> list[Presence]:
-    """Those that live, and what they say of their clients."""
-    observer = Observer()
-    alive = [one.id for one in queue.drivers(observer).values() if one.alive and one.is_broker]
-    directory = queue.inside(fuq_board.DIRECTORY)
-    if directory is None:
-        return []
-    found = []
-    try:
-        for broker in sorted(alive):
-            try:
-                found.append(decode(directory.read(f"{broker}.json"), Presence))
-            except (FileNotFoundError, NotRegular, msgspec.DecodeError):
-                # It is about to be there.
-                found.append(Presence(broker, (), ()))
-    finally:
-        directory.close()
-    return found
-
-
-def _directories(queue: Queue) -> Iterator[Directory]:
-    jobs = queue.inside(fuq_jobs.JOBS)
-    if jobs is None:
-        return
-    try:
-        for job in fuq_jobs.job_ids(jobs):
-            try:
-                directory = jobs.subdirectory(str(job))
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            yield directory
-    finally:
-        jobs.close()
-
-
-def _view_of(directory: Directory, served: bool, clients: Sequence[Seen]) -> JobView | None:
-    record = fuq_jobs.read_record(directory)
-    if record is None or not fuq_jobs.is_born(directory, record):
-        return None
-    outcomes = Outcomes(directory, record.file.num_tasks)
-    pending = running = 0
-    for item in map(names.parse, directory.names()):
-        if item is None or item.docid == record.docid or item.state == names.WRITING:
-            continue
-        claimed = item.state in (names.WORKING, names.WRITTEN)
-        running += claimed
-        pending += not claimed
-        number = item.docid.rpartition(".")[2]
-        if number.isdecimal() and number.isascii():
-            outcomes.reopen(int(number[:10]))
-    state = _state(directory, running, outcomes)
+    """Return the jobs of a queue, those that ended first and those that wait last, and who is there
+    to run them."""
+    brokers, gone = _brokers(queue)
+    left = {job.docid for one in gone for job in one.jobs}
+    served = {job.docid for one in brokers for job in one.jobs}
+    there: set[str] = set()
+    queued: list[tuple[str, str]] = []
+    for name, item in queue.items():
+        if item.docid in left:
+            there.add(item.docid)
+        elif not (item.claimed and item.docid in served) and len(queued) < _MOST_QUEUED:
+            queued.append((name, item.docid))
+    jobs = {job.job: job for one in gone for job in one.ended}
     # What a dead broker dealt waits for the next one.
-    waits = pending and not running if served else pending or running
-    return JobView(
-        job=record.job,
-        docid=record.docid,
-        name=record.file.name,
-        state=state,
-        command=record.file.command,
-        tasks=record.file.num_tasks,
-        num_proc=record.file.num_proc,
-        pending=pending,
-        running=running,
-        done=outcomes.count(Outcome.DONE),
-        errors=outcomes.count(Outcome.ERROR) + outcomes.count(Outcome.LOST),
-        cancelled=outcomes.count(Outcome.CANCELLED),
-        why=_why(record, state, served, clients) if waits else "",
+    jobs |= {
+        job.job: msgspec.structs.replace(
+            job, pending=job.pending + job.running, running=0, why=_NOBODY
+        )
+        for one in gone
+        for job in one.jobs
+        if job.docid in there
+    }
+    jobs |= {job.job: job for one in brokers for job in (*one.ended, *one.jobs)}
+    ordered = sorted(jobs.values(), key=lambda job: (job.state != "finished", job.job))
+    why = "it waits for its turn" if brokers else _NOBODY
+    ordered += [_queued(queue, name, docid, why) for name, docid in queued]
+    said_at = 0.0 if brokers else max((one.at for one in gone), default=0.0)
+    return View(queue=queue.path, brokers=tuple(brokers), jobs=tuple(ordered), said_at=said_at)
+
+
+def _brokers(queue: Queue) -> tuple[list[BrokerView], list[BrokerView]]:
+    """Return what the brokers say that live, and what those said that are gone."""
+    owners = queue.drivers(Observer()).values()
+    alive = sorted(one.id for one in owners if one.alive and one.is_broker)
+    directory = queue.inside(DIRECTORY)
+    if directory is None:
+        return [], []
+    with closing(directory):
+        views = {one.broker: one for one in _views(directory)}
+    # One that has just started has said nothing yet.
+    living = [views.get(one) or BrokerView(one, time.time()) for one in alive]
+    return living, [one for broker, one in views.items() if broker not in alive]
+
+
+def _views(directory: Directory) -> list[BrokerView]:
+    found = (
+        read_record(directory, name, BrokerView)
+        for name in directory.names()
+        if name.endswith(".json") and not name.startswith((".", "stop-"))
     )
+    return [one for one in found if one is not None]
 
 
-def _state(directory: Directory, running: int, outcomes: Outcomes) -> str:
-    if directory.present(fuq_jobs.CANCEL):
-        return CANCELLED
-    if directory.present(names.PAUSE):
-        return PAUSED
-    begun = running or outcomes.count(Outcome.OPEN) < outcomes.tasks
-    return RUNNING if begun else WAITING
-
-
-def _why(record: Record, state: str, served: bool, clients: Sequence[Seen]) -> str:
-    """Why none of a job's tasks runs. Pure."""
-    need = record.file.num_proc
-    if state == PAUSED:
-        return "it is held; release it"
-    if not served:
-        return "no broker runs"
-    if not clients:
-        return "no client is connected"
-    willing = [one for one in clients if record.job not in one.refused]
-    if not willing:
-        return "every client refuses it: see their --allow, --root and --log-root"
-    largest = max(one.nproc for one in willing)
-    if need > largest:
-        return (
-            f"each of its tasks takes {need} processors, and the largest client that would run "
-            f"it has {largest}"
-        )
-    return "all processors are taken"
-
-
-def _queued(queue: Queue, served: bool) -> Iterator[JobView]:
-    """Job files that no broker has taken up."""
-    why = "it waits for its turn" if served else "no broker runs"
-    for count, (name, item) in enumerate(queue.items()):
-        if item.state not in (names.READY, names.LATER, names.FAILED) or count >= _MOST_QUEUED:
-            continue
-        try:
-            job = decode_job(item.docid, queue.directory.read(name, MAX_JOB_FILE + 1))
-        except (FileNotFoundError, NotRegular, ProcessorFailed):
-            job = JobFile("?")
-        yield JobView(
-            job=0,
-            docid=item.docid,
-            name=job.name,
-            state=WAITING,
-            command=job.command,
-            tasks=job.num_tasks,
-            num_proc=job.num_proc,
-            pending=job.num_tasks,
-            running=0,
-            done=0,
-            errors=0,
-            cancelled=0,
-            why=why,
-        )
+def _queued(queue: Queue, name: str, docid: str, why: str) -> JobView:
+    """Return a job that no broker has taken up."""
+    try:
+        job = decode(docid, queue.directory.read(name, MAX_JOB_FILE + 1))
+    except (OSError, ProcessorFailed):
+        # Taken up just now, or none.
+        job = JobFile("?")
+    return JobView(
+        job=0,
+        docid=docid,
+        name=job.name,
+        state="waiting",
+        command=job.command,
+        tasks=job.num_tasks,
+        num_proc=job.num_proc,
+        pending=job.num_tasks,
+        running=0,
+        done=0,
+        errors=0,
+        cancelled=0,
+        why=why,
+    )
 
 
 # What is done to jobs
@@ -229,39 +250,52 @@ def release(queue: Queue, jobs: Sequence[str]) -> None:
 
 def cancel(queue: Queue, jobs: Sequence[str], journal: Journal) -> None:
     """Drop what was not begun; what runs goes on to its end."""
-    queued = {item.docid for _, item in queue.items()}
+    begun = set(_records(queue).values())
     for job in jobs:
-        if job in queued:
+        if not any(_is(record, job) for record in begun):
             reason = "cancelled before it was taken up"
             [came] = operations.discard(queue, [job], [], reason, journal)
             if came.came == "done":
                 continue
         for directory in _meant(queue, [job]):
-            directory.mark(fuq_jobs.CANCEL)
+            directory.mark(CANCEL)
             directory.sync()
 
 
+def _records(queue: Queue) -> dict[str, Record]:
+    """Return what is at work, by the names of the jobs' directories."""
+    found: dict[str, Record] = {}
+    directory = queue.inside(JOBS)
+    if directory is None:
+        return found
+    with closing(directory):
+        for name in sorted(directory.names()):
+            record = read_record(directory, os.path.join(name, RECORD), Record)
+            if record is not None:
+                found[name] = record
+    return found
+
+
 def _meant(queue: Queue, jobs: Sequence[str]) -> Iterator[Directory]:
-    """The directories of jobs named by their JobIds or docids; all are found before any is used."""
-    found: list[Directory] = []
-    known = list(_directories(queue))
-    try:
-        for job in jobs:
-            these = [one for one in known if _is(one, job)]
-            if not these:
-                raise _missing(queue, job)
-            found += [one for one in these if one not in found]
-        yield from found
-    finally:
-        for one in known:
-            one.close()
+    """Yield the directories of jobs named by their JobIds or docids; all are found before any is
+    used."""
+    records = _records(queue)
+    meant: dict[str, None] = {}
+    for job in jobs:
+        these = [name for name, record in records.items() if _is(record, job)]
+        if not these:
+            raise _missing(queue, job)
+        meant |= dict.fromkeys(these)
+    for name in meant:
+        with (
+            suppress(FileNotFoundError),
+            closing(queue.private.subdirectory(os.path.join(JOBS, name))) as directory,
+        ):
+            yield directory
 
 
-def _is(directory: Directory, job: str) -> bool:
-    if os.path.basename(directory.path) == job:
-        return True
-    record = fuq_jobs.read_record(directory)
-    return record is not None and record.docid == job
+def _is(record: Record, job: str) -> bool:
+    return job in (str(record.job), record.docid)
 
 
 def _missing(queue: Queue, job: str) -> NotFound:
@@ -274,39 +308,37 @@ def _missing(queue: Queue, job: str) -> NotFound:
 
 
 def stop(queue: Queue, number: int, client: str | None) -> list[str]:
-    """Wish that clients have so many processors less; the names of the wishes."""
-    brokers = _brokers(queue)
+    """Ask that clients have so many processors less; return the names of the requests."""
+    brokers, _ = _brokers(queue)
     if not brokers:
         raise Unreachable(f"no broker runs on {queue.path}, so no client is connected")
-    wishes = [Wish(number, one.broker) for one in brokers]
+    requests = [StopRequest(number, one.broker) for one in brokers]
     if client is not None:
         broker, _, name = client.rpartition("/")
-        wishes = [
-            Wish(number, one.broker, seen.client)
+        requests = [
+            StopRequest(number, one.broker, seen.client)
             for one in brokers
             for seen in one.clients
             if seen.client == name and broker in ("", one.broker)
         ]
-        if not wishes:
+        if not requests:
             raise NotFound(f"no client {client!r}; see queuedriver fuq status {queue.path}")
-        if len(wishes) > 1:
-            raise BadArgument(f"{client!r} may be one of {len(wishes)}: write BROKER/{client}")
-    directory = queue.private.subdirectory(fuq_board.DIRECTORY, create=True)
-    try:
-        return [fuq_board.write_wish(directory, wish) for wish in wishes]
-    finally:
-        directory.close()
+        if len(requests) > 1:
+            raise BadArgument(f"{client!r} may be one of {len(requests)}: write BROKER/{client}")
+    written = []
+    with closing(queue.private.subdirectory(DIRECTORY, create=True)) as directory:
+        for request in requests:
+            written.append(f"stop-{time.time_ns() // 1000:014x}-{os.urandom(2).hex()}.json")
+            directory.write_aside(written[-1], msgspec.json.encode(request))
+    return written
 
 
-def taken(queue: Queue, wishes: Sequence[str], seconds: float) -> bool:
-    """Wait until a broker has taken these wishes."""
+def taken(queue: Queue, requests: Collection[str], seconds: float) -> bool:
+    """Wait until a broker has taken these requests."""
     until = time.monotonic() + seconds
-    directory = queue.private.subdirectory(fuq_board.DIRECTORY, create=True)
-    try:
-        while any(directory.present(name) for name in wishes):
+    with closing(queue.private.subdirectory(DIRECTORY, create=True)) as directory:
+        while any(directory.present(name) for name in requests):
             if time.monotonic() >= until:
                 return False
             time.sleep(0.02)
         return True
-    finally:
-        directory.close()

@@ -1,43 +1,59 @@
-"""The jobs of a queue that were taken up: a directory each, and in it an item per task.
+"""One job that a broker deals from: its claim, its directory and its tasks.
 
-    .queuedriver/jobs/<JobId>/        JobId is the serial of the claim by which it was taken up
-        job.json                      what is to be done, and whose docid it had
-        <docid>.ready                 the job file itself; its arrival here is the moment from which
-                                      the job counts; it becomes the summary, at the end
-        <docid>.<task>.ready, …       the tasks that have not ended, as items of a queue have states
-        outcomes                      how the others ended
-        PAUSE, CANCEL                 hold it; drop what was not begun
+    <docid>.<N>.working, in the queue    the job file: claimed by its broker until the job has ended
+    .queuedriver/jobs/<docid>.<inode>/   of that file
+        job.json                         what is to be done; and the JobId, the serial of the claim
+                                         by which it was taken up first
+        <docid>.<task>.<N>.working, …    tasks that clients have, and those that wait again, as
+                                         items of a queue have states
+        outcomes.<salt>                  how the others ended (`outcomes.py`)
+        PAUSE, CANCEL                    hold it; drop what was not begun
 
-Taking up renames the job file from the queue into its directory, when all tasks are there: a crash
-before leaves a directory that never counted, and the job in its queue. So it is one commit point,
-as in the hand-off, but whither the file goes differs from job to job, which no settings could say.
+A task has a file from when it is dealt: before, it is a number. Only the broker whose claim to the
+job file stands deals the job. It makes, or renames, a task's file first and looks for its own claim
+after; whoever takes the job away renames that claim first and lists the files after. So a task is
+found by him, or was not begun. What he finds is a fencing token: renamed by him, it cannot be
+committed by the other any more.
+
+A task ends by a commit, the publication, a line in `outcomes`, and the end of its file. What a
+crash leaves in between:
+
+    .working    nobody knows how it went: it waits again, charged to nobody; unless a line says that
+                it was lost for the last time: then it is discarded
+    .written    to be published, whatever the lines say; a failed task says so in the file
+    a line      and another file of the task: that goes
 """
 
-import shutil
+import errno
+import heapq
+import os
 import time
-from array import array
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 
+from queuedriver.claims import charging, handoff
+from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import Observer
-from queuedriver.claims.recovery import Recoverer
-from queuedriver.disk.filesystem import Directory
-from queuedriver.errors import NotRegular
+from queuedriver.claims.outcomes import Doubted, Failed, Setback
+from queuedriver.claims.recovery import BEYOND_US
+from queuedriver.disk.filesystem import Directory, open_fd, write_all
+from queuedriver.driving.limits import Limits
 from queuedriver.format import names
-from queuedriver.format.records import decode
-from queuedriver.jobs.jobfile import JobFile, task_docid
+from queuedriver.format.records import Failure, read_record
+from queuedriver.format.units import format_instant
+from queuedriver.jobs.jobfile import JobFile, JobView, decode, task_docid
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 
 JOBS = "jobs"
 RECORD = "job.json"
 CANCEL = "CANCEL"
-# Pending tasks are dropped so many at a time, and a job's items made: a broker does not fall silent
-# for a million of them.
-CHUNK = 500
+# Seconds for which a network file system may go on showing an old listing (acdirmax of NFS).
+_OLD_LISTINGS = 60.0
+# How often a job's directory is listed of which some tasks are nowhere to be found.
+_LIST_EVERY = 5.0
+# What the file of a task says that has failed, when it is committed.
+_FAILED = b"failed"
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -45,242 +61,414 @@ class Record(msgspec.Struct, frozen=True):
 
     job: int
     docid: str
+    # When its file was written, in nanoseconds: one of a later job may have the same inode.
+    written: int
     # Seconds since the epoch, by the broker's clock.
     taken_up: float
     file: JobFile
 
 
-def open_job(outer: InputQueue, directory: Directory, observer: Observer) -> InputQueue:
-    """Open a job's directory as a queue inside another: its claims and their ends are those of any
-    queue; but drivers, discards and the journal are the queue's that holds it."""
+def take_up(outer: InputQueue, jobs: Directory, claim: Claim, *, network: bool) -> "Job":
+    """Begin, or go on, with the job whose file was claimed. ProcessorFailed when it is none."""
+    file = decode(claim.docid, claim.read())
+    status = outer.directory.status(claim.name)
+    serial = names.parse_token(claim.token).serial
+    new = Record(serial, claim.docid, status.st_mtime_ns, time.time(), file)
+    inode = status.st_ino if outer.attempts.inodes_last else 0
+    name = f"{names.first_docid(claim.docid)}.{inode}"
+    directory = jobs.subdirectory(name, create=True)
+    record = read_record(directory, RECORD, Record)
+    if record is None or (record.file, record.written) != (file, new.written):
+        if directory.present(RECORD):
+            # Of an earlier job, whose end nobody has seen to.
+            directory.close()
+            remove(jobs, name)
+            directory = jobs.subdirectory(name, create=True)
+        record = _written_first(directory, new, outer.durable)
     private = directory.subdirectory(names.PRIVATE, create=True)
-    queue = InputQueue(
-        directory,
-        private,
-        outer.targets,
-        outer.settings,
-        outer.mint,
-        outer.journal,
-        outer=outer,
-    )
-    queue.recoverer = Recoverer(queue, observer)
+    settings, mint, journal = outer.settings, outer.mint, outer.journal
+    queue = InputQueue(directory, private, outer.targets, settings, mint, journal, outer=outer)
     queue.at_hand = outer.at_hand
-    return queue
+    job = Job(claim, record, queue)
+    if record != new:
+        job.take_over(network=network)
+    return job
 
 
-class OpenJob:
+def _written_first(directory: Directory, record: Record, durable: bool) -> Record:
+    """Write down what a job is, unless somebody has; return what stands."""
+    try:
+        directory.write_first(RECORD, msgspec.json.encode(record), durable)
+    except FileExistsError:
+        return read_record(directory, RECORD, Record) or record
+    return record
+
+
+def remove(jobs: Directory, name: str) -> None:
+    """Remove the directory of a job that has ended."""
+    with suppress(FileNotFoundError), closing(jobs.subdirectory(name)) as directory:
+        # The record last: what is left of it by a crash is known by that to be of an earlier job.
+        for one in sorted(directory.names(), key=RECORD.__eq__):
+            try:
+                directory.remove(one)
+            except IsADirectoryError:
+                remove(directory, one)
+        try:
+            os.rmdir(name, dir_fd=jobs.fd)
+        except OSError as error:
+            # NFS keeps what somebody has open, under another name; the next sweep finds it.
+            if error.errno != errno.ENOTEMPTY:
+                raise
+
+
+def sweep(jobs: Directory, queue: Directory) -> None:
+    """Remove the directories of jobs that have ended: whose files are nowhere in the queue. One
+    listing may miss what is being renamed."""
+    docids = {name: name.rpartition(".")[0] for name in jobs.names()}
+    for _ in range(2 if docids else 0):
+        there = {names.first_docid(item.docid) for _, item in names.walk(queue) if item is not None}
+        docids = {name: docid for name, docid in docids.items() if docid not in there}
+    for name in docids:
+        remove(jobs, name)
+
+
+class Job:
     """One job that its broker deals from."""
 
-    def __init__(self, queue: InputQueue, record: Record) -> None:
-        self.queue = queue
+    def __init__(self, claim: Claim, record: Record, queue: InputQueue) -> None:
+        # To the job file.
+        self.claim = claim
         self.record = record
-        self.outcomes = Outcomes(queue.directory, record.file.num_tasks)
-        # Never tried, the next one last; and what was lost before, with how often.
-        self._pending = _numbers()
-        self._again: deque[tuple[int, int]] = deque()
-        # Tasks that clients have.
+        # Its directory, as a queue inside the queue that the job came from.
+        self.queue = queue
+        tasks, salt = record.file.num_tasks, queue.mint.salt
+        self.outcomes = Outcomes(queue.directory, tasks, salt, durable=queue.durable)
+        # How many tasks clients have.
         self.in_hand = 0
         self.held = False
         self.cancelled = False
-        # Tasks in its directory that are not ours to deal now: postponed, or another broker's.
-        self.others = 0
-        self._prefix = f"{record.docid}."
+        # Whether somebody has taken it away from us.
+        self.gone = False
+        # What waits again: when it is due (seconds since the epoch, or 0), the task, its attempt.
+        self._again: list[tuple[int, int, int]] = []
+        # No task before this one is open.
+        self._next = 1
+        # When its directory is to be listed once more before anything is dealt.
+        self._sure_at: float | None = None
+        self._list_at = 0.0
+        # Files of tasks that were committed and cannot be finished here.
+        self._stuck: set[str] = set()
 
     @property
     def id(self) -> int:
         return self.record.job
 
     @property
-    def waiting(self) -> int:
-        """How many tasks may be dealt."""
-        return 0 if self.held or self.cancelled else len(self._pending) + len(self._again)
+    def name(self) -> str:
+        """Return the name of its directory."""
+        return os.path.basename(self.queue.directory.path)
 
     @property
-    def dropping(self) -> bool:
-        """Whether there is something left to be dropped."""
-        return self.cancelled and bool(self._pending or self._again)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether only others can go on with it, or time."""
-        return bool(self.others) and not (self._pending or self._again or self.in_hand)
+    def need(self) -> int:
+        """Return how many processors each of its tasks takes."""
+        return self.record.file.num_proc
 
     @property
     def ended(self) -> bool:
-        """Whether no task is left, as far as is known; a scan tells."""
-        return not (self._pending or self._again or self.in_hand or self.others)
+        return not self.outcomes.left
 
-    def begin(self) -> None:
-        """It was taken up just now: all its tasks are there."""
-        self._pending = _numbers(range(self.record.file.num_tasks, 0, -1))
+    def waits(self, wall: float) -> bool:
+        """Tell whether a task may be dealt now. `wall` is the time of day."""
+        if self.held or self.cancelled or self.gone or self._sure_at is not None:
+            return False
+        return self._is_due(wall) or self._next_open() > 0
 
-    def scan(self) -> None:
-        """Take back what dead brokers left, then see what is there."""
-        self.queue.recoverer.recover()
-        pending: list[int] = []
-        self._again, self.others = deque(), 0
-        self.outcomes.load()
-        now = time.time()
-        for _, task, item in self._tasks():
-            self.outcomes.reopen(task)
-            if item.state == names.READY:
-                pending.append(task)
-            elif item.state == names.FAILED or (item.state == names.LATER and item.due <= now):
-                self._again.append((task, item.attempt))
-            elif item.token not in self.queue.at_hand:
-                self.others += 1
-        pending.sort(reverse=True)
-        self._pending = _numbers(pending)
+    def _is_due(self, wall: float) -> bool:
+        return bool(self._again) and self._again[0][0] <= wall
 
-    def look(self) -> None:
-        """At its control files."""
-        present = self.queue.directory.present
-        self.held = present(names.PAUSE)
-        self.cancelled = present(CANCEL)
+    def _next_open(self) -> int:
+        return self.outcomes.first(Outcome.OPEN, self._next)
 
-    def next(self) -> tuple[int, str] | None:
-        """The task to be dealt next, and the name of its item."""
-        if self._pending:
-            task, attempt = self._pending.pop(), 0
-        elif self._again:
-            task, attempt = self._again.popleft()
+    @property
+    def _adrift(self) -> bool:
+        """Return whether some tasks are nowhere: committed and stuck, or removed by hand."""
+        return self.outcomes.count(Outcome.BEGUN) > self.in_hand + len(self._again)
+
+    def stands(self) -> bool:
+        """Tell whether our claim to the job file stands; asked by name, and of the file system."""
+        if not self.gone and not self.claim.of.directory.present(self.claim.name):
+            self.gone = True
+        return not self.gone
+
+    # Deal
+
+    def claim_next(self, wall: float) -> Claim | None:
+        """Claim the task that is next; None when there is none after all, or the job is not ours
+        any more."""
+        if self._is_due(wall):
+            due, task, attempt = heapq.heappop(self._again)
+            claim = next(self.queue.claim([self._waiting_name(due, task, attempt)]), None)
+            if claim is None:
+                # Removed by hand, or taken by whoever has the job now.
+                self._list_at = 0.0
+                return None
         else:
+            task = self._next_open()
+            claim = self._claim_new(task)
+            self._next = task + 1
+        if not self.stands():
+            charging.give_back(claim, "its job was taken over")
             return None
-        return task, names.waiting_name(task_docid(self.record.docid, task), attempt)
+        self.outcomes.mark(task, Outcome.BEGUN)
+        self.in_hand += 1
+        return claim
 
-    def give_back(self, task: int, attempt: int) -> None:
-        """It waits again; before all that were never tried, unless it has failed."""
-        if attempt:
-            self._again.append((task, attempt))
-        else:
-            self._pending.append(task)
+    def _claim_new(self, task: int) -> Claim:
+        docid = task_docid(self.record.docid, task)
+        token = self.queue.mint.next(time.time_ns() // 1000)
+        item = names.Item(docid, names.WORKING, token=token)
+        name = names.working_name(docid, 0, token)
+        os.close(self.queue.directory.open_new(name))
+        return self.queue.claim_of(item, name)
 
-    def drop_pending(self) -> None:
-        """Cancelled: end some that were not begun."""
-        some = [self._pending.pop() for _ in range(min(CHUNK, len(self._pending)))]
-        again = [self._again.popleft() for _ in range(min(CHUNK, len(self._again)))]
-        if not (some or again):
+    def _waiting_name(self, due: int, task: int, attempt: int) -> str:
+        docid = task_docid(self.record.docid, task)
+        return names.later_name(docid, attempt, due) if due else names.waiting_name(docid, attempt)
+
+    # End
+
+    def finish(self, claim: Claim, data: bytes, outcome: Outcome, limits: Limits) -> None:
+        """Commit, publish and note a task that was run, and drop its file: the claim's fate says
+        what came of it. After an OSError it may be called again, and goes on."""
+        if not claim.committed:
+            claim.outputs.discard()
+            if self.queue.targets:
+                claim.outputs.take(data, limits)
+            self._commit(claim, outcome)
+        if not claim.fate:
+            self._conclude(claim, outcome, ours=True)
+        self.in_hand -= 1
+
+    def _commit(self, claim: Claim, outcome: Outcome) -> None:
+        queue = self.queue
+        if outcome is Outcome.ERROR:
+            # Never made anew: that it is there under this name is our right to it.
+            with suppress(FileNotFoundError), open_fd(_open_to_write(queue, claim.name)) as fd:
+                write_all(fd, _FAILED)
+                if queue.durable:
+                    os.fsync(fd)
+        if queue.durable:
+            handoff.sync_outputs(queue, [claim])
+        if not self.stands():
+            claim.outputs.discard()
+            claim.fate = "revoked"
             return
-        self.outcomes.note([*some, *(task for task, _ in again)], Outcome.CANCELLED)
-        directory = self.queue.directory
-        for task, attempt in [*((task, 0) for task in some), *again]:
-            directory.remove(names.waiting_name(task_docid(self.record.docid, task), attempt))
+        handoff.commit_by_name(queue, claim)
 
-    def own_item(self) -> str:
-        """The name of the job file."""
-        return names.waiting_name(self.record.docid, 0)
+    def _conclude(self, claim: Claim, outcome: Outcome, *, ours: bool) -> None:
+        """Publish what was committed, note it, and drop its file."""
+        queue = self.queue
+        if queue.durable:
+            queue.directory.sync()
+        handoff.publish(queue, claim, ours=ours)
+        if claim.fate:
+            return
+        if queue.durable:
+            for target in queue.targets:
+                target.directory.sync()
+        task = self.task_of(claim.docid)
+        self.outcomes.note([range(task, task + 1)], outcome)
+        inode = queue.inode(claim) if claim.attempt else 0
+        handoff.finish(queue, claim, inode)
+
+    def set_back(self, claim: Claim, how: Setback | Doubted) -> None:
+        """End a task that was not run to its end. After an OSError it may be called again."""
+        task = self.task_of(claim.docid)
+        if not self.stands():
+            claim.fate = "revoked"
+        else:
+            if isinstance(how, Failed) and charging.is_last(claim, how.failure):
+                # First: a task without a file and without a line would be run again.
+                self.outcomes.note([range(task, task + 1)], Outcome.LOST)
+            charging.set_back(claim, how)
+        self.in_hand -= 1
+        if (item := names.parse(claim.waits_as)) is not None:
+            heapq.heappush(self._again, (item.due, task, item.attempt))
+
+    def _drop(self) -> None:
+        """Drop what was not begun, and what waits again: the job was cancelled."""
+        dropped = self.outcomes.open_ranges()
+        dropped += [range(task, task + 1) for _, task, _ in self._again]
+        if dropped:
+            self.outcomes.note(dropped, Outcome.CANCELLED)
+        while self._again:
+            self.queue.directory.remove(self._waiting_name(*self._again[0]))
+            heapq.heappop(self._again)
+
+    # Look
+
+    def look(self, now: float) -> None:
+        """Look at its control files, and whether it is still ours; list it where that is due."""
+        present = self.queue.directory.present
+        self.held, self.cancelled = present(names.PAUSE), present(CANCEL)
+        if not self.stands():
+            return
+        if self._sure_at is not None:
+            if now < self._sure_at:
+                return
+            self._sure_at = None
+            self.scan(load=True)
+        elif self._adrift and now >= self._list_at:
+            self._list_at = now + _LIST_EVERY
+            self.scan()
+        if self.cancelled:
+            self._drop()
+
+    def take_over(self, *, network: bool) -> None:
+        """Find out what earlier brokers left. One listing may miss what is being renamed."""
+        self.scan(load=True)
+        if network:
+            self._sure_at = time.monotonic() + _OLD_LISTINGS
+        else:
+            self.scan(load=True)
+
+    def scan(self, *, load: bool = False) -> None:
+        """Find the files of its tasks. As the job is ours, so are all that are not in hand: what
+        was committed is finished, and the others wait again."""
+        found: dict[int, list[tuple[names.Item, str]]] = {}
+        for name, item in names.walk(self.queue.directory):
+            if item is not None and (task := self.task_of(item.docid)):
+                found.setdefault(task, []).append((item, name))
+        if load:
+            # After the listing: whose file is gone by then has its line.
+            self.outcomes.load()
+        self._again = []
+        for task, files in found.items():
+            self._sort_out(task, files)
+        heapq.heapify(self._again)
+        task = 0
+        while (task := self.outcomes.first(Outcome.BEGUN, task + 1)) > 0:
+            if task not in found:
+                self.outcomes.mark(task, Outcome.OPEN)
+                self._next = 1
+
+    def _sort_out(self, task: int, files: list[tuple[names.Item, str]]) -> None:
+        """See to the files of one task. There is more than one where a broker died, or was stopped,
+        before it found that the job was not its own any more; the first by this order counts."""
+        at_hand = self.queue.at_hand
+
+        def rank(one: tuple[names.Item, str]) -> tuple[bool, bool, int, bool]:
+            item, _ = one
+            written = item.state == names.WRITTEN
+            return item.token in at_hand, written, item.attempt, not item.claimed
+
+        kept = False
+        for item, name in sorted(files, key=rank, reverse=True):
+            if item.token in at_hand:
+                kept = True
+            elif item.state == names.WRITTEN:
+                kept = not self._finish_written(item, name)
+            elif item.claimed and self.outcomes[task] is Outcome.LOST:
+                self._discard(self.queue.claim_of(item, name))
+            elif kept or self.outcomes[task] > Outcome.BEGUN:
+                self.queue.directory.remove(name)
+            elif not item.claimed:
+                self._again.append((item.due, task, item.attempt))
+                kept = True
+            else:
+                claim = self.queue.claim_of(item, name)
+                charging.give_back(claim, "the broker that dealt it is gone")
+                if claim.waits_as:
+                    self._again.append((0, task, item.attempt))
+                kept = True
+        if kept and self.outcomes[task] is Outcome.OPEN:
+            self.outcomes.mark(task, Outcome.BEGUN)
+
+    def _finish_written(self, item: names.Item, name: str) -> bool:
+        """Publish, note and finish what another broker committed, or we could not finish; return
+        whether it is done."""
+        queue, token = self.queue, names.parse_token(item.token)
+        owner = self.claim.of.recoverer.roster.named(token.driver)
+        made_for = owner.registration.made_for(token.salt) if owner and owner.registration else ()
+        try:
+            outcome = Outcome.ERROR if queue.directory.read(name) == _FAILED else Outcome.DONE
+            claim, _ = handoff.find_written(queue, item, name, made_for)
+            self._conclude(claim, outcome, ours=False)
+        except FileNotFoundError:
+            # Its broker lives, and was as fast: the next listing tells.
+            return False
+        except BEYOND_US as error:
+            if name not in self._stuck:
+                message = f"cannot be recovered: {type(error).__name__}: {error}"
+                queue.note("stuck", item, message=message)
+            self._stuck.add(name)
+            return False
+        queue.published += len(claim.published)
+        message = "the broker that dealt it had committed it"
+        queue.note("recovered", item, message=message, outputs=claim.published)
+        return True
+
+    def _discard(self, claim: Claim) -> None:
+        """Discard a task that its broker noted as lost for the last time, before it died."""
+        message = "its client was lost, and then the broker that dealt it"
+        charging.set_back(
+            claim, Failed(Failure(cause="worker-lost", message=message, permanent=True))
+        )
+
+    def task_of(self, docid: str) -> int:
+        """Return the number of the task that has this docid; 0 where none has."""
+        stem, _, number = docid.rpartition(".")
+        if stem != self.record.docid or not number.isdecimal() or not number.isascii():
+            return 0
+        task = int(number[:10])
+        known = task <= self.record.file.num_tasks and str(task) == number
+        return task if known else 0
+
+    def view(self) -> JobView:
+        """Return what there is to see of it."""
+        record, count = self.record, self.outcomes.count
+        if self.ended:
+            state = "finished"
+        elif self.cancelled or self.held:
+            state = "cancelled" if self.cancelled else "paused"
+        else:
+            begun = self.in_hand or count(Outcome.OPEN) < record.file.num_tasks
+            state = "running" if begun else "waiting"
+        return JobView(
+            job=record.job,
+            docid=record.docid,
+            name=record.file.name,
+            state=state,
+            command=record.file.command,
+            tasks=record.file.num_tasks,
+            num_proc=self.need,
+            pending=self.outcomes.left - self.in_hand,
+            running=self.in_hand,
+            done=count(Outcome.DONE),
+            errors=count(Outcome.ERROR) + count(Outcome.LOST),
+            cancelled=count(Outcome.CANCELLED),
+            why=self._why(),
+        )
+
+    def _why(self) -> str:
+        """Return why nothing of it can be dealt, whatever clients there are; empty when it can."""
+        if self.held:
+            return "it is held; release it"
+        if self._sure_at is not None:
+            return "it was taken over: nothing is dealt before old listings have expired"
+        if self._next_open() < 0 and not self.in_hand and self._again:
+            if (due := self._again[0][0]) > time.time():
+                return f"what was lost is tried again at {format_instant(due)}"
+        elif self._adrift and not self.in_hand:
+            return "what was committed cannot be published here; see queuedriver check"
+        return ""
 
     def close(self) -> None:
         self.queue.close()
         self.queue.private.close()
         self.queue.directory.close()
 
-    def _tasks(self) -> Iterator[tuple[str, int, names.Item]]:
-        """The items of tasks."""
-        for name in self.queue.directory.names():
-            item = names.parse(name)
-            if item is None or item.state == names.WRITING:
-                continue
-            task = self._number(item.docid)
-            if task is not None:
-                yield name, task, item
 
-    def _number(self, docid: str) -> int | None:
-        number = docid.removeprefix(self._prefix)
-        if docid.startswith(self._prefix) and number.isdecimal() and number.isascii():
-            task = int(number[:10])
-            return task if 1 <= task <= self.record.file.num_tasks else None
-        return None
-
-
-def _numbers(found: Iterable[int] = ()) -> "array[int]":
-    """Task numbers, four bytes each: there may be a million."""
-    return array("I", found)
-
-
-class Unfolding:
-    """A job file that is being taken up: its tasks are made, some at a time."""
-
-    def __init__(self, jobs: Directory, record: Record, durable: bool) -> None:
-        self.record = record
-        self._durable = durable
-        self._made = 0
-        self.directory = jobs.subdirectory(str(record.job), create=True)
-        self.directory.write_aside(RECORD, msgspec.json.encode(record), durable)
-
-    def step(self) -> bool:
-        """Make some of the tasks; whether all are there."""
-        record = self.record
-        last = min(self._made + CHUNK, record.file.num_tasks)
-        for task in range(self._made + 1, last + 1):
-            self.directory.mark(names.waiting_name(task_docid(record.docid, task), 0))
-        self._made = last
-        return last == record.file.num_tasks
-
-    def commit(self, queue: Directory, name: str) -> bool:
-        """From now on it counts. False: the job file had been taken back."""
-        if self._durable:
-            self.directory.sync_all()
-        own = names.waiting_name(self.record.docid, 0)
-        try:
-            queue.rename_new(name, own, self.directory)
-        except FileNotFoundError:
-            # Or a network file system lost the reply to a rename that happened.
-            if not self.directory.present(own):
-                return False
-        if self._durable:
-            self.directory.sync()
-            queue.sync()
-        return True
-
-    def close(self) -> None:
-        self.directory.close()
-
-
-def read_record(directory: Directory) -> Record | None:
-    """What a job's directory says of it; None when it says nothing."""
-    try:
-        return decode(directory.read(RECORD), Record)
-    except (FileNotFoundError, NotRegular, msgspec.DecodeError):
-        return None
-
-
-def is_born(directory: Directory, record: Record) -> bool:
-    """Whether the job file has arrived, and is not finished."""
-    if directory.present(names.waiting_name(record.docid, 0)):
-        return True
-    items = (names.parse(name) for name in directory.names())
-    return any(item is not None and item.docid == record.docid for item in items)
-
-
-def job_ids(jobs: Directory) -> list[int]:
-    """The jobs that have a directory, in the order in which they were taken up."""
-    return sorted(int(name) for name in jobs.names() if name.isdecimal() and name.isascii())
-
-
-def remove(jobs: Directory, job: int) -> None:
-    """A job's directory, when it never counted or has ended."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(str(job), dir_fd=jobs.fd)
-
-
-def sweep(jobs: Directory, queue: Directory, alone: bool) -> None:
-    """Remove what never counted, or has ended. Only where no other broker may be at it."""
-    if not alone:
-        return
-    claimed = _serials(queue.names())
-    for job in job_ids(jobs):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            directory = jobs.subdirectory(str(job))
-            try:
-                record = read_record(directory)
-                gone = record is None or not is_born(directory, record)
-            finally:
-                directory.close()
-            if gone and job not in claimed:
-                remove(jobs, job)
-
-
-def _serials(listed: Iterator[str] | Sequence[str]) -> set[int]:
-    items = (names.parse(name) for name in listed if name.endswith(".working"))
-    return {names.parse_token(item.token).serial for item in items if item is not None}
+def _open_to_write(queue: InputQueue, name: str) -> int:
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, dir_fd=queue.directory.fd)

@@ -1,6 +1,5 @@
-"""What a job is: the document that is submitted, and what becomes of it. Pure."""
+"""A job file, and the documents and views that come of it. Pure."""
 
-import math
 import re
 import shlex
 
@@ -11,8 +10,8 @@ from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format.names import objection
 from queuedriver.format.records import Failure
 
-# One queue item per task: more than this takes a file system longer than it takes a person to
-# think of two jobs.
+# A byte of memory and a document each: more than this takes a file system longer than it takes a
+# person to think of two jobs.
 MAX_TASKS = 1_000_000
 # Bytes: a command with a long list of arguments. It travels with each task.
 MAX_JOB_FILE = 256 * 1024
@@ -33,7 +32,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     logging_dir: str = ""
 
     def objection(self) -> str | None:
-        """Why it cannot be run anywhere; None when it can be, somewhere."""
+        """Return why it cannot be run anywhere; None when it can be, somewhere."""
         if not NAME.fullmatch(self.name):
             return f"name {self.name!r}: up to 100 of A-Z a-z 0-9 . _ -, and no leading dot"
         if not 1 <= self.num_tasks <= MAX_TASKS:
@@ -55,7 +54,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def encode(job: JobFile) -> bytes:
-    """A job file, or BadArgument for what no client could run."""
+    """Return a job file; raise BadArgument for what no client could run."""
     if words := job.objection():
         raise BadArgument(words)
     data = msgspec.json.encode(job)
@@ -65,11 +64,11 @@ def encode(job: JobFile) -> bytes:
 
 
 def decode(docid: str, data: bytes) -> JobFile:
-    """What was submitted; ProcessorFailed for what will never be a job."""
+    """Return what was submitted; raise ProcessorFailed for what will never be a job."""
     if len(data) > MAX_JOB_FILE:
         raise _bad(f"a job file has at most {MAX_JOB_FILE} bytes")
     if not data:
-        raise _bad("it is empty; if it was a task of a job: submit that job again")
+        raise _bad("it is empty")
     try:
         job = msgspec.json.decode(data, type=JobFile)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -83,12 +82,12 @@ def decode(docid: str, data: bytes) -> JobFile:
 
 
 def task_docid(docid: str, task: int) -> str:
-    """The docid of one task of a job, in its directory and in the output queue."""
+    """Return the docid of one task of a job, in its directory and in the output queue."""
     return f"{docid}.{task}"
 
 
 def description(job_id: int, job: JobFile) -> JobDescription:
-    """A job as clients see it."""
+    """Return a job as clients see it."""
     return JobDescription(
         job_id,
         job.name,
@@ -117,7 +116,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def result(name: str, client: str, update: JobStatusUpdate) -> bytes:
-    """A client's report as a document."""
+    """Return a client's report as a document."""
+    # A number that JSON does not have becomes null.
     return msgspec.json.encode(
         Result(
             update.job_id,
@@ -127,15 +127,11 @@ def result(name: str, client: str, update: JobStatusUpdate) -> bytes:
             update.status,
             client,
             update.exit_code,
-            _finite(update.started),
-            _finite(update.seconds),
+            update.started,
+            update.seconds,
             update.log,
         )
     )
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is None or math.isfinite(number) else None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -155,6 +151,27 @@ class Summary(msgspec.Struct, frozen=True):
     ended: float
     # Which tasks failed or were lost, the first of them.
     failed_tasks: tuple[int, ...]
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job, for whoever looks."""
+
+    # 0 until it is taken up.
+    job: int
+    docid: str
+    name: str
+    # waiting, running, paused, cancelled, finished
+    state: str
+    command: str
+    tasks: int
+    num_proc: int
+    pending: int
+    running: int
+    done: int
+    errors: int
+    cancelled: int
+    # Why nothing of it runs; empty when something does, or nothing is left to.
+    why: str = ""
 
 
 def _bad(words: str) -> ProcessorFailed:

@@ -1,93 +1,129 @@
-"""How each task of a job ended: one line per task, added before the task's claim is committed.
+"""How each task of a job ended: a line per task, or per range of tasks, in `outcomes.<salt>`.
 
-The items that are left are the truth: of a task that still waits, what a line says of it does not
-count, as whoever wrote that died before the commit. Of several lines of one task the last counts.
+Each life of a broker writes a file of its own. A task is open unless a line of any of them ends it.
+Lines of several brokers may contradict each other where one was given up too early: what was done
+stands over what was only dropped.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from enum import IntEnum
 
 from queuedriver.disk.filesystem import Directory, write_all
 
-FILE = "outcomes"
+_PREFIX = "outcomes."
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+# A line for each of a million tasks has 18 MB; in bytes.
+_LONGEST = 64 << 20
 _MOST_SHOWN = 1000
 
 
 class Outcome(IntEnum):
-    """One task's end."""
+    """The state of one task; of two that are said of one task, the higher."""
 
+    # Never begun, and without a file.
     OPEN = 0
-    DONE = 1
-    ERROR = 2
+    # A client has it, or it waits again: it has a file.
+    BEGUN = 1
+    CANCELLED = 2
     LOST = 3
-    CANCELLED = 4
+    ERROR = 4
+    DONE = 5
+
+
+_LINE = re.compile(rb"^(\d{1,8})(?:-(\d{1,8}))? (cancelled|lost|error|done)$", re.MULTILINE)
+_FAILED = re.compile(b"[%c%c]" % (Outcome.LOST, Outcome.ERROR))
+_RUN_OF_OPEN = re.compile(b"%c+" % Outcome.OPEN)
 
 
 class Outcomes:
-    """Those of one job: a byte per task."""
+    """Those of one job: a byte per task, and how many there are of each."""
 
-    def __init__(self, directory: Directory, tasks: int) -> None:
+    def __init__(self, directory: Directory, tasks: int, salt: str, *, durable: bool) -> None:
         self._directory = directory
-        self.tasks = tasks
-        self._of = bytearray(tasks + 1)
+        self._file = _PREFIX + salt
+        self._durable = durable
+        # By task; there is no task 0, and it is not to be found.
+        self._of = bytearray([Outcome.DONE]) + bytearray(tasks)
+        # By outcome.
+        self._counts = [tasks] + [0] * Outcome.DONE
+        # Whether our file ends amid a line.
         self._torn = False
-        self.load()
 
-    def load(self) -> None:
-        """What has been written down."""
-        self._of = bytearray(self.tasks + 1)
-        self._torn = False
-        for line in self._lines():
-            self._torn = not line.endswith(b"\n")
-            number, _, word = line.rstrip(b"\n").partition(b" ")
-            name = word.decode("ascii", "replace").upper()
-            if number.isdigit() and name in Outcome.__members__ and not self._torn:
-                self._set(int(number[:10]), Outcome[name])
+    def __getitem__(self, task: int) -> Outcome:
+        return Outcome(self._of[task])
 
-    def reopen(self, task: int) -> None:
-        """It is still there: whatever was said of it did not happen."""
-        self._set(task, Outcome.OPEN)
-
-    def note(self, tasks: list[int], outcome: Outcome) -> None:
-        """Write down how some ended."""
-        lines = "".join(f"{task} {outcome.name.lower()}\n" for task in tasks)
-        data = lines.encode()
-        if self._torn:
-            data, self._torn = b"\n" + data, False
-        fd = os.open(FILE, _APPEND, 0o666, dir_fd=self._directory.fd)
-        try:
-            write_all(fd, data)
-        except OSError:
-            self._torn = True
-            raise
-        finally:
-            os.close(fd)
-        for task in tasks:
-            self._set(task, outcome)
+    @property
+    def left(self) -> int:
+        """Return how many tasks have not ended."""
+        return self._counts[Outcome.OPEN] + self._counts[Outcome.BEGUN]
 
     def count(self, outcome: Outcome) -> int:
-        """How many ended so."""
-        return self._of.count(outcome, 1)
+        return self._counts[outcome]
+
+    def first(self, outcome: Outcome, at: int) -> int:
+        """Return the first task of this outcome from `at` on; -1 when there is none."""
+        return self._of.find(outcome, at)
 
     def failed(self) -> tuple[int, ...]:
-        """Which failed or were lost; the first of them."""
-        found = (
-            task
-            for task in range(1, self.tasks + 1)
-            if self._of[task] in (Outcome.ERROR, Outcome.LOST)
-        )
-        return tuple(task for _, task in zip(range(_MOST_SHOWN), found, strict=False))
+        """Return which tasks failed or were lost, the first of them."""
+        found = zip(range(_MOST_SHOWN), _FAILED.finditer(self._of), strict=False)
+        return tuple(one.start() for _, one in found)
 
-    def _set(self, task: int, outcome: Outcome) -> None:
-        if 1 <= task <= self.tasks:
-            self._of[task] = outcome
+    def open_ranges(self) -> list[range]:
+        """Return which tasks were never begun."""
+        return [range(*one.span()) for one in _RUN_OF_OPEN.finditer(self._of)]
 
-    def _lines(self) -> Iterator[bytes]:
+    # Change
+
+    def mark(self, task: int, outcome: Outcome) -> None:
+        """Know that a task was begun, or was not after all."""
+        self._counts[self._of[task]] -= 1
+        self._counts[outcome] += 1
+        self._of[task] = outcome
+
+    def load(self) -> None:
+        """Read what has been written down, by whichever life of a broker. After the job's directory
+        was listed: who ends a task adds the line before its file goes."""
+        for name in [one for one in self._directory.names() if one.startswith(_PREFIX)]:
+            for tasks, outcome in _lines(self._directory.read(name, _LONGEST)):
+                self._set(tasks, outcome)
+
+    def note(self, tasks: list[range], outcome: Outcome) -> None:
+        """Write down how some ended. Repeated after an OSError it does no harm."""
+        which = (f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in tasks)
+        lines = "".join(f"{one} {outcome.name.lower()}\n" for one in which)
+        data = b"\n" * self._torn + lines.encode()
+        # Closed each time: only then others see it who come over a network.
+        fd = os.open(self._file, _APPEND, 0o666, dir_fd=self._directory.fd)
         try:
-            fd = self._directory.open_read(FILE)
-        except FileNotFoundError:
+            self._torn = True
+            write_all(fd, data)
+            if self._durable:
+                os.fsync(fd)
+            self._torn = False
+        finally:
+            os.close(fd)
+        for one in tasks:
+            self._set(one, outcome)
+
+    def _set(self, tasks: range, outcome: Outcome) -> None:
+        """Know of an end, unless a higher one is known."""
+        if self._of.count(Outcome.OPEN, tasks.start, tasks.stop) == len(tasks):
+            # Of a job that was cancelled there may be a million.
+            self._of[tasks.start : tasks.stop] = bytes([outcome]) * len(tasks)
+            self._counts[Outcome.OPEN] -= len(tasks)
+            self._counts[outcome] += len(tasks)
             return
-        with os.fdopen(fd, "rb") as file:
-            yield from file
+        for task in range(tasks.start, min(tasks.stop, len(self._of))):
+            if self._of[task] < outcome:
+                self.mark(task, outcome)
+
+
+def _lines(data: bytes) -> Iterator[tuple[range, Outcome]]:
+    for found in _LINE.finditer(data):
+        first = int(found[1])
+        last = int(found[2] or first)
+        if 1 <= first <= last:
+            yield range(first, last + 1), Outcome[found[3].decode().upper()]

@@ -127,17 +127,13 @@ def test_driver_that_takes_too_much_memory_is_ended(scene: Scene) -> None:
 @pytest.mark.parametrize("preload", ["false", "true"])
 @row
 def test_what_a_document_sent_away_ends_with_its_driver(scene: Scene, preload: str) -> None:
-    watchdog = scene.begin(f"{ONE}\npreload = {preload}")
+    scene.begin(f"{ONE}\npreload = {preload}")
     scene.put("a", "fork")
     scene.until(lambda: scene.published("a"), "a daemon runs")
     away = int((scene.root / "away").read_text())
     assert os.getpgid(away) == away
     scene.befalls()
-    if preload == "false":
-        os.kill(scene.a_driver(), signal.SIGKILL)
-    else:
-        # Forks of one template are not told from each other while one of them lives.
-        watchdog.terminate()
+    os.kill(scene.a_driver(), signal.SIGKILL)
     scene.within(lambda: not is_alive(away), "the daemon has ended")
 
 

@@ -14,8 +14,8 @@ from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
 from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
 from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-from queuedriver.doors.roundrobin.client import RoundRobinClient
-from queuedriver.doors.roundrobin.worker import RoundRobinWorker
+from queuedriver.doors.roundrobin.client import Client as RoundRobinClient
+from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
 from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import tables as scale0
 from queuedriver.doors.scale0 import worker as scale0_worker
@@ -88,7 +88,7 @@ class End(Protocol):
 
 
 class WorkerEnd:
-    """A worker, as `network/worker.py` drives it."""
+    """A worker, as `doors/worker.py` drives it."""
 
     def __init__(self, make: Callable[[], WorkerSession]) -> None:
         self._make = make
@@ -100,7 +100,7 @@ class WorkerEnd:
         return self._carry_out(self._session.start(now, now), now)
 
     def receive(self, frames: Sequence[bytes], now: float) -> list[Sequence[bytes]]:
-        return self._carry_out(self._session.receive(frames, now, now), now)
+        return self._carry_out(self._session.hear(b"", frames, now, now), now)
 
     def tick(self, now: float) -> list[Sequence[bytes]]:
         at = self._session.next_tick_at()
@@ -110,7 +110,7 @@ class WorkerEnd:
 
     def act(self, choose: Choose, now: float) -> list[Sequence[bytes]]:
         if not choose(16):
-            return self._carry_out(self._session.rejoined(now, now), now)
+            return self._carry_out(self._session.joined(b"", now), now)
         if not self._in_hand:
             return self._carry_out(self._session.leave(now), now) if not choose(20) else []
         claim = self._in_hand.pop(choose(len(self._in_hand))).claim
@@ -156,7 +156,7 @@ class RoundRobinClientEnd:
         return []
 
     def receive(self, frames: Sequence[bytes], now: float) -> list[Sequence[bytes]]:
-        return _sent(self._session.receive(frames, now, now))
+        return _sent(self._session.hear(b"", frames, now, now))
 
     def tick(self, now: float) -> list[Sequence[bytes]]:
         at = self._session.next_tick_at()
@@ -164,28 +164,26 @@ class RoundRobinClientEnd:
 
     def act(self, choose: Choose, now: float) -> list[Sequence[bytes]]:
         session, tracked = self._session, bool(choose(2))
-        match choose(4):
+        match choose(3):
             case 0:
-                return _sent(session.ping(now, tracked))
+                return _sent(session.ping(now, tracked)[1])
             case 1:
-                return _sent(session.knock(now))
-            case 2:
-                return _sent(session.stream(now))
-        return _sent(session.document("doc", PIECES[choose(len(PIECES))], now, tracked))
+                return _sent(session.stream(now)[1])
+        return _sent(session.ask("doc", PIECES[choose(len(PIECES))], now)[1])
 
 
 class Scale0ClientEnd:
     """A frontend."""
 
     def __init__(self) -> None:
-        self._session = Scale0Client()
+        self._session = Scale0Client("")
         self.words: list[str] = []
 
     def start(self, now: float) -> list[Sequence[bytes]]:
         return []
 
     def receive(self, frames: Sequence[bytes], now: float) -> list[Sequence[bytes]]:
-        return _sent(self._session.receive(frames, now, now))
+        return _sent(self._session.hear(b"", frames, now, now))
 
     def tick(self, now: float) -> list[Sequence[bytes]]:
         at = self._session.next_tick_at()
@@ -278,7 +276,7 @@ _SCALE0 = "tcp://127.0.0.1:8081"
 
 
 def _scale0_worker() -> WorkerSession:
-    return scale0_worker.Worker(scale0.WorkerOptions(identity="w", broker=_SCALE0))
+    return scale0_worker.Worker(scale0_worker.WorkerOptions(identity="w", broker=_SCALE0))
 
 
 TALKS = {

@@ -199,15 +199,14 @@ def test_loader_that_talks_nonsense_fails_its_stage_and_not_the_watchdog(said: b
     children = Children()
     command = (sys.executable, "-c", _LOADER, said[:40_000].hex())
     template = Template(load, children, 0.0, command=command)
-    child = template.fork(b"{}", 0)
 
     def failed() -> bool:
         children.reap(0.0)
         template.receive(0.0)
-        return child.exit is not None
+        return template.has_failed
 
     until(failed, "it fails")
-    assert "parse" in child.failure
+    assert "parse" in template.fork(b"{}", 0).failure
     template.leave(0.0)
 
 

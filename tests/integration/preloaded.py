@@ -125,7 +125,9 @@ class Watch:
         self.until(lambda: all(one.exit for one in self.drivers.values()), "no driver is left")
 
     def order(self, name: str, parent: int | None = None, **words: Any) -> Child:
-        """Ask for a driver."""
+        """Ask for a driver, as soon as it is free, or has ended."""
+        template = self.template
+        self.until(lambda: template.is_free or template.has_ended, f"the turn of {name}")
         parent = os.getpid() if parent is None else parent
         order = json.dumps({"end": "pause", **words}).encode()
         self.drivers[name] = self.template.fork(order, parent)

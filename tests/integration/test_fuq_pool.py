@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,14 +135,15 @@ def test_task_of_several_processors_gets_them_and_larger_jobs_say_why_they_wait(
     pool.submit("large", tasks=1, num_proc=8)
     pool.submit("two", "sim wait", tasks=2, num_proc=2)
     running(pool, 1)
-    pool.settle(0.3)
+    why = "each of its tasks takes 8 processors, and the largest client that would run it has 3"
     with Queue.open(pool.queue) as queue:
-        seen = {one.docid: one for one in control.view(queue).jobs}
-        assert (seen["two"].running, seen["two"].pending) == (1, 1)
-        assert seen["large"].why == (
-            "each of its tasks takes 8 processors, and the largest client that would run it has 3"
-        )
-        assert seen["large"].state == "waiting"
+
+        def seen() -> dict[str, tuple[object, ...]]:
+            jobs = control.view(queue).jobs
+            return {one.docid: (one.state, one.running, one.pending, one.why) for one in jobs}
+
+        wanted = {"two": ("running", 1, 1, ""), "large": ("waiting", 0, 1, why)}
+        pool.wait(lambda: seen() == wanted, "it says so")
     pool.go.touch()
     assert pool.until_done("two")["done"] == 2
     found = command("check", str(pool.queue))
@@ -254,6 +256,34 @@ def test_another_broker_takes_over_what_a_dead_one_left(pool: Pool) -> None:
     assert pool.until_done()["done"] == 5
 
 
+# What is to be seen
+
+
+def test_status_keeps_what_has_ended_and_tells_how_old_it_is(pool: Pool) -> None:
+    broker = pool.broker(id="one")
+    pool.worker(2)
+    pool.submit(tasks=3)
+    pool.until_done()
+    with Queue.open(pool.queue) as queue:
+        ended = [("job", "finished", 3, 0)]
+
+        def seen() -> list[tuple[str, str, int, int]]:
+            jobs = control.view(queue).jobs
+            return [(one.docid, one.state, one.done, one.pending) for one in jobs]
+
+        pool.wait(lambda: seen() == ended, "it has ended")
+        broker.signal()
+        assert broker.ended()[0] == 0
+        assert seen() == ended
+        found = command("fuq", "status", str(pool.queue))
+        assert "no broker runs; as the last one said" in found.out
+        pool.submit("next", tasks=2)
+        pool.broker(id="two", wait=False)
+        pool.until_done("next")
+        pool.wait(lambda: seen() == [*ended, ("next", "finished", 2, 0)], "both are told of")
+        assert len(pool.views()) == 1, "what is told of is bounded"
+
+
 # What an operator does
 
 
@@ -269,8 +299,9 @@ def test_held_job_begins_nothing_until_it_is_released(pool: Pool) -> None:
         pool.wait(lambda: "job.1" in pool.results(), "what ran has ended")
         pool.settle(0.3)
         assert len(pool.started()) == 1
+        held = ("paused", "it is held; release it")
+        pool.wait(lambda: [(one.state, one.why) for one in control.view(queue).jobs] == [held], "")
         [seen] = control.view(queue).jobs
-        assert (seen.state, seen.why) == ("paused", "it is held; release it")
         control.release(queue, [str(seen.job)])
     assert pool.until_done()["done"] == 3
 
@@ -333,9 +364,8 @@ def test_stop_at_once_kills_tasks_and_charges_nobody(pool: Pool) -> None:
     with Queue.open(pool.queue) as queue:
         assert control.taken(queue, control.stop(queue, wire.STOP_NOW, None), 30.0)
         assert worker.ended() == (0, "the broker stopped it at once")
-        pool.wait(lambda: control.view(queue).jobs[0].pending == 2, "both wait again")
     [job] = pool.jobs()
-    assert set(pool.items(job).values()) == {"ready"}
+    pool.wait(lambda: set(pool.items(job).values()) == {"ready"}, "both wait again, as if new")
 
 
 def test_client_that_is_asked_to_leave_finishes_its_tasks(pool: Pool) -> None:
@@ -373,6 +403,17 @@ def test_broker_that_is_asked_to_leave_gives_back_what_does_not_end_in_time(pool
     assert broker.ended() == (0, "quit")
     [job] = pool.jobs()
     assert set(pool.items(job).values()) == {"ready"}
+
+
+def test_quit_takes_the_grace_that_was_given_and_no_longer(pool: Pool) -> None:
+    broker = pool.broker(grace=2.0)
+    pool.worker(1)
+    pool.submit(command="sim wait")
+    running(pool, 1)
+    began = time.monotonic()
+    (pool.queue / "QUIT").touch()
+    assert broker.ended() == (0, "quit")
+    assert 2.0 <= time.monotonic() - began < 4.0
 
 
 def test_paused_queue_deals_no_task(pool: Pool) -> None:
@@ -566,5 +607,6 @@ def test_broker_leaves_nothing_behind(pool: Pool) -> None:
         for one in (pool.queue / PRIVATE).rglob("*")
         if one.is_file()
     }
-    assert not {one for one in left if one.startswith(("jobs/", "fuq/", "claims/", "attempts/"))}
+    assert not {one for one in left if one.startswith(("jobs/", "claims/", "attempts/"))}
+    assert [one for one in left if one.startswith("fuq/")] == [f"fuq/{pool.views()[0].broker}.json"]
     assert [one for one in os.listdir(pool.queue) if not one.startswith((".", "discarded"))] == []

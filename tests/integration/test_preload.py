@@ -174,6 +174,28 @@ def test_what_a_stage_says_of_threads_is_not_overruled(stage: Stage) -> None:
     assert stage.facts(stage.start(env={"OMP_NUM_THREADS": "3"}))["one_thread"] == "3"
 
 
+def test_model_is_in_huge_pages_as_it_is_loaded_and_what_it_starts_asks_for_none(
+    stage: Stage,
+) -> None:
+    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text():
+        pytest.skip("this kernel gives no huge pages")
+    if (os.confstr("CS_GNU_LIBC_VERSION") or "") < "glibc 2.35":
+        pytest.skip("this C library asks for no huge pages")
+    stage.write(
+        "model",
+        "import os\n"
+        "model = bytearray(b'x') * (64 << 20)\n"
+        "lines = open('/proc/self/smaps_rollup').read().splitlines()\n"
+        "huge = [int(line.split()[1]) for line in lines if line.startswith('AnonHuge')]\n"
+        "def process(ask):\n"
+        "    return [*huge, os.environ.get('GLIBC_TUNABLES')]\n",
+    )
+    kilobytes, tunables = stage.facts(stage.start())["said"]
+    assert kilobytes >= 60 << 10
+    assert tunables == os.environ.get("GLIBC_TUNABLES")
+
+
 def test_two_drivers_draw_different_random_numbers(stage: Stage) -> None:
     # As numpy has it: one state for all who call, which knows nothing of forks.
     stage.write("numpy.__init__", "")
@@ -343,21 +365,17 @@ def test_driver_that_ended_before_it_was_known_has_ended_as_it_did(stage: Stage)
     assert ended(watch, driver) == Exit(code=9)
 
 
-def test_requests_wait_until_the_template_has_loaded(stage: Stage) -> None:
+def test_nothing_is_forked_before_the_template_has_loaded(stage: Stage) -> None:
     go = stage.directory / "go"
     os.mkfifo(go)
     stage.write("model", MODEL + f"open({str(go)!r}).read()\n")
     watch = stage.start()
-    one, two, other = (watch.order(name) for name in ("one", "two", "withdrawn"))
-    # Whoever wants it no more asks it to leave, as any driver.
-    other.ask("leave", "not wanted", time.monotonic())
     watch.look()
-    assert watch.template.waits(one)
-    assert (other.exit, other.failure) == (Exit(code=0), "")
+    assert (watch.template.is_free, watch.template.has_failed) == (False, False)
     go.write_text("now")
-    assert watch.driver("one").pid != watch.driver("two").pid
-    assert one.exit is None
-    assert two.exit is None
+    watch.order("one")
+    assert watch.template.ready_at
+    assert watch.driver("one").exit is None
 
 
 SLOW = """
@@ -366,16 +384,15 @@ os.register_at_fork(before=lambda: time.sleep(0.1))
 """
 
 
-def test_driver_waits_for_its_turn_and_is_not_late_meanwhile(stage: Stage) -> None:
-    stage.write(
-        "model", MODEL + "import os, time\nos.register_at_fork(before=lambda: time.sleep(0.1))\n"
-    )
+def test_template_forks_one_driver_at_a_time(stage: Stage) -> None:
+    stage.write("model", MODEL + SLOW)
     watch = stage.start()
-    watch.ready()
-    one, two = watch.order("one"), watch.order("two")
-    assert (watch.template.waits(one), watch.template.waits(two)) == (False, True)
-    watch.driver("two")
-    assert not watch.template.waits(two)
+    one = watch.order("one")
+    assert (watch.template.is_free, one.pid) == (False, 0)
+    # The next one is asked for when the first has come.
+    two = watch.order("two")
+    assert one.pid
+    assert watch.driver("two").pid == two.pid != one.pid
 
 
 HANGS = """
@@ -396,13 +413,14 @@ def test_template_that_hangs_while_it_forks_shows_its_stacks_and_is_ended(
     there = stage.directory / "there"
     stage.write("model", MODEL + HANGS.format(deaf=deaf, there=str(there)))
     watch = stage.start(command=template.COMMAND)
-    driver, waits = watch.order("one"), watch.order("two")
+    driver = watch.order("one")
     watch.until(there.exists, "it hangs")
     # Its time to start is over.
     driver.ask("stacks", START_UP, time.monotonic())
     watch.gone()
     assert "in hang" in stage.log.read_text()
-    assert driver.exit == waits.exit == Exit(code=75)
+    watch.until(lambda: driver.exit, "nobody waits for it")
+    assert driver.exit == Exit(code=75)
     ended = watch.template.child.exit
     assert ended == Exit(signal=signal.SIGTERM if deaf == "pass" else signal.SIGKILL)
 
@@ -411,12 +429,10 @@ def test_template_that_loads_for_too_long_shows_its_stacks_and_is_ended(stage: S
     there = stage.directory / "there"
     stage.write("model", f"import signal\nopen({str(there)!r}, 'x')\nwhile True: signal.pause()\n")
     watch = stage.start(command=template.COMMAND)
-    driver = watch.order("one")
     watch.until(there.exists, "it hangs")
     watch.look(startup_timeout=0.0)
-    watch.gone()
+    driver = watch.order("one")
     assert "model.py" in stage.log.read_text()
-    watch.until(lambda: driver.exit, "nobody waits for it")
     assert driver.exit == Exit(code=70)
     assert driver.failure == "it was not ready in time"
 
@@ -446,10 +462,10 @@ def test_template_that_cannot_load_says_why_and_whether_to_try_again(
 ) -> None:
     stage.write("model", model)
     watch = stage.start(function)
-    waits = watch.order("waits")
     why, how = failed(watch)
-    assert how == waits.exit == Exit(code=code)
-    assert words in why == waits.failure
+    other = watch.order("other")
+    assert how == other.exit == Exit(code=code)
+    assert words in why == other.failure
     assert "Traceback" in stage.log.read_text()
 
 
@@ -482,17 +498,16 @@ def test_template_that_hangs_up_before_it_is_reaped_fails_its_drivers_by_its_own
         turn()
         return not templates.fds
 
-    first = templates.fork(order, settings, time.monotonic())
+    assert templates.free(settings, time.monotonic()) is None
     until(hung_up)
-    # One that is asked for meanwhile fares no better.
-    second = templates.fork(order, settings, time.monotonic())
-    turn()
-    assert first is not None
-    assert second is not None
-    assert (first.exit, second.exit) == (None, None)
+    assert templates.free(settings, time.monotonic()) is None
     until(lambda: children.reap(time.monotonic()))
+    # All that were to be forked from it fare alike.
+    for _ in range(2):
+        template = templates.free(settings, time.monotonic())
+        assert template is not None
+        assert template.fork(encode(order), order.parent).exit == Exit(code=code)
     assert turn() == math.inf
-    assert (first.exit, second.exit) == (Exit(code=code), Exit(code=code))
     # What only an operator can mend is not loaded again.
     assert (templates.template, children.running) == (None, [])
 
@@ -561,13 +576,12 @@ def test_template_whose_program_is_not_there_fails_and_says_so(stage: Stage) -> 
 def test_driver_that_came_as_its_template_was_let_go_is_known(stage: Stage) -> None:
     watch = stage.start()
     watch.ready()
-    come, waits = watch.order("come", facts=str(stage.directory / "there")), watch.order("waits")
+    come = watch.order("come", facts=str(stage.directory / "there"))
     # Nobody has read that it is there.
     until((stage.directory / "there").exists)
     watch.leave()
     watch.gone()
     assert (come.pid > 0, come.exit) == (True, None)
-    assert (waits.pid, waits.exit) == (0, Exit(code=75))
 
 
 def test_driver_that_is_forked_as_its_template_is_let_go_comes(stage: Stage) -> None:

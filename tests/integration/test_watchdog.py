@@ -14,6 +14,7 @@ import pytest
 
 from tests.waiting import until
 from tests.watchdogs import PATIENCE, Yard
+from watchdogd import control
 from watchdogd.pipeline.read import read
 from watchdogd.stages import leaving_takes
 
@@ -437,6 +438,26 @@ def test_adopted_driver_that_was_told_other_things_is_replaced(yard: Yard) -> No
     until(lambda: yard.count("restarted", "one-1"))
     until(lambda: not {one, two} & set(yard.all_pids()))
     assert yard.count("killed") == 0
+
+
+def test_restart_that_was_asked_for_between_two_watchdogs_is_met_once(yard: Yard) -> None:
+    yard.write(ONE, pipeline="adopt = true")
+    first = yard.run()
+    until(lambda: yard.states() == {"one-1": "ready"})
+    pid = yard.pid("one-1")
+    first.kill()
+    first.communicate()
+    control.restart(str(yard.root / "queues"), "one", time.time_ns() // 1000)
+    second = yard.run()
+    until(lambda: yard.count("restarted", "one-1") == 1)
+    until(lambda: yard.states() == {"one-1": "ready"})
+    # The next one finds the same request, and a driver that knows of it.
+    third = replace(yard, second)
+    assert yard.pid("one-1") not in (0, pid)
+    third.terminate()
+    third.communicate()
+    assert [one["event"] for one in yard.events()].count("adopted") == 2
+    assert yard.count("restarted", "one-1") == 1
 
 
 def test_renamed_pipeline_keeps_its_drivers(yard: Yard) -> None:

@@ -8,18 +8,19 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 
+from queuedriver.doors.conversation import Conversation
 from queuedriver.doors.meter import BURST, RATE, Meter
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-from queuedriver.doors.roundrobin.worker import RoundRobinWorker
+from queuedriver.doors.roundrobin.worker import Worker
 from queuedriver.doors.transports.base import AROUND, MAX_FRAMES, Gone, Message
 from queuedriver.doors.transports.zmq import Hub, Spoke
-from queuedriver.doors.words import Process, Result, Send, Work
+from queuedriver.doors.words import Effect, Process, Result, Work
 from queuedriver.doors.workspace import Workspace
 from queuedriver.errors import RemoteProtocolError
 from queuedriver.format import names
@@ -324,7 +325,7 @@ def test_peer_may_send_so_much_at_once_and_so_much_for_ever_and_others_are_not_h
 
 @pytest.mark.parametrize("docid", EVIL)
 def test_no_name_that_a_broker_sends_forms_a_path_of_a_worker(docid: str) -> None:
-    workspace = Workspace()
+    workspace = Workspace(1000)
     try:
         document, _ = workspace.lay_out(Work("claim", docid, 0, b"payload"))
         assert Path(document.path).read_bytes() == b"payload"
@@ -339,38 +340,31 @@ class Rogue:
 
     def __init__(self, endpoint: str) -> None:
         hub = endpoint.encode()
-        self._spoke = Spoke(endpoint, hub + b":rogue", hub)
-        self._session = RoundRobinWorker(1)
+        self._session = Worker(1)
+        spoke = Spoke(endpoint, hub + b":rogue", hub)
+        self._talk = Conversation(self._session, spoke, self._act, print)
         self._work: list[Work] = []
-        self._carry_out(self._session.start(time.monotonic(), time.time()))
+        now = time.monotonic()
+        self._talk.carry_out(self._session.start(now, time.time()), now)
 
     def close(self) -> None:
-        self._spoke.close()
+        self._talk.close()
 
     def answer(self, name: str) -> str:
-        """Take the next document, and call what comes of it so; whose it is."""
+        """Take the next document, and call what comes of it so; return whose it is."""
         until(self._has_work, "it is dealt to")
-        work = self._work.pop()
+        work, now = self._work.pop(), time.monotonic()
         result = Result(b"evil", name)
-        self._carry_out(self._session.finished(work.claim, (result,), time.monotonic()))
+        self._talk.carry_out(self._session.finished(work.claim, (result,), now), now)
         return work.docid
 
     def _has_work(self) -> bool:
-        now, wall = time.monotonic(), time.time()
-        for arrival in self._spoke.arrivals():
-            if isinstance(arrival, Message):
-                self._carry_out(self._session.receive(arrival.frames, now, wall))
-        at = self._session.next_tick_at()
-        if at is not None and at <= now:
-            self._carry_out(self._session.tick(now, wall))
+        self._talk.turn(time.monotonic(), time.time())
         return bool(self._work)
 
-    def _carry_out(self, effects: Sequence[object]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self._spoke.send(b"", effect.frames)
-            elif isinstance(effect, Process):
-                self._work.append(effect.work)
+    def _act(self, effect: Effect) -> None:
+        if isinstance(effect, Process):
+            self._work.append(effect.work)
 
 
 def test_no_name_that_a_worker_sends_forms_a_path_of_the_broker(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ PURE |= MAPS
 # Of a protocol all is pure but its settings, what is at a terminal, runs programs or is a loop.
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
 PURE |= {
-    f"queuedriver.doors.{name}" for name in ("words", "table", "statuses", "exchange", "roster")
+    f"queuedriver.doors.{name}"
+    for name in ("words", "table", "statuses", "exchange", "roster", "client_session")
 }
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"

@@ -38,12 +38,12 @@ from typing import NoReturn
 import msgspec
 
 from queuedriver.driving.recycling import resident_memory
-from queuedriver.errors import BUG, ConfigError, QueueError, exit_code_of
+from queuedriver.errors import BUG, LATER, ConfigError, QueueError, exit_code_of
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
+from watchdogd.children import LIFE
 from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 
-_LATER = 75
 # Seconds for threads that were told to end.
 _ENDING = 1.0
 # What draws random numbers from a state that a fork would share. `random` itself knows of forks.
@@ -149,6 +149,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
+    linux.drop_huge_pages(os.environ)
     os.chdir(told.directory)
     sys.path.insert(0, told.directory)
     loaded = load(told.call, said="call")
@@ -240,7 +241,7 @@ def _fork_driver(control: socket.socket, asked: Fork) -> bool:
         middle = _fork_away()
     except OSError as error:
         middle = 0
-        _say(control, Failed(asked.serial, f"fork: {error.strerror}", _LATER))
+        _say(control, Failed(asked.serial, f"fork: {error.strerror}", LATER))
         os.write(telling, _DONE)
     if middle:
         os.close(waiting)
@@ -290,6 +291,8 @@ def _become_driver(control: socket.socket, asked: Fork, middle: int) -> None:
     linux.await_orphanhood(middle)
     if asked.parent:
         linux.die_with_parent(asked.parent)
+    # What it starts ends with it, not with its template; known by that before anybody knows of it.
+    linux.change_environment(LIFE, asked.life)
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)

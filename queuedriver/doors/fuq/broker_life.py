@@ -1,8 +1,8 @@
 """The broker of fuq: a driver whose documents are jobs, and whose work is done by clients.
 
 It registers, claims, recovers and leaves as any driver does; its loop is a driver's, and besides
-converses with clients. Killed at any moment it loses nothing: jobs and tasks are items on disk, and
-what clients had is released by whoever notices, charged to nobody.
+converses with clients. Killed at any moment it loses nothing: what has ended is on disk, and what
+clients had is dealt again by whoever claims the job next, charged to nobody.
 """
 
 import contextlib
@@ -10,14 +10,12 @@ import os
 import resource
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED
-from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.fuq.board import Board
 from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
 from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.meter import Meter
@@ -29,16 +27,16 @@ from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
 from queuedriver.driving import live_status
 from queuedriver.driving.driver import mints
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
 from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
-from queuedriver.format import names
 from queuedriver.format.records import Counters
-from queuedriver.jobs import job as fuq_jobs
-from queuedriver.jobs.foreman import Foreman
+from queuedriver.jobs import control
+from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
+from queuedriver.jobs.job import JOBS, sweep
+from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 
@@ -94,41 +92,21 @@ class FuqBroker:
             # First of all: an address that is taken is said before any queue is touched.
             listener = Listener(asked.listen, context)
             at_end.callback(listener.close)
-            inputs, outputs = (asked.input,), asked.outputs
-            jobs: list[Directory] = []
             beats: list[Heartbeat] = []
 
             def register_us(found: Opened) -> None:
-                jobs.append(self._jobs(found))
                 name = "broker fuq"
                 beats.append(register(found, options, name, self._report, limits, broker=True))
 
-            found = at_end.enter_context(opened(inputs, outputs, asked.id, options, register_us))
-            at_end.callback(jobs[0].close)
+            opening = opened((asked.input,), asked.outputs, asked.id, options, register_us)
+            found = at_end.enter_context(opening)
             mints.add(found.mint)
             self.id = found.mint.driver
             end = Quit(CRASHED, "it ended by an error", 70)
             try:
-                session = Broker(secret, lambda: os.urandom(32), job_timeout=asked.job_timeout)
-                queue = found.queues[0]
-                foreman = Foreman(queue, jobs[0], found.observer, self._tally, limits, session)
-                at_end.callback(foreman.close)
-                board = Board(Queue(queue.directory), self.id, listener)
-                at_end.callback(board.close)
+                loop = self._loop_over(found, listener, secret, limits, at_end)
                 self._listening(listener.endpoints)
-                loop = FuqLoop(
-                    found,
-                    foreman,
-                    session,
-                    listener,
-                    board,
-                    limits,
-                    self._tally,
-                    options,
-                    self._tell,
-                )
-                at_end.callback(loop.waker.close)
-                end = self._drive(found, loop, foreman, limits)
+                end = self._drive(found, loop, limits)
             except QueueError as error:
                 end = Quit("failed", str(error), error.exit_code)
                 raise
@@ -136,24 +114,30 @@ class FuqBroker:
                 self.unnoted = say_goodbye(found, beats[0], end)
         return left(end, self._tally, options)
 
-    def _jobs(self, found: Opened) -> Directory:
-        """Where jobs are; without those that never counted, if nobody else may be at them."""
+    def _loop_over(
+        self,
+        found: Opened,
+        listener: Listener,
+        secret: bytes | None,
+        limits: Limits,
+        at_end: contextlib.ExitStack,
+    ) -> "FuqLoop":
+        session = Broker(secret, lambda: os.urandom(32), job_timeout=self._asked.job_timeout)
         queue = found.queues[0]
-        jobs = queue.private.subdirectory(fuq_jobs.JOBS, create=True)
-        known = Queue(queue.directory).drivers(found.observer).values()
-        others = [
-            one for one in known if one.alive and one.is_broker and one.id != found.mint.driver
-        ]
-        fuq_jobs.sweep(jobs, queue.directory, alone=not others)
-        # So that an output queue is not done while there are jobs, though their files have left.
-        jobs.remove(names.DONE)
-        for target in found.targets:
-            if target.publication.is_queue:
-                with Queue.open(target.directory.path) as output:
-                    output.add_feed(jobs.path)
-        return jobs
+        directory = queue.private.subdirectory(JOBS, create=True)
+        at_end.callback(directory.close)
+        sweep(directory, queue.directory)
+        scheduler = Scheduler(queue, directory, self._tally, limits, network=found.network)
+        at_end.callback(scheduler.close)
+        files = BrokerFiles(Queue(queue.directory), self.id)
+        at_end.callback(files.close)
+        scheduler.ended.extend(files.ended)
+        options, tell = self.options, self._tell
+        loop = FuqLoop(found, scheduler, session, listener, files, limits, options, tell)
+        at_end.callback(loop.waker.close)
+        return loop
 
-    def _drive(self, found: Opened, loop: "FuqLoop", foreman: Foreman, limits: Limits) -> Quit:
+    def _drive(self, found: Opened, loop: "FuqLoop", limits: Limits) -> Quit:
         limits.install()
         try:
             self._tally.start()
@@ -161,14 +145,11 @@ class FuqBroker:
             if self._live_status is not None:
                 self._live_status.ready(time.monotonic())
             end = loop.run()
-            if end.word == "done":
-                with Queue.open(foreman.directory.path) as jobs:
-                    jobs.set_control(names.DONE, wanted=True)
             finish(found, end)
             return end
         finally:
             with contextlib.suppress(OSError):
-                foreman.give_back("the broker was asked to leave")
+                loop.leave("the broker was asked to leave")
             limits.restore()
 
     def _tell(self, said: Say) -> None:
@@ -187,22 +168,25 @@ class FuqLoop(Loop):
     def __init__(
         self,
         found: Opened,
-        foreman: Foreman,
+        scheduler: Scheduler,
         session: Broker,
         listener: Listener,
-        board: Board,
+        files: BrokerFiles,
         limits: Limits,
-        tally: Tally,
         options: Options,
         tell: Callable[[Say], None],
     ) -> None:
         # Each job is somebody's own: that many fail says nothing about the next.
         options = msgspec.structs.replace(options, trip_after=0)
-        super().__init__(found, limits, tally, options)
-        self._foreman = foreman
+        super().__init__(found, limits, scheduler.tally, options)
+        self._scheduler = scheduler
         self._session = session
         self._listener = listener
-        self._board = board
+        self._files = files
+        # What is to be seen was written so many changes ago, and is written again from then on.
+        self._written = -1
+        self._write_at = 0.0
+        self._stops_at = 0.0
         self._grace = options.grace
         self._meter = Meter()
         self._tell = tell
@@ -229,17 +213,65 @@ class FuqLoop(Loop):
         self._converse(now)
         if self.trouble:
             return
+        self._scheduler.settle()
+        self._scheduler.look(now)
+        if self._may_deal():
+            for effects in deal(self._scheduler, self._session, now, time.time()):
+                self._carry_out(effects, now)
+        if now >= self._stops_at:
+            self._stops_at = now + _LOOK
+            for request in self._files.stops():
+                to = {request.client.encode()} if request.client else None
+                self._carry_out(self._session.stop(request.number, to), now)
+        self._show(now)
+
+    def _show(self, now: float) -> None:
+        """Write down what there is to see, if it has changed."""
+        changes = self._session.changes + self._scheduler.changes
+        if changes == self._written or now < self._write_at:
+            return
+        self._write_at = now + control.WRITE_EVERY
+        self._files.write(self._view())
+        self._written = changes
+
+    def _view(self) -> BrokerView:
+        clients = tuple(
+            ClientView(
+                one.client.decode(),
+                self._listener.address(one.client),
+                one.limit,
+                one.free,
+                len(one.claims),
+                tuple(self._scheduler.docids(one.claims[: control.MOST_TASKS])),
+                one.refused,
+            )
+            for one in self._session.clients()
+        )
+        seen = [job.view() for job in self._scheduler]
+        return BrokerView(
+            self._files.broker,
+            time.time(),
+            tuple(self._listener.endpoints),
+            clients,
+            tuple(
+                msgspec.structs.replace(job, why=control.why_waiting(job, clients)) for job in seen
+            ),
+            tuple(self._scheduler.ended),
+        )
+
+    def leave(self, why: str) -> None:
+        """Give everything back, and say for the last time what there was to see."""
+        view = self._view()
         try:
-            self._foreman.step(now, self._may_deal())
+            self._scheduler.give_back(why)
         finally:
-            # What was dealt before the trouble is with its clients.
-            self._carry_out(self._foreman.take(), now)
-        self._carry_out(self._board.turn(self._session, self._foreman, now), now)
+            ended = tuple(self._scheduler.ended)
+            self._files.write(msgspec.structs.replace(view, clients=(), ended=ended))
 
     @property
     def published(self) -> int:
         """How many outputs have become visible: of jobs, mostly."""
-        return super().published + self._foreman.published
+        return super().published + self._scheduler.published
 
     def _may_deal(self) -> bool:
         if self.paused or self.limits.leaving_at is not None:
@@ -254,12 +286,12 @@ class FuqLoop(Loop):
         claims = queue.claim_some(1, self.clock())
         for claim in claims:
             self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
-            self._foreman.work(claim)
+            self._scheduler.take_up(claim)
         return bool(claims)
 
     def waits(self, now: float) -> bool:
         """Tell whether a job waits that may be taken up."""
-        return self._foreman.has_room and super().waits(now)
+        return self._scheduler.has_room and super().waits(now)
 
     def look(self) -> None:
         """Look as any driver does; and take no more up once we are to leave, be it later."""
@@ -272,14 +304,14 @@ class FuqLoop(Loop):
         super().mend()
         if not self.trouble:
             try:
-                self._foreman.clean()
+                self._scheduler.reopen()
             except OSError as error:
                 self.on_trouble(error)
 
     def wish(self) -> tuple[str, str]:
         """Leave only when clients have brought what they have, or the time for that is up."""
         word, why = super().wish()
-        if word and self._foreman.at_hand and not self.trouble:
+        if word and self._scheduler.at_hand and not self.trouble:
             since = self.limits.leaving_at
             in_time = since is None or self.clock() < since + self._grace
             if not self.limits.hurried and in_time:
@@ -288,7 +320,7 @@ class FuqLoop(Loop):
 
     def seen(self) -> Seen:
         seen = super().seen()
-        left = self._foreman.at_hand + self._foreman.known
+        left = len(self._scheduler)
         leaving = self.limits.leaving_at is not None
         return msgspec.structs.replace(
             seen,
@@ -329,7 +361,7 @@ class FuqLoop(Loop):
                 if not self._listener.send(effect.peer, effect.frames):
                     todo += reversed(self._session.gone(effect.peer, now, effect.claim))
             elif isinstance(effect, Finished | SetBack | Lost):
-                self._foreman.end(effect)
+                self._scheduler.end(effect)
                 self._settle()
             elif isinstance(effect, Close):
                 self._listener.drop(effect.peer)
@@ -342,17 +374,17 @@ class FuqLoop(Loop):
         if self.trouble:
             return
         try:
-            self._foreman.settle()
+            self._scheduler.settle()
         except OSError as error:
             self.on_trouble(error)
 
     def wait(self, seconds: float) -> Woken:
         """Until there is something to do; or to say, to which no queue matters."""
         now = time.monotonic()
-        watched = self._foreman.known or self._session.connected
+        watched = len(self._scheduler) or self._session.connected
         end = now + (min(seconds, _LOOK) if watched else seconds)
         before = self._session.changes
-        while not self._foreman.busy:
+        while True:
             instants = (self._session.next_tick_at(), self._listener.next_tick_at())
             until = min((end, *(one for one in instants if one is not None)))
             woken: Woken = "other"
@@ -366,7 +398,22 @@ class FuqLoop(Loop):
                 return "other"
             if now >= end:
                 return "timeout"
-        return "other"
+
+
+def deal(scheduler: Scheduler, session: Broker, now: float, wall: float) -> Iterator[FuqEffects]:
+    """Deal tasks to whoever has processors free. A job that nobody has room for right now keeps one
+    client from smaller tasks until it has."""
+    reserved: bytes | None = None
+    for job in scheduler.heads(wall):
+        while session.ready() and job.waits(wall):
+            to = session.takes(job.id, job.need, now, reserved)
+            if to is None:
+                if reserved is None:
+                    reserved = session.reserve(job.id, job.need, now)
+                break
+            if (work := scheduler.take(job, wall)) is None:
+                break
+            yield session.deal(work, now, to)
 
 
 def _raise_descriptors() -> None:

@@ -57,10 +57,10 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         _intervals(self).check()
         return self
 
-    def session(self, name: str) -> "tuple[Worker, None]":
+    def session(self, name: str) -> "Worker":
         from queuedriver.doors.pingpong.worker import Worker
 
-        return Worker(_intervals(self)), None
+        return Worker(_intervals(self))
 
 
 def _intervals(told: BrokerSettings | WorkerSettings) -> Options:

@@ -7,7 +7,17 @@ from queuedriver.doors.pingpong import wire
 from queuedriver.doors.pingpong.wire import Options
 from queuedriver.doors.statuses import PERMANENT, status
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import Effects, Leave, Process, Reconnect, Result, Say, Send, Work
+from queuedriver.doors.words import (
+    Effects,
+    Leave,
+    Process,
+    Reconnect,
+    Result,
+    Say,
+    Send,
+    Work,
+    WorkerSession,
+)
 from queuedriver.errors import LocalProtocolError
 
 CLOSED, HELLO, IDLE, WORKING, LEFT = "closed", "hello", "idle", "working", "left"
@@ -40,7 +50,7 @@ WORKER = Table(
 _BROKER = b""
 
 
-class Worker:
+class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
     def __init__(self, options: Options | None = None) -> None:
@@ -59,7 +69,7 @@ class Worker:
         self._restart_timers(now)
         return [] if self._state == WORKING else [Send(_BROKER, wire.READY)]
 
-    def rejoined(self, now: float, wall: float) -> Effects:
+    def joined(self, peer: bytes, now: float) -> Effects:
         """An empty frame alone: what was on its way may be lost, and our PINGs will tell. No READY:
         a document, or a PONG, that came before it could be taken for one that came after it, and
         each result from then on for another document's."""
@@ -68,7 +78,7 @@ class Worker:
         self._state = WORKER.own_step(self._state, "joined again")
         return [Send(_BROKER, wire.BACK)]
 
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         """One message of the broker."""
         said = wire.decode(frames)
         was, event = self._state, "document" if said.event == "payload" else said.event

@@ -53,15 +53,6 @@ class _Kept(msgspec.Struct, frozen=True):
     key: bytes = b""
 
 
-class _Vouched(msgspec.Struct):
-    """What a worker must know of once it has the answer to the REGISTER of this id."""
-
-    id: bytes
-    claims: frozenset[str]
-    # Whether anything was dealt to it since.
-    dealt: bool = False
-
-
 class RoundRobinBroker:
     """All workers and clients of one broker."""
 
@@ -75,8 +66,6 @@ class RoundRobinBroker:
         # Requests that were dealt, by key: their claims.
         self._asked: dict[bytes, str] = {}
         self._paths: dict[bytes, OrderedDict[tuple[bytes, ...], None]] = {}
-        # What each worker had in hand when it registered last.
-        self._vouched: dict[bytes, _Vouched] = {}
         self._probe_at: float | None = None
         self._serial = 0
 
@@ -158,22 +147,20 @@ class RoundRobinBroker:
         return effects
 
     def _reconcile(self, worker: bytes, message: Message) -> Effects:
-        """A connection that broke and was there again before anybody noticed may have lost a
-        document on its way, or its answer. A worker of ours says what it has in hand."""
-        claims = self._roster.claims(worker)
-        before = self._vouched.get(worker)
-        self._vouched[worker] = _Vouched(message.id, frozenset(claims))
+        """Give back what a worker of ours does not have after its connection broke: it, or its
+        answer, was lost on its way before anybody noticed."""
         has = wire.in_hand_of(message)
-        if before is None or has is None or has.since != before.id:
+        if has is None:
             return []
-        if not (claims or before.dealt or has.keys):
+        claims = self._roster.claims(worker)
+        if not (claims or has):
             # It has nothing in hand, and nothing is on its way: an INCREMENT may have been lost.
             while self._roster.busy(worker):
                 self._roster.increment(worker)
         effects: Effects = []
         for claim in claims:
             key = self._in_hand[claim].key or wire.key_of((), claim.encode("ascii"))
-            if claim in before.claims and key not in has.keys:
+            if key not in has:
                 self._roster.settle(worker, claim)
                 self._forget(claim)
                 effects.append(SetBack(claim, Released("it was lost on its way")))
@@ -203,7 +190,6 @@ class RoundRobinBroker:
         self._roster.leave(worker, "left")
         self._leaving.discard(worker)
         self._paths.pop(worker, None)
-        self._vouched.pop(worker, None)
 
     def _call(self, peer: bytes) -> Send:
         """It takes itself for registered, so it registered with another: our former life."""
@@ -308,8 +294,6 @@ class RoundRobinBroker:
     def _assign(self, worker: bytes, kept: _Kept | None, work: Work, now: float) -> None:
         self._table.own_step(rr.REGISTERED, "deal")
         claim = work.claim
-        if (vouched := self._vouched.get(worker)) is not None:
-            vouched.dealt = True
         if kept is None:
             # Nobody waits for it, and it is finished: it only takes a slot.
             self._roster.assign(worker, None, now)
@@ -340,7 +324,6 @@ class RoundRobinBroker:
         self._table.own_step(state, "lost")
         self._leaving.discard(lost.worker)
         self._paths.pop(lost.worker, None)
-        self._vouched.pop(lost.worker, None)
         for claim in lost.claims:
             self._forget(claim)
         return [Say(1, f"{_shown(lost.worker)} is lost: {lost.why}"), lost]

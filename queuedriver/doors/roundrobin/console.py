@@ -20,7 +20,7 @@ from queuedriver.doors.transports.zmq import Spoke
 
 def run_broker_console(door: BrokerSettings) -> int:
     """A broker; without an input it deals from a queue of its own, which goes with it."""
-    with Terminal() as terminal:
+    with Terminal(door.level) as terminal:
         return BrokerConsole(door, terminal).run()
 
 
@@ -31,20 +31,18 @@ def run_worker_console(post: WorkerSettings) -> int:
     def connect(identity: bytes) -> Spoke:
         return Spoke(post.where, identity, post.where.encode(), keys, post.max_message)
 
-    with Terminal() as terminal:
+    with Terminal(post.level) as terminal:
         serial = int.from_bytes(os.urandom(3))
-        return WorkerConsole(
-            terminal, connect, _identity(post.where), post.slots, post.level, serial
-        ).run()
+        return WorkerConsole(terminal, connect, _identity(post.where), post.slots, serial).run()
 
 
 def run_client_console(endpoint: str, level: int, keys: Keys | None = None) -> int:
     """A client that asks when it is told to."""
-    with Terminal() as terminal:
+    with Terminal(level) as terminal:
         spoke = Spoke(endpoint, _identity(endpoint), endpoint.encode(), keys)
         try:
             serial = int.from_bytes(os.urandom(3))
-            return ClientConsole(terminal, spoke, endpoint, level, serial).run()
+            return ClientConsole(terminal, spoke, serial).run()
         finally:
             spoke.close()
 

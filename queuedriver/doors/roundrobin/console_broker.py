@@ -4,9 +4,7 @@ It is the broker's own loop that runs: stdin is one descriptor more of its trans
 """
 
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -14,11 +12,13 @@ import msgspec
 from queuedriver.doors.broker import Broker
 from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
-from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
+from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
 from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import Arrival, Transport
+from queuedriver.doors.transports.curve import keys_in
 from queuedriver.doors.transports.zmq import Hub
+from queuedriver.doors.workspace import PrivateDirectory
 from queuedriver.operating.queue import Queue
 
 # Somebody waits at the terminal: what workers have is given back after so many seconds.
@@ -60,6 +60,9 @@ class Attended:
     def drop(self, peer: bytes) -> None:
         self._transport.drop(peer)
 
+    def missing(self) -> str:
+        return ""
+
     def next_tick_at(self) -> float | None:
         return self._transport.next_tick_at()
 
@@ -81,13 +84,13 @@ class BrokerConsole:
     def run(self) -> int:
         if self._door.services:
             return self._run(self._door.services)
-        private = tempfile.mkdtemp(prefix="queuedriver-broker-")
+        private = PrivateDirectory("broker")
         try:
-            path = os.path.join(private, "requests")
+            path = os.path.join(private.path, "requests")
             Queue.open(path, create=True).close()
             return self._run((Service("", path),))
         finally:
-            shutil.rmtree(private, ignore_errors=True)
+            private.close()
 
     def _run(self, services: tuple[Service, ...]) -> int:
         door, terminal = self._door, self._terminal
@@ -107,15 +110,8 @@ class BrokerConsole:
 
     def _connect(self) -> Transport:
         door = self._door
-        identity = door.identity
-        keys = None
-        if door.curve is not None:
-            from queuedriver.doors.transports.curve import load_keys
-
-            keys = load_keys(door.curve)
-        hub = Hub(door.listen, identity, keys, door.max_message)
-        if door.level >= 1:
-            self._terminal.say(f"up and running at {' '.join(hub.endpoints)}")
+        hub = Hub(door.listen, door.identity, keys_in(door.curve), door.max_message)
+        self._terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
         self._terminal.prompt()
         return Attended(hub, self._terminal.fd, self._attend)
 
@@ -132,5 +128,5 @@ class BrokerConsole:
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
                 case _:
-                    self._terminal.say(f"no command {words[0]!r}; there are: workers, {QUIT}")
+                    self._terminal.refuse(words[0], "workers")
             self._terminal.prompt()

@@ -4,29 +4,23 @@ up to ten at once, and count what came of it.
 While a command is under way the next ones wait.
 """
 
-import select
 import time
 from collections import deque
 from collections.abc import Callable
 
-from queuedriver.doors.roundrobin import tables as roundrobin
-from queuedriver.doors.roundrobin.client import Effects, Ended, RoundRobinClient
+from queuedriver.doors.conversation import Conversation, sleep
+from queuedriver.doors.roundrobin.client import Client
 from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
-from queuedriver.doors.transports.base import Message, Transport
-from queuedriver.doors.words import Send
-from queuedriver.errors import RemoteProtocolError
+from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.words import Effect, Effects, Ended
 
 # Requests of one bulk that are under way at once.
 PARALLEL = 10
 # Progress marks of one bulk.
 _MARKS = 10
 _MOST = 1_000_000
-# Longest sleep in seconds; and how soon what could not be sent is tried again, and for how long.
-_LONGEST = 5.0
-_AGAIN = 0.02
-_PATIENCE = roundrobin.Options().task_timeout
 
-Ask = Callable[[float], Effects]
+Ask = Callable[[float], tuple[bytes, Effects]]
 
 
 class Bulk:
@@ -47,15 +41,15 @@ class Bulk:
 
     @property
     def more(self) -> bool:
-        """Whether one more may be asked."""
+        """Tell whether one more may be asked."""
         return self.asked < self.total and self.asked - self.ended < PARALLEL
 
     def at_a_mark(self) -> bool:
-        """Whether it is time to say how far it is."""
+        """Tell whether it is time to say how far it is."""
         return self.ended % max(1, self.total // _MARKS) == 0 or self.over
 
     def results(self) -> list[str]:
-        """The table of results."""
+        """Return the table of results."""
         return [
             "type\t# total\t# success",
             "----\t-------\t---------",
@@ -66,143 +60,88 @@ class Bulk:
 class ClientConsole:
     """A client at a terminal."""
 
-    def __init__(
-        self, terminal: Terminal, transport: Transport, endpoint: str, level: int, serial: int
-    ) -> None:
+    def __init__(self, terminal: Terminal, transport: Transport, serial: int) -> None:
         self._terminal = terminal
-        self._transport = transport
-        self._endpoint = endpoint
-        self._level = level
-        self._client = RoundRobinClient(serial=serial)
+        client = Client(serial=serial)
+        self._talk = Conversation(client, transport, self._count, terminal.say, terminal.level)
+        self._asks: dict[str, tuple[str, Ask]] = {
+            "ping": ("PING", lambda now: client.ping(now, tracked=False)),
+            "pingt": ("PING", client.ping),
+            "data": ("STREAM", client.stream),
+            "bulkping": ("PING", client.ping),
+            "bulkdata": ("STREAM", client.stream),
+        }
         self._bulk: Bulk | None = None
+        # What was typed while a command was under way.
         self._lines: deque[list[str]] = deque()
-        # What could not be sent yet, and since when: at first the connection takes a moment.
-        self._unsent: deque[tuple[float, Send]] = deque()
-        self._quits = False
-        self._poll = select.poll()
-        for fd in (terminal.fd, *transport.fds()):
-            self._poll.register(fd, select.POLLIN)
 
     def run(self) -> int:
-        self._say(1, "up and running")
+        self._terminal.show(1, "up and running")
         self._terminal.prompt()
         try:
-            while not (self._quits and self._bulk is None):
-                self._sleep()
+            while True:
+                sleep([self._talk], [self._terminal.fd])
                 now = time.monotonic()
-                self._hear(now)
+                self._talk.turn(now, 0.0)
+                self._go_on(now)
                 self._lines.extend(self._terminal.lines())
-                while self._lines and self._bulk is None and not self._quits:
-                    self._obey(self._lines.popleft())
+                while self._lines and self._bulk is None:
+                    words = self._lines.popleft()
+                    if words == [QUIT]:
+                        return 0
+                    self._obey(words)
                     self._go_on(now)
         except KeyboardInterrupt:
             return 0
-        return 0
 
     def _obey(self, words: list[str]) -> None:
         match words:
             case []:
                 pass
-            case ["ping"]:
-                self._begin("PING", lambda now: self._client.ping(now, tracked=False))
-            case ["pingt"]:
-                self._begin("PING", self._client.ping)
-            case ["data"]:
-                self._begin("STREAM", self._client.stream)
-            case ["bulkping", number] if self._counts(number):
-                self._begin("PING", self._client.ping, int(number))
-            case ["bulkdata", number] if self._counts(number):
-                self._begin("STREAM", self._client.stream, int(number))
-            case ["quit"]:
-                self._quits = True
-                return
-            case ["bulkping" | "bulkdata", *_]:
-                self._terminal.say(f"{words[0]} takes a number, as in {words[0]} 100")
-            case _:
-                known = f"ping, pingt, data, bulkping N, bulkdata N, {QUIT}"
-                self._terminal.say(f"no command {words[0]!r}; there are: {known}")
+            case ["ping" | "pingt" | "data" as name]:
+                self._bulk = Bulk(*self._asks[name], 1, single=True)
+            case ["bulkping" | "bulkdata" as name, number] if _counts(number):
+                self._bulk = Bulk(*self._asks[name], int(number), single=False)
+                self._terminal.show(
+                    1, f"{number} times {self._bulk.kind}, up to {PARALLEL} at once"
+                )
+            case ["bulkping" | "bulkdata" as name, *_]:
+                self._terminal.say(f"{name} takes a number, as in {name} 100")
+            case [name, *_]:
+                self._terminal.refuse(name, "ping, pingt, data, bulkping N, bulkdata N")
         if self._bulk is None:
             self._terminal.prompt()
-
-    def _counts(self, number: str) -> bool:
-        return number.isascii() and number.isdigit() and 0 < int(number[:9]) <= _MOST
-
-    def _begin(self, kind: str, ask: Ask, total: int = 0) -> None:
-        self._bulk = Bulk(kind, ask, total or 1, single=not total)
-        if total:
-            self._say(1, f"{total} times {kind}, up to {PARALLEL} at once")
 
     def _go_on(self, now: float) -> None:
         """Ask what may be asked; sum up when all is over."""
         bulk = self._bulk
-        while bulk is not None and bulk.more and not self._unsent:
+        if bulk is None:
+            return
+        while bulk.more:
             bulk.asked += 1
-            self._carry_out(bulk.ask(now), now)
-        if bulk is None or not bulk.over or self._unsent:
+            self._talk.carry_out(bulk.ask(now)[1], now)
+        if not bulk.over:
             return
         self._bulk = None
         if not bulk.single:
             for line in bulk.results():
                 self._terminal.say(line)
         elif bulk.good:
-            self._say(1, f"{bulk.kind}: done")
+            self._terminal.show(1, f"{bulk.kind}: done")
         self._terminal.prompt()
 
-    def _hear(self, now: float) -> None:
-        for arrival in self._transport.arrivals():
-            if not isinstance(arrival, Message):
-                continue
-            try:
-                self._carry_out(self._client.receive(arrival.frames, now, 0.0), now)
-            except RemoteProtocolError as error:
-                self._say(0, f"{self._endpoint} sent what it may not: {error}")
-        if (at := self._client.next_tick_at()) is not None and at <= now:
-            self._carry_out(self._client.tick(now, 0.0), now)
-        if (at := self._transport.next_tick_at()) is not None and at <= now:
-            self._transport.tick(now)
-        self._send_again(now)
-        self._go_on(now)
-
-    def _carry_out(self, effects: Effects, now: float) -> None:
-        for effect in effects:
-            if isinstance(effect, Ended):
-                self._count(effect)
-            elif self._unsent or not self._transport.send(effect.peer, effect.frames):
-                self._unsent.append((now, effect))
-
-    def _count(self, ended: Ended) -> None:
+    def _count(self, effect: Effect) -> None:
         bulk = self._bulk
-        if bulk is None:
+        if bulk is None or not isinstance(effect, Ended):
             return
         bulk.ended += 1
-        if ended.good:
-            bulk.good += 1
+        if effect.why:
+            self._terminal.show(0, f"{bulk.kind} {effect.id.hex()} failed: {effect.why}")
         else:
-            self._say(0, f"{ended.kind} {ended.id.hex()} failed: {ended.why}")
+            bulk.good += 1
         if not bulk.single and bulk.at_a_mark():
-            self._say(1, f"{bulk.kind} {bulk.ended} of {bulk.total} completed")
+            self._terminal.show(1, f"{bulk.kind} {bulk.ended} of {bulk.total} completed")
 
-    def _send_again(self, now: float) -> None:
-        while self._unsent:
-            since, send = self._unsent[0]
-            if not self._transport.send(send.peer, send.frames):
-                if now - since < _PATIENCE:
-                    return
-                self._say(0, f"nobody answers at {self._endpoint}; is a broker running there?")
-                if self._bulk is not None and self._bulk.over:
-                    # Not tracked, it was taken for good before it left.
-                    self._bulk.good = 0
-            self._unsent.popleft()
 
-    def _say(self, level: int, words: str) -> None:
-        if level <= self._level:
-            self._terminal.say(words)
-
-    def _sleep(self) -> None:
-        if self._transport.pending() or (self._lines and self._bulk is None):
-            return
-        now = time.monotonic()
-        instants = [self._client.next_tick_at(), self._transport.next_tick_at()]
-        instants.append(now + _AGAIN if self._unsent else None)
-        until = min((one for one in instants if one is not None), default=now + _LONGEST)
-        self._poll.poll(min(max(0.0, until - now), _LONGEST) * 1000)
+def _counts(number: str) -> bool:
+    return number.isascii() and number.isdigit() and 0 < int(number[:9]) <= _MOST

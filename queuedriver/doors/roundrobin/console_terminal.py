@@ -20,7 +20,9 @@ _LONGEST = 64 * 1024
 class Terminal:
     """Lines from one descriptor, words to another."""
 
-    def __init__(self, reads: int = 0, writes: int = 1) -> None:
+    def __init__(self, level: int = 0, reads: int = 0, writes: int = 1) -> None:
+        # How much is shown that nobody asked for: 0 to 9.
+        self.level = level
         # Our own: what is done with it at the end of the input concerns nobody else.
         self.fd = os.dup(reads)
         self._writes = writes
@@ -44,7 +46,7 @@ class Terminal:
                 os.close(fd)
 
     def lines(self) -> Iterator[list[str]]:
-        """The words of each line that has come."""
+        """Yield the words of each line that has come."""
         while self._poll.poll(0):
             data = os.read(self.fd, 4096)
             if not data:
@@ -60,20 +62,29 @@ class Terminal:
                 self._rest = b""
 
     def prompt(self) -> None:
-        """The next command is awaited."""
+        """Await the next command."""
         if not self._prompted:
             self._prompted = True
             self._write(PROMPT)
 
     def say(self, words: str) -> None:
-        """A line of words; the prompt comes after it again."""
+        """Write a line of words; the prompt comes after it again."""
         if self._prompted:
             self._write(f"\r{words}\n{PROMPT}")
         else:
             self._write(f"{words}\n")
 
+    def show(self, level: int, words: str) -> None:
+        """Say what is worth saying from a level of -d on."""
+        if level <= self.level:
+            self.say(words)
+
+    def refuse(self, name: str, known: str) -> None:
+        """Say which commands there are."""
+        self.say(f"no command {name!r}; there are: {known}, {QUIT}")
+
     def _silence(self) -> None:
-        """From now on nothing comes, and no poll wakes for it: the end would wake each."""
+        """Let nothing come from now on, and no poll wake for it: the end would wake each."""
         # The other end is held for as long as we live: without a writer a pipe is at its end, too.
         ours, self._silent_end = os.pipe()
         os.dup2(ours, self.fd)

@@ -168,29 +168,23 @@ def slots_of(message: Message) -> int:
     return int(text)
 
 
-class InHand(msgspec.Struct, frozen=True):
-    """What a worker of ours adds to REGISTER: what it has in hand, and which answer it saw last."""
-
-    since: bytes
-    keys: frozenset[bytes]
-
-
-def in_hand(since: bytes, keys: Collection[bytes]) -> tuple[bytes, bytes]:
-    """Two arguments more."""
-    return since, b"".join(len(key).to_bytes(2, "big") + key for key in keys)
+def in_hand(keys: Collection[bytes]) -> bytes:
+    """Return what a worker of ours adds to REGISTER when its connection broke: what it has in
+    hand."""
+    return b"".join(len(key).to_bytes(2, "big") + key for key in keys)
 
 
-def in_hand_of(message: Message) -> InHand | None:
-    """What it says; None: nothing that we would understand, as from another program's worker."""
-    if len(message.args) != 4:
+def in_hand_of(message: Message) -> frozenset[bytes] | None:
+    """Return what it says; None: nothing that we would understand, as from another program's
+    worker."""
+    if len(message.args) != 3:
         return None
-    _, _, since, packed = message.args
-    keys, at = set(), 0
+    packed, keys, at = message.args[2], set(), 0
     while at < len(packed):
         end = at + 2 + int.from_bytes(packed[at : at + 2], "big")
         keys.add(packed[at + 2 : end])
         at = end
-    return InHand(since, frozenset(keys)) if at == len(packed) else None
+    return frozenset(keys) if at == len(packed) else None
 
 
 def count_of(text: bytes) -> int | None:

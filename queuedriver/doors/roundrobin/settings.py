@@ -18,7 +18,6 @@ from queuedriver.options import Said
 
 if TYPE_CHECKING:
     from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-    from queuedriver.doors.settings import Serve
     from queuedriver.doors.words import WorkerSession
 
 _ENDPOINT = "tcp://127.0.0.1:6714"
@@ -85,14 +84,11 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         if self.listen:
             check_listen((self.listen,), self.curve is not None, self.insecure, "--curve DIR")
 
-    def session(self, name: str) -> "tuple[WorkerSession, Serve | None]":
-        from queuedriver.doors.roundrobin.worker import RoundRobinServer, RoundRobinWorker
+    def session(self, name: str) -> "WorkerSession":
+        from queuedriver.doors.roundrobin.worker import Server, Worker
 
         serial = int.from_bytes(os.urandom(3))
-        if self.is_server:
-            server = RoundRobinServer(self.slots, serial=serial)
-            return server, server.serve
-        return RoundRobinWorker(self.slots, serial=serial), None
+        return Server(serial=serial) if self.is_server else Worker(self.slots, serial=serial)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):

@@ -11,11 +11,14 @@ offset and length as 32-bit numbers in the host's order, then so many bytes. Pie
 their lengths add up to what was asked for.
 """
 
+import random
 import struct
 import zlib
+from collections.abc import Sequence
 
 import msgspec
 
+from queuedriver.doors.roundrobin.frames import MORE
 from queuedriver.errors import RemoteProtocolError
 
 GO_ON = b"0"
@@ -31,6 +34,10 @@ FILLING = b"\x01"
 PART = 8192
 HANDLE = 8
 
+# Seconds after which a worker forgets a stream of which it hears nothing.
+SILENCE = 15.0
+# Streams of one worker that wait to be asked for more.
+_MOST_OPEN = 1000
 _PIECE = struct.Struct("=ii")
 # Pieces of one byte each are the most that a stream can consist of.
 _MOST_CARRIED = SIZE * (_PIECE.size + 1)
@@ -71,6 +78,9 @@ class Writer:
 
     def __init__(self, handle: bytes, carried: bytes, pack: bytes = RAW, part: int = PART) -> None:
         self.handle = handle
+        # Who reads it, and when that was heard of last.
+        self.host = b""
+        self.heard_at = 0.0
         self._pack = pack
         self._left = zlib.compress(carried) if pack == ZLIB else carried
         self._room = max(1, part - 3 - len(handle))
@@ -84,6 +94,65 @@ class Writer:
     def over(self) -> bool:
         """Whether nothing is left to be sent."""
         return not self._left
+
+
+class Streams:
+    """The streams that one worker has not sent to their ends; `chance` cuts them into pieces."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._open: dict[bytes, Writer] = {}
+
+    def begin(self, handle: bytes, host: bytes, now: float) -> bytes:
+        """Return the first part of a stream, which is for one host."""
+        writer = Writer(handle, pieces_of(self._cuts(SIZE)))
+        writer.host, writer.heard_at = host, now
+        part = writer.next()
+        if not writer.over and len(self._open) < _MOST_OPEN:
+            self._open[handle] = writer
+        return encode_part(part)
+
+    def _cuts(self, size: int) -> list[tuple[int, int]]:
+        cuts, left = [], size
+        while left:
+            length = self._chance.randint(1, left)
+            cuts.append((self._chance.randint(0, size - length), length))
+            left -= length
+        return cuts
+
+    def hear(self, args: Sequence[bytes], now: float) -> bytes:
+        """Return the answer to `mqs_more` and to `ongoing`, as they came."""
+        key, host, handle, want = (*args, b"", b"", b"")[:4]
+        if key == MORE:
+            return encode_part(self._more(host, handle, want, now))
+        known = [writer for writer in self._open.values() if writer.host == host]
+        for writer in known:
+            writer.heard_at = now
+        # As a command's exit status: whether anything of it is known here.
+        return b"0" if known else b"1"
+
+    def _more(self, host: bytes, handle: bytes, want: bytes, now: float) -> Part:
+        """Return the next part of a stream, if it is there and the right one asks."""
+        writer = self._open.get(handle)
+        if writer is None or writer.host != host or want != GO_ON:
+            if writer is not None and writer.host == host:
+                del self._open[handle]
+            return Part(ABORT, handle[:HANDLE], b"")
+        writer.heard_at = now
+        part = writer.next()
+        if writer.over:
+            del self._open[handle]
+        return part
+
+    def forget_silent(self, now: float) -> None:
+        """Forget those whose readers have been silent for too long."""
+        silent = [key for key, one in self._open.items() if one.heard_at + SILENCE <= now]
+        for key in silent:
+            del self._open[key]
+
+    def next_silence_at(self) -> float | None:
+        """Return when a reader may have been silent for too long."""
+        return min((one.heard_at + SILENCE for one in self._open.values()), default=None)
 
 
 class Reader:

@@ -9,13 +9,12 @@ What has addresses on top is only passed on. A worker is dealt to as long as it 
 one that was dealt to longest ago first. RESPONSE ends a document or a request, INCREMENT frees its
 slot: they come one after the other, and each says nothing of the other.
 
-    roundrobin_frames.py     one message, its frames and what they mean
-    roundrobin_broker.py     the broker's side
-    roundrobin_worker.py     a worker's, and a server's that has no broker
-    roundrobin_tasks.py      what both do with what is asked of them
-    roundrobin_client.py     a client's
-    roundrobin_documents.py  a document and its outcome as messages
-    roundrobin_stream.py     STREAM: an answer in parts
+    frames.py     one message, its frames and what they mean
+    broker.py     the broker's side
+    worker.py     a worker's, and a server's that has no broker
+    client.py     a client's
+    documents.py  a document and its outcome as messages
+    stream.py     STREAM: an answer in parts
 """
 
 import msgspec
@@ -25,9 +24,6 @@ from queuedriver.errors import ConfigError
 
 ENDPOINT = "tcp://127.0.0.1:6714"
 SLOTS = 10
-# Seconds until what could not be sent is sent again: a connection may need a moment.
-FIRST_REPEAT = 0.05
-
 # What a RESPONSE to DOCUMENT begins with, as a command's exit code would.
 DONE = b"0"
 FAILED = b"1"
@@ -45,21 +41,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # How long a worker may have one document or request; None: as long as it can be reached.
     job_timeout: float | None = None
     max_workers: int = 10_000
-    # How long a client and a registering worker wait for an answer before they ask again; the
-    # original's time-out of a task.
-    task_timeout: float = 5.0
-    # A worker says so often that it is there, for a broker that has been started anew.
-    register_interval: float = 15.0
-    # After how long a client gives a request up.
-    give_up_after: float = 15.0
-    # How often a client that reads a stream says that it still does, and how long a worker keeps
-    # a stream of which it hears nothing.
-    ongoing_interval: float = 5.0
-    stream_timeout: float = 15.0
 
     def check(self) -> "Options":
         """ConfigError for what cannot work."""
-        if min(self.probe_interval, self.task_timeout, self.register_interval) <= 0:
+        if self.probe_interval <= 0:
             raise ConfigError("the intervals of roundrobin must be above 0")
         if self.job_timeout is not None and self.job_timeout <= 0:
             raise ConfigError("--job-timeout must be above 0")
@@ -108,65 +93,5 @@ BROKER = Table(
         Row(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN, ours=True),
         Row(LEAVING, "pass", "late", "drop", LEAVING, ours=True),
         Row(LEAVING, "lost", "", "charge what it had, if just one", UNKNOWN, ours=True),
-    ],
-)
-
-NEW, REGISTERING, GONE = "new", "registering", "gone"
-
-WORKER = Table(
-    "How a worker sees itself",
-    [
-        Row(NEW, "register", "", "REGISTER", REGISTERING),
-        Row(NEW, "called", "", "ignore", NEW, ours=True),
-        Row(NEW, "task", "", "do it", NEW),
-        Row(NEW, "task ended", "", "RESPONSE, INCREMENT", NEW),
-        Row(NEW, "leave", "", "", GONE),
-        Row(NEW, "leave", "in hand", "finish what is in hand", LEAVING, ours=True),
-        Row(REGISTERING, "RESPONSE", "", "", REGISTERED),
-        Row(REGISTERING, "register", "", "REGISTER", REGISTERING),
-        Row(REGISTERING, "time-out", "", "REGISTER again", REGISTERING, ours=True),
-        Row(REGISTERING, "called", "", "ignore: it was sent", REGISTERING, ours=True),
-        Row(REGISTERING, "task", "", "do it", REGISTERING),
-        Row(REGISTERING, "task ended", "", "RESPONSE, INCREMENT", REGISTERING),
-        Row(REGISTERING, "deregister", "", "DEREGISTER", NEW),
-        Row(REGISTERING, "leave", "", "DEREGISTER", GONE),
-        Row(REGISTERING, "leave", "in hand", "DEREGISTER; finish", LEAVING, ours=True),
-        Row(REGISTERED, "RESPONSE", "", "", REGISTERED),
-        Row(REGISTERED, "register", "", "REGISTER, with other slots", REGISTERING),
-        Row(REGISTERED, "time-out", "", "REGISTER again", REGISTERED, ours=True),
-        Row(REGISTERED, "called", "", "REGISTER again", REGISTERING, ours=True),
-        Row(REGISTERED, "task", "", "do it", REGISTERED),
-        Row(REGISTERED, "task ended", "", "RESPONSE, INCREMENT", REGISTERED),
-        Row(REGISTERED, "deregister", "", "DEREGISTER", NEW),
-        Row(REGISTERED, "leave", "", "DEREGISTER", GONE),
-        Row(REGISTERED, "leave", "in hand", "DEREGISTER; finish", LEAVING, ours=True),
-        Row(LEAVING, "called", "", "ignore", LEAVING, ours=True),
-        Row(LEAVING, "task", "", "do it: it was on its way", LEAVING, ours=True),
-        Row(LEAVING, "task ended", "", "RESPONSE, INCREMENT", LEAVING, ours=True),
-        Row(LEAVING, "task ended", "last", "RESPONSE, INCREMENT", GONE, ours=True),
-        Row(LEAVING, "leave", "in hand", "ignore", LEAVING, ours=True),
-    ],
-)
-
-WAITING, READING, ANSWERED, GIVEN_UP = "waiting", "reading", "answered", "given up"
-
-CLIENT = Table(
-    "How a client sees one request",
-    [
-        Row(NEW, "ask", "EXEC", "EXEC", ANSWERED),
-        Row(NEW, "ask", "TRACKEXEC", "TRACKEXEC", WAITING),
-        Row(NEW, "ask", "PING", "PING", WAITING),
-        Row(WAITING, "RESPONSE", "", "count it", ANSWERED),
-        Row(WAITING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
-        Row(WAITING, "RESPONSE", "bad", "count it as failed", GIVEN_UP),
-        Row(WAITING, "PONG", "", "count it", ANSWERED),
-        Row(WAITING, "TRACKADDRESS", "", "wait as long again", WAITING),
-        Row(WAITING, "time-out", "", "the same again, with the same id", WAITING, ours=True),
-        Row(WAITING, "time-out", "too often", "count it as failed", GIVEN_UP),
-        Row(READING, "RESPONSE", "", "count it", ANSWERED),
-        Row(READING, "RESPONSE", "more to come", "mqs_more to that worker", READING),
-        Row(READING, "RESPONSE", "bad", "mqs_more that wants no more", GIVEN_UP),
-        Row(READING, "TRACKADDRESS", "", "wait as long again", READING),
-        Row(READING, "time-out", "too often", "count it as failed", GIVEN_UP),
     ],
 )

@@ -97,9 +97,8 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
         addresses_of(self.group)
         return super().check()
 
-    def session(self, name: str) -> "tuple[Worker, None]":
-        from queuedriver.doors.scale0.tables import WorkerOptions
-        from queuedriver.doors.scale0.worker import Worker
+    def session(self, name: str) -> "Worker":
+        from queuedriver.doors.scale0.worker import Worker, WorkerOptions
 
         options = WorkerOptions(
             identity=name,
@@ -108,7 +107,7 @@ class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):
             group=addresses_of(self.group),
             heartbeat_interval=self.heartbeat_interval,
         )
-        return Worker(options), None
+        return Worker(options)
 
 
 class ClientSettings(AnyClient, frozen=True, kw_only=True):

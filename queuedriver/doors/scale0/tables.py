@@ -20,8 +20,8 @@ A worker of which the broker is not sure (it never asked for its configuration, 
 version of it) is told FORCENEGOTIATE and begins with CHECKCONFIG; the second time in a row that its
 version is another, it is disconnected.
 
-    scale0_wire.py     frames        scale0_broker.py   the broker's session
-    scale0_worker.py   a worker's    scale0_client.py   a frontend's
+    wire.py     frames        broker.py   the broker's session
+    worker.py   a worker's    client.py   a frontend's
 """
 
 import hashlib
@@ -95,31 +95,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         # All brokers of a group come to the same.
         version = hashlib.sha256(msgspec.json.encode(made)).hexdigest()[:12]
         return msgspec.structs.replace(made, config_version=version)
-
-
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker was told. Seconds."""
-
-    identity: str
-    # None: all that its broker has.
-    services: tuple[str, ...] | None = None
-    # The broker it connects to first, and others it may go to.
-    broker: str = ""
-    group: tuple[str, ...] = ()
-    # Longer than the broker's own, or nothing.
-    heartbeat_interval: float | None = None
-    liveness: int = 3
-    # How long CONFIG, READYOK and the answer to NEEDBROKER may take.
-    check_timeout: float = 5.0
-    # How often in a row it is sent elsewhere, or told to begin anew, before it gives up.
-    max_hops: int = 8
-
-    def check(self) -> "WorkerOptions":
-        """ConfigError for what cannot be meant."""
-        numbers = (self.heartbeat_interval or 1.0, self.liveness, self.check_timeout, self.max_hops)
-        if not all(number > 0 for number in numbers):
-            raise ConfigError("the intervals, time-outs and limits of scale0 must be above 0")
-        return self
 
 
 def _ours(state: str, event: str, when: str, action: str, to: str) -> Row:
@@ -203,78 +178,5 @@ REQUEST = Table(
         _ours(DEALT, "its worker is lost", "once too often", "444", OVER),
         _ours(OVER, "WORKREQUEST", "answered", "the same answer", OVER),
         _ours(OVER, "WORKREQUEST", "", "it is tried anew", WAITING),
-    ],
-)
-
-CLOSED, CHECKING, ASKING, GREETING = "closed", "checking", "asking", "greeting"
-READY, WORKING, LEFT = "ready", "working", "left"
-_HOP = "another connection, to another broker of the group if there is one"
-
-
-def _anywhere(state: str, anew: str = CHECKING) -> list[Row]:
-    """What is the same for a worker in every state in which it is connected."""
-    return [
-        Row(state, "FORCENEGOTIATE", "", "CHECKCONFIG", anew),
-        _ours(state, "joined again", "", "CHECKCONFIG", anew),
-        _ours(state, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
-        Row(state, "DISCONNECTERROR", "", "we leave", LEFT),
-        _ours(state, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
-    ]
-
-
-WORKER = Table(
-    "scale0: a worker",
-    [
-        Row(CLOSED, "connected", "", "CHECKCONFIG", CHECKING),
-        Row(CLOSED, "connected", "our own broker does not answer", "NEEDBROKER", ASKING),
-        _ours(CLOSED, "leave", "", "we leave", LEFT),
-        Row(CHECKING, "CONFIG", "", "READY", GREETING),
-        _ours(CHECKING, "CONFIG", "work in hand", "it is finished first", WORKING),
-        _ours(CHECKING, "WORKREQUEST", "", "dropped: it was sent before our CHECKCONFIG", CHECKING),
-        _ours(CHECKING, "PONG", "", "the broker lives", CHECKING),
-        _ours(CHECKING, "READYOK", "", "it answers a READY from before", CHECKING),
-        _ours(CHECKING, "processed", "", "WORKREPLY", CHECKING),
-        Row(CHECKING, "time-out", "", "we leave, 69", LEFT),
-        Row(CHECKING, "time-out", "others, or it answered before", _HOP, CLOSED),
-        *_anywhere(CHECKING),
-        Row(ASKING, "DISCONNECTERROR", "301 to this broker", "CHECKCONFIG", CHECKING),
-        _ours(ASKING, "time-out", "", "we leave, 69", LEFT),
-        _ours(ASKING, "time-out", "others, or it answered before", _HOP, CLOSED),
-        *_anywhere(ASKING),
-        Row(GREETING, "READYOK", "", "we are listed", READY),
-        Row(GREETING, "PONG", "", "the broker lives", GREETING),
-        _ours(GREETING, "WORKREQUEST", "", "it is processed", WORKING),
-        _ours(GREETING, "time-out", "", "READY, once more", GREETING),
-        _ours(GREETING, "time-out", "again", _HOP, CLOSED),
-        Row(GREETING, "heartbeat_interval", "", "PING", GREETING),
-        _ours(GREETING, "silence", "", _HOP, CLOSED),
-        *_anywhere(GREETING),
-        Row(READY, "PONG", "", "the broker lives", READY),
-        Row(READY, "READYOK", "", "it answers a READY that was repeated", READY),
-        Row(READY, "WORKREQUEST", "", "it is processed", WORKING),
-        Row(READY, "heartbeat_interval", "", "PING", READY),
-        _ours(READY, "silence", "", _HOP, CLOSED),
-        *_anywhere(READY),
-        Row(WORKING, "PONG", "", "the broker lives", WORKING),
-        _ours(WORKING, "READYOK", "", "it answers a READY that was repeated", WORKING),
-        _ours(WORKING, "WORKREQUEST", "", "it waits here", WORKING),
-        Row(WORKING, "heartbeat_interval", "", "PING", WORKING),
-        Row(WORKING, "processed", "", "WORKREPLY; READY", GREETING),
-        _ours(WORKING, "processed", "more in hand", "WORKREPLY", WORKING),
-        _ours(WORKING, "leave", "work in hand", "we leave after the reply", WORKING),
-        *_anywhere(WORKING),
-    ],
-)
-
-CLIENT = Table(
-    "scale0: a frontend's request",
-    [
-        Row(NEW, "asked", "", "WORKREQUEST", WAITING),
-        _ours(WAITING, "no answer", "", "WORKREQUEST, the same", WAITING),
-        Row(WAITING, "WORKREPLY", "", "its outputs, or why there are none", OVER),
-        Row(WAITING, "DISCONNECTERROR", "", "why it is not done", OVER),
-        _ours(WAITING, "time-out", "", "it is given up", OVER),
-        _ours(OVER, "WORKREPLY", "", "dropped", OVER),
-        _ours(OVER, "DISCONNECTERROR", "", "dropped", OVER),
     ],
 )

@@ -1,25 +1,18 @@
 """Scale0, a worker: asks for its configuration, offers itself for one request at a time. Pure.
 
 It fails to start when no broker answers. Once one did, it tries for ever: its own broker again,
-or, where it knows of a group, the others in turn with NEEDBROKER.
+or, where it knows of a group, the others in turn with NEEDBROKER. What it was sent and has not
+begun when its broker sends it away is the broker's again.
 """
 
 import re
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from queuedriver.claims.outcomes import Released, Setback
-from queuedriver.doors.scale0.tables import (
-    ASKING,
-    CHECKING,
-    CLOSED,
-    GREETING,
-    LEFT,
-    READY,
-    WORKER,
-    WORKING,
-    WorkerOptions,
-)
+from queuedriver.doors.scale0 import wire
 from queuedriver.doors.scale0.wire import (
     CLOCK,
     NOT_ACCEPTING,
@@ -39,9 +32,8 @@ from queuedriver.doors.scale0.wire import (
     WorkRequest,
     decode,
     encode,
-    pack,
-    reply_of,
 )
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
     Leave,
@@ -51,330 +43,391 @@ from queuedriver.doors.words import (
     Say,
     Send,
     Work,
+    WorkerSession,
 )
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
-from queuedriver.format import names
 
-# A worker's one peer.
-_BROKER = b""
-# No broker; something about how we were set up; anything else.
+CLOSED, CHECKING, ASKING, GREETING = "closed", "checking", "asking", "greeting"
+READY, WORKING, LEFT = "ready", "working", "left"
+_LISTENING = f"{CHECKING} | {GREETING} | {READY} | {WORKING}"
+_CONNECTED = f"{_LISTENING} | {ASKING}"
+_AT_WORK = f"{GREETING} | {READY} | {WORKING}"
+_HOP = "another connection, to another broker of the group if there is one"
+
+WORKER = Table(
+    "scale0: a worker",
+    [
+        Row(CLOSED, "connected", "", "CHECKCONFIG", CHECKING),
+        Row(CLOSED, "connected", "our own broker does not answer", "NEEDBROKER", ASKING),
+        ours(CLOSED, "time-out", "", "our own broker may take us by now", CLOSED),
+        ours(CLOSED, "another broker", "too often", "we leave, 69", LEFT),
+        Row(CHECKING, "CONFIG", "", "READY", GREETING),
+        ours(CHECKING, "CONFIG", "work in hand", "it is finished first", WORKING),
+        ours(CHECKING, "WORKREQUEST", "", "dropped: it was sent before our CHECKCONFIG", CHECKING),
+        ours(CHECKING, "processed", "", "WORKREPLY", CHECKING),
+        Row(f"{CHECKING} | {ASKING}", "time-out", "", "we leave, 69", LEFT),
+        Row(f"{CHECKING} | {ASKING}", "time-out", "others, or it answered before", _HOP, CLOSED),
+        Row(ASKING, "DISCONNECTERROR", "301 to this broker", "CHECKCONFIG", CHECKING),
+        Row(GREETING, "READYOK", "", "we are listed", READY),
+        ours(GREETING, "time-out", "", "READY, once more", GREETING),
+        ours(GREETING, "time-out", "again", _HOP, CLOSED),
+        Row(f"{GREETING} | {READY}", "WORKREQUEST", "", "it is processed", WORKING),
+        ours(f"{GREETING} | {READY}", "silence", "", _HOP, CLOSED),
+        ours(f"{CHECKING} | {READY} | {WORKING}", "READYOK", "", "it answers one before", SAME),
+        Row(_LISTENING, "PONG", "", "the broker lives", SAME),
+        Row(_AT_WORK, "heartbeat_interval", "", "PING", SAME),
+        ours(WORKING, "WORKREQUEST", "", "it waits here", WORKING),
+        Row(WORKING, "processed", "", "WORKREPLY; READY", GREETING),
+        ours(WORKING, "processed", "more in hand", "WORKREPLY", WORKING),
+        Row(_CONNECTED, "FORCENEGOTIATE", "", "CHECKCONFIG", CHECKING),
+        ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
+        ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
+        ours(_CONNECTED, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
+        ours(_CONNECTED, "DISCONNECTERROR", "503, and it answered before", "we wait", CLOSED),
+        Row(_CONNECTED, "DISCONNECTERROR", "", "we leave", LEFT),
+        ours(CLOSED, "leave", "", "we leave", LEFT),
+        ours(_CONNECTED, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
+        ours(f"{CHECKING} | {WORKING}", "leave", "work in hand", "after the reply", SAME),
+    ],
+)
+
+# Seconds that CONFIG, READYOK and the answer to NEEDBROKER may take, and for which a broker that
+# takes nobody is left alone.
+_CHECK_TIMEOUT = 5.0
+# So many heartbeats of the broker may be missed; until READYOK says how often, in seconds.
+_LIVENESS = 3
+_FIRST_INTERVAL = 5.0
+# How often in a row it is sent elsewhere, or told to begin anew, before it gives up.
+_MAX_HOPS = 8
+# Exit codes: no broker; something about how we were set up; anything else.
 _UNAVAILABLE, _SETUP, _PROTOCOL = 69, 78, 70
 _ADDRESS = re.compile(r"[a-z]{2,8}://[!-~]{1,200}")
-# Until READYOK says how often; in seconds.
-_FIRST_INTERVAL = 5.0
 _NEVER = float("inf")
 
 
-class Worker:
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker was told."""
+
+    identity: str
+    # None: all that its broker has.
+    services: tuple[str, ...] | None = None
+    # The broker it connects to first, and others it may go to.
+    broker: str = ""
+    group: tuple[str, ...] = ()
+    # Seconds; longer than the broker's own, or nothing.
+    heartbeat_interval: float | None = None
+
+
+class _Way:
+    """At which broker it is, and where it may go."""
+
+    def __init__(self, own: str, group: tuple[str, ...]) -> None:
+        self.own = own
+        self.group = group
+        self.at = own
+        # Whether our own broker does not answer, and another is asked whether it would have us.
+        self.needy = False
+        # How often it went elsewhere since it was listed, and how many of the group it asked.
+        self.hops = 0
+        self.tried = 0
+
+    def other(self) -> str:
+        """Return the next of the group, each once; empty when there is none left."""
+        others = [one for one in self.group if one != self.own]
+        self.tried += 1
+        return others[self.tried - 1] if self.tried <= len(others) else ""
+
+    def go(self, to: str, *, needy: bool = False) -> None:
+        """Note where it goes."""
+        self.at, self.needy = to, needy
+
+
+class Worker(WorkerSession):
     """One worker, with one document at a time."""
 
-    def __init__(self, options: WorkerOptions) -> None:
-        self._options = options.check()
+    def __init__(self, told: WorkerOptions) -> None:
+        self._told = told
         self._state = CLOSED
-        # Which broker we are at, and which others there are.
-        self._at = options.broker
-        self._group = options.group
-        self._tried = 0
-        # Our own broker does not answer: another is asked whether it would have us.
-        self._needy = False
+        self._way = _Way(told.broker, told.group)
         self._config: Config | None = None
         # It has been listed once: from then on it does not give up.
         self._started = False
-        self._hops = 0
-        self._interval = options.heartbeat_interval or _FIRST_INTERVAL
+        self._interval = told.heartbeat_interval or _FIRST_INTERVAL
         # What was sent to us, in its order; the first is being processed.
         self._in_hand: deque[Work] = deque()
-        self._serial = 0
-        # Until when there must be an answer, and how often it has been waited for.
+        # Until when there must be an answer, and whether READY has been repeated for it.
         self._answer_at = _NEVER
         self._repeated = False
         self._silent_at = _NEVER
         self._ping_at = _NEVER
         # What the wall clock was ahead of `now` when it was last heard of.
         self._wall_ahead = 0.0
-        # Why we leave, once we are to; and what we do when the document in hand is done.
-        self._leaving = ""
-        self._then: Reconnect | Leave | None = None
+        self._leaving = False
 
     # The connection
 
     def start(self, now: float, wall: float) -> Effects:
         """CHECKCONFIG to our own broker, NEEDBROKER to another."""
         self._wall_ahead = wall - now
-        when = "our own broker does not answer" if self._needy else ""
-        self._state = WORKER.own_step(CLOSED, "connected", when)
+        needy = self._way.needy
+        when = "our own broker does not answer" if needy else ""
+        self._state = WORKER.own_step(self._state, "connected", when)
         self._hear_from_now_on(now)
-        self._answer_at = now + self._options.check_timeout
-        if self._needy:
-            return [_send(NeedBroker(identity=self._options.identity, services=self._services()))]
-        return self._check_config(now)
+        if not needy:
+            return self._check_config(now)
+        self._answer_at = now + _CHECK_TIMEOUT
+        return [_send(NeedBroker(identity=self._told.identity, services=self._services()))]
 
-    def rejoined(self, now: float, wall: float) -> Effects:
+    def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
         if self._state in (CLOSED, LEFT):
             return []
         self._state = WORKER.own_step(self._state, "joined again")
         self._hear_from_now_on(now)
-        self._answer_at = now + self._options.check_timeout
         return self._check_config(now)
 
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """One message of the broker."""
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self._wall_ahead = wall - now
         message = decode(frames)
         event = message.event
         if isinstance(event, DisconnectError):
             return self._told_off(event, now)
-        self._check(event)
-        config = isinstance(event, Config)
-        when = "work in hand" if config and self._in_hand and self._state == CHECKING else ""
+        if isinstance(event, Config) and event.unchanged and self._config is None:
+            raise RemoteProtocolError("CONFIG says unchanged, and there was none before")
+        if isinstance(event, WorkRequest) and not event.identifier:
+            raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
+        when = "work in hand" if isinstance(event, Config) and self._in_hand else ""
+        if isinstance(event, ForceNegotiate):
+            self._way.hops += 1
+            when = "too often" if self._way.hops > _MAX_HOPS else ""
         was, self._state = self._state, WORKER.step(self._state, event.command, when)
-        self._silent_at = now + self._interval * self._options.liveness
+        self._silent_at = now + self._interval * _LIVENESS
         match event:
             case Config():
                 return self._configured(event, now)
             case ReadyOk() if was == GREETING:
                 return self._listed(event, now)
+            case WorkRequest() if was == CHECKING:
+                # Its broker takes it for lost: CHECKCONFIG said that we have it not.
+                return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
             case WorkRequest():
-                return self._request(event, message.body, was)
+                return self._request(event, message.body)
             case ForceNegotiate():
-                self._answer_at = now + self._options.check_timeout
                 return self._begin_anew(event, now)
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
-        outputs, body = pack(results)
+        outputs, body = wire.pack(results)
         reply = WorkReply(work_request_identifier=claim, outputs=outputs)
         return self._processed(claim, _send(reply, body), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
         """WORKREPLY with a status; when we leave, what we have is given back by saying so."""
         if isinstance(how, Released) and self._leaving:
-            return self._goodbye()
-        return self._processed(claim, _send(reply_of(claim, how), b""), now)
+            return self._goodbye() if self._in_hand else []
+        return self._processed(claim, _send(wire.reply_of(claim, how), b""), now)
 
     def leave(self, now: float) -> Effects:
-        """At once, or after the document in hand."""
+        """Say goodbye at once, or after the document in hand."""
         if self._leaving or self._state == LEFT:
             return []
-        self._leaving = "asked to leave"
-        if self._state == WORKING:
-            self._state = WORKER.own_step(WORKING, "leave", "work in hand")
-        return [] if self._in_hand else self._goodbye()
+        self._leaving = True
+        if not self._in_hand:
+            return self._goodbye()
+        self._state = WORKER.own_step(self._state, "leave", "work in hand")
+        return []
 
     def tick(self, now: float, wall: float) -> Effects:
-        """PING; and what to do about answers that do not come."""
+        """Say PING; see to answers that do not come."""
         self._wall_ahead = wall - now
-        if self._state in (CLOSED, LEFT):
-            return []
         if now >= self._answer_at:
             return self._no_answer(now)
-        if now >= self._silent_at and not self._in_hand and self._state in (GREETING, READY):
+        if self._state not in (GREETING, READY, WORKING):
+            return []
+        if now >= self._silent_at and not self._in_hand:
             self._state = WORKER.own_step(self._state, "silence")
-            return self._hop("the broker is silent", self._at)
-        if now >= self._ping_at and self._state in (GREETING, READY, WORKING):
+            return self._hop("the broker is silent", self._way.at)
+        if now >= self._ping_at:
+            self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            version = self._config.config_version if self._config else None
-            return [_send(Ping(time=wall, config_version=version))]
+            return [_send(Ping(time=wall, config_version=self._version()))]
         return []
 
     def next_tick_at(self) -> float | None:
-        """When the next of these is due."""
-        if self._state in (CLOSED, LEFT):
-            return None
         instants = [self._answer_at]
         if self._state in (GREETING, READY, WORKING):
             instants.append(self._ping_at)
-        if not self._in_hand and self._state in (GREETING, READY):
-            instants.append(self._silent_at)
+            if not self._in_hand:
+                instants.append(self._silent_at)
         at = min(instants)
         return None if at == _NEVER else at
 
     # What the broker says
 
-    def _check(self, event: Event) -> None:
-        """What no state allows."""
-        if isinstance(event, Config) and event.unchanged and self._config is None:
-            raise RemoteProtocolError("CONFIG says unchanged, and there was none before")
-        if isinstance(event, WorkRequest) and not event.identifier:
-            raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
-
     def _configured(self, event: Config, now: float) -> Effects:
         if not event.unchanged:
             self._config = event
-            self._group = event.group_config.brokers or self._group
-        self._tried = 0
+            self._way.group = event.group_config.brokers or self._way.group
+        self._way.tried = 0
         self._answer_at = _NEVER
-        said: Effects = [Say(1, "B --- CONFIG ---> C")]
+        said = Say(1, "B --- CONFIG ---> C")
         if self._state == WORKING:
-            return said
-        return [*said, *self._say_ready(now), Say(1, "C --- READY ---> B")]
+            return [said]
+        return [said, *self._say_ready(now), Say(1, "C --- READY ---> B")]
 
     def _listed(self, event: ReadyOk, now: float) -> Effects:
         self._answer_at = _NEVER
-        self._hops = 0
+        self._way.hops = 0
         first, self._started = not self._started, True
         if event.heartbeat_interval is not None and event.heartbeat_interval > 0:
             self._interval = event.heartbeat_interval
         self._hear_from_now_on(now)
         return [Say(1 if first else 2, "B --- READYOK ---> C")]
 
-    def _request(self, event: WorkRequest, body: bytes, was: str) -> Effects:
-        if was == CHECKING:
-            # Its broker takes it for lost: CHECKCONFIG said that we have it not.
-            return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
+    def _request(self, event: WorkRequest, body: bytes) -> Effects:
         self._answer_at = _NEVER
-        self._serial += 1
-        docid = event.docid
-        if names.objection(docid) is not None:
-            docid = f"request-{self._serial}"
-        work = Work(event.identifier, docid, event.attempt, body, event.service)
+        work = Work(event.identifier, event.docid, event.attempt, body, event.service)
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
     def _begin_anew(self, event: ForceNegotiate, now: float) -> Effects:
-        self._hops += 1
-        if self._hops > self._options.max_hops:
+        if self._state == LEFT:
             return self._end(_PROTOCOL, f"again and again told to negotiate: {event.error_message}")
         return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
 
     def _told_off(self, event: DisconnectError, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
-        code, text = event.error_code, event.error_message
-        why = f"the broker says {code}: {text}"
-        here = not event.broker or event.broker == self._at
-        if code == REDIRECT and self._state == ASKING and here:
+        code, way = event.error_code, self._way
+        why = f"the broker says {code}: {event.error_message}"
+        to = event.broker or way.at
+        if code == REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
-            self._needy = False
-            self._answer_at = now + self._options.check_timeout
+            way.needy = False
             return self._check_config(now)
-        other = self._other() if code == NOT_ACCEPTING else ""
-        on = code in (REDIRECT, VERSION) or bool(other)
-        self._state = WORKER.step(
-            self._state, "DISCONNECTERROR", "301, 426, or 503 and others" if on else ""
-        )
+        other = way.other() if code == NOT_ACCEPTING else ""
+        if code == NOT_ACCEPTING and not other and self._started:
+            when = "503, and it answered before"
+        else:
+            on = other or code == VERSION or (code == REDIRECT and _ADDRESS.fullmatch(to))
+            when = "301, 426, or 503 and others" if on else ""
+        self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
         if other:
-            return self._plead(other, why)
+            way.go(other, needy=True)
+            return self._connect(why)
         match code:
+            case 301 if self._state == LEFT:
+                return self._end(_PROTOCOL, "the broker sends us to what is no address")
             case 301:
-                if event.broker and not _ADDRESS.fullmatch(event.broker):
-                    return self._end(_PROTOCOL, "the broker sends us to what is no address")
-                self._needy = False
-                return self._hop(why, event.broker or self._at)
+                return self._hop(why, to)
             case 426:
                 # What we know of the configuration is wrong: it is asked for as if we had none.
-                self._config, self._needy = None, False
-                return self._hop(why, self._at)
+                self._config = None
+                return self._hop(why, way.at)
+            case 503 if self._state == CLOSED:
+                self._in_hand.clear()
+                self._answer_at = now + _CHECK_TIMEOUT
+                return [Say(0, f"{why}; trying again until it takes us")]
             case 503:
                 return self._end(_UNAVAILABLE, why)
         return self._end(_SETUP if code in (CLOCK, UNKNOWN) else _PROTOCOL, why)
 
     def _no_answer(self, now: float) -> Effects:
-        """CONFIG, READYOK or the answer to NEEDBROKER did not come."""
-        seconds = f"{self._options.check_timeout:g} s"
+        """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
+        way, seconds = self._way, f"{_CHECK_TIMEOUT:g} s"
         if self._state == GREETING:
-            if not self._repeated:
-                self._state = WORKER.own_step(GREETING, "time-out")
-                effects = self._say_ready(now)
-                self._repeated = True
-                return effects
-            self._state = WORKER.own_step(GREETING, "time-out", "again")
-            return self._hop(f"no READYOK came within {seconds}", self._at)
-        why = f"no answer to {'NEEDBROKER' if self._needy else 'CHECKCONFIG'} within {seconds}"
-        other = self._other()
-        if other or self._started:
-            self._state = WORKER.own_step(self._state, "time-out", "others, or it answered before")
-            if other:
-                return self._plead(other, why)
-            preferred = self._config.preferred_broker if self._config else ""
-            self._at = preferred if _ADDRESS.fullmatch(preferred) else self._options.broker
-            self._needy, self._tried = False, 0
-            return self._do(Reconnect(why, self._at))
-        self._state = WORKER.own_step(self._state, "time-out")
-        where = f" at {self._at}" if self._at else ""
+            again = "again" if self._repeated else ""
+            self._state = WORKER.own_step(GREETING, "time-out", again)
+            if again:
+                return self._hop(f"no READYOK came within {seconds}", way.at)
+            effects = self._say_ready(now)
+            self._repeated = True
+            return effects
+        if self._state == CLOSED:
+            self._state = WORKER.own_step(CLOSED, "time-out")
+            return self._home("our broker may take us by now")
+        why = f"no answer to {'NEEDBROKER' if way.needy else 'CHECKCONFIG'} within {seconds}"
+        other = way.other()
+        on = "others, or it answered before" if other or self._started else ""
+        self._state = WORKER.own_step(self._state, "time-out", on)
+        if other:
+            way.go(other, needy=True)
+            return self._connect(why)
+        if on:
+            return self._home(why)
+        where = f" at {way.at}" if way.at else ""
         return self._end(_UNAVAILABLE, f"{why}: is there a broker{where}?")
 
     # Where to go
 
-    def _other(self) -> str:
-        """The next of the group, each once; empty when there is none left."""
-        others = [one for one in self._group if one != self._options.broker]
-        if self._tried >= len(others):
-            return ""
-        self._tried += 1
-        return others[self._tried - 1]
-
-    def _plead(self, to: str, why: str) -> Effects:
-        """NEEDBROKER to another broker."""
-        self._at, self._needy = to, True
-        return self._do(Reconnect(why, to))
+    def _home(self, why: str) -> Effects:
+        """Go back to the broker that we are to prefer."""
+        preferred = self._config.preferred_broker if self._config else ""
+        self._way.go(preferred if _ADDRESS.fullmatch(preferred) else self._way.own)
+        self._way.tried = 0
+        return self._connect(why)
 
     def _hop(self, why: str, to: str) -> Effects:
-        self._hops += 1
-        if self._hops > self._options.max_hops:
+        self._way.hops += 1
+        if self._way.hops > _MAX_HOPS:
+            self._state = WORKER.own_step(self._state, "another broker", "too often")
             return self._end(_UNAVAILABLE, f"sent from broker to broker; in the end {why}")
-        self._at = to
-        return self._do(Reconnect(why, to))
+        self._way.go(to)
+        return self._connect(why)
+
+    def _connect(self, why: str) -> Effects:
+        self._in_hand.clear()
+        self._answer_at = _NEVER
+        return [Reconnect(why, self._way.at)]
 
     def _end(self, code: int, why: str) -> Effects:
-        return self._do(Leave(why, code))
-
-    def _do(self, effect: Reconnect | Leave) -> Effects:
-        """Now, or when the document in hand is done."""
-        self._state = LEFT if isinstance(effect, Leave) else CLOSED
+        self._in_hand.clear()
         self._answer_at = _NEVER
-        if not self._in_hand:
-            return [effect]
-        self._then = effect
-        return []
+        return [Leave(why, code)]
 
     # What we say
 
     def _services(self) -> tuple[str, ...]:
-        if self._options.services is not None:
-            return self._options.services
+        if self._told.services is not None:
+            return self._told.services
         return self._config.services if self._config else ()
 
+    def _version(self) -> wire.Version | None:
+        return self._config.config_version if self._config else None
+
     def _check_config(self, now: float) -> Effects:
-        version = self._config.config_version if self._config else None
+        self._answer_at = now + _CHECK_TIMEOUT
         event = CheckConfig(
             config_type="JSON",
-            config_version=version,
+            config_version=self._version(),
             work_in_hand=tuple(work.claim for work in self._in_hand),
         )
         return [Say(1, "C --- CHECKCONFIG ---> B"), _send(event)]
 
     def _say_ready(self, now: float) -> Effects:
-        self._answer_at = now + self._options.check_timeout
+        self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
         self._repeated = False
         event = Ready(
             services=self._services(),
-            heartbeat_interval=self._options.heartbeat_interval,
+            heartbeat_interval=self._told.heartbeat_interval,
             time=now + self._wall_ahead,
-            config_version=self._config.config_version if self._config else None,
+            config_version=self._version(),
         )
         return [_send(event)]
 
     def _goodbye(self) -> Effects:
-        connected = self._state not in (CLOSED, LEFT)
-        self._in_hand.clear()
-        self._state = LEFT
+        connected = self._state != CLOSED
+        self._state = WORKER.own_step(self._state, "leave")
         error = DisconnectError(error_code=NOT_ACCEPTING, error_message="this worker leaves")
         said: Effects = [_send(error)] if connected else []
-        return [*said, Leave(self._leaving)]
+        return [*said, *self._end(0, "asked to leave")]
 
     def _processed(self, claim: str, reply: Send, now: float) -> Effects:
         if not self._in_hand or self._in_hand[0].claim != claim:
             raise LocalProtocolError(f"request {claim} is not in hand")
         self._in_hand.popleft()
         self._hear_from_now_on(now)
-        if self._then is not None:
-            # Who was told off may still answer: the broker drops what it has given to another.
-            then, self._then = self._then, None
-            self._in_hand.clear()
-            return [reply, then]
         if self._leaving:
             return [reply, *self._goodbye()]
         more = bool(self._in_hand) and self._state == WORKING
@@ -386,10 +439,11 @@ class Worker:
         return [reply]
 
     def _hear_from_now_on(self, now: float) -> None:
-        """While a document was processed nothing was read: it is not known who was silent."""
-        self._silent_at = now + self._interval * self._options.liveness
+        """Begin to count anew: while a document was processed nothing was read, so it is not known
+        who was silent."""
+        self._silent_at = now + self._interval * _LIVENESS
         self._ping_at = now + self._interval
 
 
 def _send(event: Event, body: bytes | None = None) -> Send:
-    return Send(_BROKER, encode(event, body))
+    return Send(b"", encode(event, body))

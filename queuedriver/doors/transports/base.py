@@ -54,6 +54,10 @@ class Transport(Protocol):
     def fds(self) -> list[int]:
         """Descriptors that become readable when something comes."""
 
+    def missing(self) -> str:
+        """Why nobody is at the other end, for people, of a transport that has only one peer; empty
+        when it is there."""
+
     def next_tick_at(self) -> float | None:
         """When `tick` is worth calling."""
 

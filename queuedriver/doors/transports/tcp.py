@@ -160,6 +160,10 @@ class _Tcp:
         if not one.unsent:
             self._forget(one)
 
+    def missing(self) -> str:
+        """Leave that to `Gone`, which says why."""
+        return ""
+
     def next_tick_at(self) -> float | None:
         return min(self._untils.values(), default=None)
 

@@ -1,15 +1,19 @@
 """ZeroMQ as a transport: a hub that many connect to, and a spoke that connects to one.
 
 A message to a peer that is not connected is refused, so a lost one is noticed; one that is
-connected and does not read has its messages kept here, up to a limit, and is not lost. Heartbeats
-of ZeroMQ's own end connections whose other side is silent.
+connected and does not read has its messages kept here, up to a limit, and is not lost. A spoke
+keeps what its hub cannot be sent yet until it is there. Heartbeats of ZeroMQ's own end connections
+whose other side is silent.
 """
 
 import errno
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from queuedriver.doors.transports.base import (
     AROUND,
@@ -39,18 +43,31 @@ _NO_LIMIT = 0
 # Messages kept here for one peer whose queue in ZeroMQ is full; who reads none of them is lost.
 _MOST_UNSENT = 1_000
 _RETRY = 0.05
+# Seconds after which a hub that refused us is asked again: its keys may be others by then.
+_REFUSED_FOR = 5.0
 # Messages taken in one round.
 _ROUND = 500
 # As plain numbers: to combine pyzmq's flags costs as much as to send a frame.
 _NOW = int(zmq.NOBLOCK)
 _NOW_AND_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _CAN_READ = int(zmq.POLLIN)
+# What a spoke is told of its connection. After the last two ZeroMQ itself does not try again.
+_JOINED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+_BROKE = int(zmq.EVENT_DISCONNECTED)
+_NOBODY = int(zmq.EVENT_CLOSED)
+_ENDED_IN_IT = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+_NO_WORD_OF_OURS = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
+_KEY_REFUSED = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+_OF_A_SPOKE = _JOINED | _BROKE | _NOBODY | _ENDED_IN_IT | _NO_WORD_OF_OURS | _KEY_REFUSED
 # What it means that an address cannot be listened on.
 _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 
 
 class _Socket:
     """What hub and spoke have in common."""
+
+    # Whether what is for somebody who is not there is kept until it is.
+    _patient = False
 
     def __init__(self, kind: int, max_message: int) -> None:
         self._context = zmq.Context()
@@ -111,13 +128,20 @@ class _Socket:
             except zmq.ZMQError as error:
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
-                return False
+                if not self._patient:
+                    return False
+                self._unsent[peer] = deque([tuple(frames)])
         elif len(kept) < _MOST_UNSENT:
             kept.append(tuple(frames))
         else:
-            del self._unsent[peer]
+            if not self._patient:
+                del self._unsent[peer]
             return False
         return True
+
+    def missing(self) -> str:
+        """Miss nobody: who connects to a hub may stay away."""
+        return ""
 
     def next_tick_at(self) -> float | None:
         return self._retry_at if self._unsent else None
@@ -136,6 +160,8 @@ class _Socket:
                 # Whoever sends to it next is told so.
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
+                if self._patient:
+                    continue
             del self._unsent[peer]
 
     def drop(self, peer: bytes) -> None:
@@ -203,6 +229,8 @@ class Spoke(_Socket):
     """A DEALER, or (`hub`) a ROUTER, that connects to one hub, which is called b\"\". It says
     `Joined` when the connection broke and is there again."""
 
+    _patient = True
+
     def __init__(
         self,
         endpoint: str,
@@ -214,14 +242,18 @@ class Spoke(_Socket):
         super().__init__(zmq.DEALER if hub is None else zmq.ROUTER, max_message)
         # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
         self._most += AROUND
+        self._endpoint = endpoint
         # By which identity a ROUTER knows the hub.
         self._hub = hub
         self._socket.setsockopt(zmq.IDENTITY, identity)
         if hub is not None:
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # ZeroMQ connects again by itself, and what was on its way then is lost without a word.
-        self._events = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._events = self._socket.get_monitor_socket(_OF_A_SPOKE)
         self._joined = False
+        self._missing = f"nobody answers at {endpoint}; is a broker running there?"
+        # When to connect again to who refused us.
+        self._connect_at: float | None = None
         try:
             if keys is not None:
                 keys.call(self._socket)
@@ -240,14 +272,52 @@ class Spoke(_Socket):
 
     def arrivals(self) -> Iterator[Arrival]:
         while _readable(self._events):
-            self._events.recv_multipart(zmq.NOBLOCK)
-            if self._joined:
-                yield Joined(b"")
-            self._joined = True
+            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))["event"]
+            if event == _JOINED:
+                self._missing = ""
+                self._retry_at = 0.0
+                if self._joined:
+                    yield Joined(b"")
+                self._joined = True
+            else:
+                self._miss(event)
         for frames in self._messages():
             # Frames that name the sender are none of the message.
             if (self._hub is None or frames.pop(0) == self._hub) and self._fits(frames):
                 yield Message(b"", frames)
+
+    def _miss(self, event: int) -> None:
+        """Note why the hub is not there; a handshake that failed also ends its connection."""
+        where = self._endpoint
+        if event in (_KEY_REFUSED, _NO_WORD_OF_OURS):
+            self._connect_at = time.monotonic() + _REFUSED_FOR
+        if event == _KEY_REFUSED:
+            self._missing = (
+                f"the broker at {where} refuses our key; is it in the broker's authorized/?"
+            )
+        elif event in (_ENDED_IN_IT, _NO_WORD_OF_OURS):
+            self._missing = (
+                f"{where} ends our connections; are keys and --curve right on both sides?"
+            )
+        elif event == _NOBODY or not self._missing:
+            self._missing = f"nobody answers at {where}; is a broker running there?"
+
+    def missing(self) -> str:
+        """Return why our hub is not there."""
+        return self._missing
+
+    def next_tick_at(self) -> float | None:
+        # Without a connection there is no need to try.
+        at = self._retry_at if self._unsent and not self._missing else None
+        return self._connect_at if at is None else at
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        if self._connect_at is not None and self._connect_at <= now:
+            self._connect_at = None
+            with suppress(zmq.ZMQError):
+                self._socket.disconnect(self._endpoint)
+            self._socket.connect(self._endpoint)
 
     def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
         return self._send(b"", frames if self._hub is None else (self._hub, *frames))

@@ -1,7 +1,6 @@
-"""Jobs on disk: taken up as a whole or not at all, and told right by whoever looks."""
+"""Jobs on disk: dealt by one broker at a time, each task ended once, and told right."""
 
 import errno
-import itertools
 import json
 import os
 import time
@@ -10,39 +9,44 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.claims import charging, handoff
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.disk.filesystem import Directory
 from queuedriver.doors.fuq import wire
 from queuedriver.doors.fuq.broker import Broker, Finished
-from queuedriver.doors.fuq.wire import JobStatusUpdate, NewJob, Receiver, Type
-from queuedriver.doors.words import Lost, Send, SetBack
+from queuedriver.doors.fuq.broker_life import deal
+from queuedriver.doors.fuq.wire import JobStatusUpdate, NewJob, Type
+from queuedriver.doors.words import Lost, Send, SetBack, Work
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
-from queuedriver.format.settings import Settings
-from queuedriver.jobs import job as fuq_jobs
-from queuedriver.jobs import jobfile as fuq_jobfile
-from queuedriver.jobs.foreman import Foreman
-from queuedriver.jobs.job import OpenJob, Record, Unfolding
+from queuedriver.jobs import jobfile
+from queuedriver.jobs.job import JOBS, Job, Record, sweep
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
+from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 from tests.conftest import Bench
 
 
 class Yard:
-    """One foreman over queues in a directory, and clients that are only names."""
+    """One scheduler over queues in a directory, and clients that are only names."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, options: Options | None = None, *, network: bool = False
+    ) -> None:
         self.root = root
+        self.options = options or Options()
+        self.network = network
         self.at_end = ExitStack()
         (root / "in").mkdir(exist_ok=True)
         self.life = 0
@@ -53,21 +57,28 @@ class Yard:
         self.life += 1
         inputs, outputs, me = [self.root / "in"], [self.root / "out"], f"b{self.life}"
         found = self.at_end.enter_context(
-            opened(inputs, outputs, me, Options(), lambda found: None)
+            opened(inputs, outputs, me, self.options, lambda found: None)
         )
         self.queue = found.queues[0]
-        self.jobs = self.queue.private.subdirectory(fuq_jobs.JOBS, create=True)
-        fuq_jobs.sweep(self.jobs, self.queue.directory, alone=True)
+        self.directory = self.queue.private.subdirectory(JOBS, create=True)
+        sweep(self.directory, self.queue.directory)
         self.session = Broker()
         self.limits = Limits()
-        self.foreman = Foreman(
-            self.queue, self.jobs, found.observer, Tally(), self.limits, self.session
+        self.scheduler = Scheduler(
+            self.queue, self.directory, Tally(), self.limits, network=self.network
         )
         self.now = 0.0
 
+    def die(self) -> None:
+        """The broker is killed: nothing is given back. Whoever notices gives its claims back, as
+        those of any broker."""
+        for name in os.listdir(self.root / "in"):
+            if (item := names.parse(name)) is not None and item.state == names.WORKING:
+                (self.root / "in" / name).rename(self.root / "in" / f"{item.docid}.ready")
+
     def close(self) -> None:
-        self.foreman.close()
-        self.jobs.close()
+        self.scheduler.close()
+        self.directory.close()
         self.at_end.close()
         self.limits.close()
 
@@ -77,33 +88,30 @@ class Yard:
 
     def submit(self, docid: str, tasks: int = 1, need: int = 1) -> None:
         job = JobFile("sim", num_tasks=tasks, num_proc=need)
-        (self.root / "in" / f"{docid}.ready").write_bytes(fuq_jobfile.encode(job))
+        (self.root / "in" / f"{docid}.ready").write_bytes(jobfile.encode(job))
 
-    def take_up(self) -> None:
+    def take_up(self) -> Job:
         (claim,) = self.queue.claim_some(1, time.monotonic())
-        self.foreman.work(claim)
+        self.scheduler.take_up(claim)
+        return next(job for job in self.scheduler if job.claim is claim)
 
-    def step(self) -> list[tuple[bytes, str, int]]:
-        """One turn; what was dealt to whom: client, job, task."""
+    def job(self, docid: str = "job") -> Job:
+        return next(one for one in self.scheduler if one.record.docid == docid)
+
+    def step(self, wall: float | None = None) -> list[tuple[bytes, str]]:
+        """One turn; which task was dealt to whom."""
         self.now += 1.0
-        self.foreman.step(self.now, dealing=True)
-        return self.dealt()
-
-    def dealt(self) -> list[tuple[bytes, str, int]]:
-        """What was dealt, whatever came after it."""
-        dealt = []
-        for effect in self.foreman.take():
-            assert isinstance(effect, Send)
-            [message] = Receiver().feed(effect.frames[0])
-            task = wire.decode_task(message.body)
-            [one] = [each for each in self.foreman.jobs() if each.id == task.description.job_id]
-            dealt.append((effect.peer, one.record.docid, task.task))
-        return dealt
+        self.scheduler.settle()
+        self.scheduler.look(time.monotonic() + self.now)
+        wall = time.time() if wall is None else wall
+        found = deal(self.scheduler, self.session, self.now, wall)
+        sent = [one for effects in found for one in effects if isinstance(one, Send)]
+        return [(one.peer, self.scheduler.docids([one.claim])[0]) for one in sent]
 
     def end(self, client: bytes, docid: str, task: int, free: int, **given: object) -> None:
-        [one] = [each for each in self.foreman.jobs() if each.record.docid == docid]
+        """The client reports that a task has ended."""
         update = JobStatusUpdate(
-            one.id,
+            self.job(docid).id,
             task,
             success=bool(given.get("success", True)),
             status="done",
@@ -112,10 +120,13 @@ class Yard:
         message = wire.encode_body(Type.UPDATE, wire.encode_update(update))
         self.hear(self.session.receive(client, [message], 0.0))
 
+    def lose(self, client: bytes) -> None:
+        self.hear(self.session.gone(client, 0.0))
+
     def hear(self, effects: object) -> None:
         for effect in effects:  # type: ignore[attr-defined]
             if isinstance(effect, Finished | SetBack | Lost):
-                self.foreman.end(effect)
+                self.scheduler.end(effect)
 
     def results(self) -> dict[str, dict[str, object]]:
         return {
@@ -124,8 +135,15 @@ class Yard:
             if one.name.endswith(".ready")
         }
 
-    def directories(self) -> list[str]:
-        return sorted(name for name in self.jobs.names())
+    def directories(self) -> list[Path]:
+        where = self.root / "in" / names.PRIVATE / JOBS
+        return sorted(where.iterdir())
+
+    def files(self) -> list[str]:
+        """The files of tasks, each with its state; the N is left out."""
+        [where] = self.directories()
+        items = (names.parse(name) for name in os.listdir(where))
+        return sorted(f"{one.docid}.{one.state}" for one in items if one is not None)
 
 
 @pytest.fixture
@@ -161,27 +179,54 @@ def test_job_that_no_client_could_run_is_refused_where_it_is_submitted(
     job: JobFile, words: str
 ) -> None:
     with pytest.raises(BadArgument, match=words):
-        fuq_jobfile.encode(job)
+        jobfile.encode(job)
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=50).map(str.encode)))
 def test_what_is_no_job_file_is_a_failure_for_good(data: bytes) -> None:
     try:
-        fuq_jobfile.decode("job", data)
+        jobfile.decode("job", data)
     except ProcessorFailed as error:
         assert error.failure.permanent  # noqa: PT017 - a job file may come of it, too
 
 
 def test_job_whose_tasks_could_not_be_named_is_refused() -> None:
-    data = fuq_jobfile.encode(JobFile("sim", num_tasks=1_000_000))
-    fuq_jobfile.decode("d" * 152, data)
+    data = jobfile.encode(JobFile("sim", num_tasks=1_000_000))
+    jobfile.decode("d" * 152, data)
     with pytest.raises(ProcessorFailed, match="161 bytes long"):
-        fuq_jobfile.decode("d" * 153, data)
+        jobfile.decode("d" * 153, data)
     with pytest.raises(ProcessorFailed):
-        fuq_jobfile.decode("d", b"[" * 100_000)
+        jobfile.decode("d", b"[" * 100_000)
 
 
-# Taken up as a whole
+# Taken up
+
+
+def test_job_of_a_million_tasks_is_taken_up_within_a_second_and_costs_no_inodes(
+    yard: Yard,
+) -> None:
+    def inodes() -> int:
+        return sum(1 for _ in yard.root.rglob("*"))
+
+    yard.submit("small")
+    yard.take_up()
+    before = inodes()
+    yard.submit("small-2")
+    yard.take_up()
+    of_a_small_job = inodes() - before
+    yard.submit("large", tasks=1_000_000)
+    before, began = inodes(), time.perf_counter()
+    tracemalloc.start()
+    try:
+        job = yard.take_up()
+        memory, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert time.perf_counter() - began < 1.0
+    # Of both the job file was there before.
+    assert inodes() - before == of_a_small_job - 1
+    assert memory < 6 << 20
+    assert job.view().pending == 1_000_000
 
 
 def test_tasks_are_dealt_in_their_order_and_earlier_jobs_first(yard: Yard) -> None:
@@ -189,17 +234,7 @@ def test_tasks_are_dealt_in_their_order_and_earlier_jobs_first(yard: Yard) -> No
     for docid in ("b", "a"):
         yard.submit(docid, tasks=3)
         yard.take_up()
-        yard.foreman.step(0.0, dealing=False)
-        assert yard.foreman.at_hand == 1, "nothing is taken up while nothing may be dealt"
-        while not any(one.record.docid == docid for one in yard.foreman.jobs()):
-            yard.foreman._unfold(yard.foreman._unfolding)  # type: ignore[arg-type]
-    assert yard.step() == [
-        (b"1", "b", 1),
-        (b"1", "b", 2),
-        (b"1", "b", 3),
-        (b"1", "a", 1),
-        (b"1", "a", 2),
-    ]
+    assert yard.step() == [(b"1", one) for one in ("b.1", "b.2", "b.3", "a.1", "a.2")]
 
 
 def test_large_job_is_not_starved_by_small_ones_behind_it(yard: Yard) -> None:
@@ -208,12 +243,11 @@ def test_large_job_is_not_starved_by_small_ones_behind_it(yard: Yard) -> None:
     for docid, tasks, need in (("first", 1, 1), ("large", 1, 4), ("small", 9, 1)):
         yard.submit(docid, tasks=tasks, need=need)
         yard.take_up()
-        yard.foreman._unfold(yard.foreman._unfolding)  # type: ignore[arg-type]
-    assert yard.step() == [(b"1", "first", 1), (b"2", "small", 1), (b"2", "small", 2)]
+    assert yard.step() == [(b"1", "first.1"), (b"2", "small.1"), (b"2", "small.2")]
     yard.end(b"2", "small", 1, free=1)
-    assert yard.step() == [(b"2", "small", 3)]
+    assert yard.step() == [(b"2", "small.3")]
     yard.end(b"1", "first", 1, free=4)
-    assert yard.step() == [(b"1", "large", 1)]
+    assert yard.step() == [(b"1", "large.1")]
 
 
 def test_job_that_is_larger_than_every_client_keeps_nobody_waiting(yard: Yard) -> None:
@@ -221,8 +255,7 @@ def test_job_that_is_larger_than_every_client_keeps_nobody_waiting(yard: Yard) -
     for docid, need in (("large", 5), ("small", 1)):
         yard.submit(docid, need=need)
         yard.take_up()
-        yard.foreman._unfold(yard.foreman._unfolding)  # type: ignore[arg-type]
-    assert yard.step() == [(b"1", "small", 1)]
+    assert yard.step() == [(b"1", "small.1")]
 
 
 def test_job_becomes_its_summary_when_its_last_task_has_ended(yard: Yard) -> None:
@@ -238,114 +271,277 @@ def test_job_becomes_its_summary_when_its_last_task_has_ended(yard: Yard) -> Non
     assert (results["job"]["done"], results["job"]["errors"]) == (1, 1)
     assert results["job"]["failed_tasks"] == [2]
     assert yard.directories() == []
-    assert yard.foreman.known == 0
+    assert len(yard.scheduler) == 0
+    assert [one.state for one in yard.scheduler.ended] == ["finished"]
 
 
-@pytest.mark.parametrize("steps", range(4))
-def test_broker_that_dies_while_it_takes_a_job_up_leaves_the_job_or_all_of_its_tasks(
-    tmp_path: Path, steps: int
-) -> None:
-    yard = Yard(tmp_path)
-    yard.submit("job", tasks=2 * fuq_jobs.CHUNK)
+def test_file_of_a_task_is_there_only_from_when_it_is_dealt_until_it_has_ended(yard: Yard) -> None:
+    yard.client(b"1", 2)
+    yard.submit("job", tasks=5)
     yard.take_up()
-    for _ in range(steps):
-        if yard.foreman._unfolding is not None:
-            yard.foreman._unfold(yard.foreman._unfolding)
-    # It dies here: nothing is given back, nothing is closed in order.
-    claimed = [name for name in os.listdir(tmp_path / "in") if name.endswith(".working")]
-    assert len(claimed) == (1 if steps < 2 else 0)
-    for name in claimed:
-        os.rename(tmp_path / "in" / name, tmp_path / "in" / "job.ready")
-    yard.begin()
-    assert len(yard.directories()) == (0 if steps < 2 else 1)
-    if claimed:
-        yard.take_up()
-    yard.client(b"1", 4)
-    while not (dealt := yard.step()):
-        pass
-    assert len(dealt) == 4
-    [one] = yard.foreman.jobs()
-    assert one.waiting == 2 * fuq_jobs.CHUNK - 4
+    assert yard.files() == []
+    yard.step()
+    assert yard.files() == ["job.1.working", "job.2.working"]
+    yard.end(b"1", "job", 1, free=1)
+    yard.scheduler.settle()
+    assert yard.files() == ["job.2.working"]
+
+
+# Taken over
+
+
+def test_job_keeps_its_jobid_whichever_broker_deals_it(tmp_path: Path) -> None:
+    yard = Yard(tmp_path)
+    yard.submit("job", tasks=2)
+    first = yard.take_up().id
+    for _ in range(2):
+        yard.die()
+        yard.begin()
+        assert yard.take_up().id == first
     yard.close()
 
 
-def test_task_whose_outcome_was_noted_and_not_committed_is_run_again(tmp_path: Path) -> None:
+def test_later_job_of_the_same_docid_has_its_own_jobid_and_tasks(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
     yard.client(b"1", 1)
-    yard.submit("job", tasks=2)
-    yard.take_up()
+    yard.submit("job")
+    first = yard.take_up().id
     yard.step()
-    [one] = yard.foreman.jobs()
-    one.outcomes.note([1], Outcome.ERROR)
-    [directory] = yard.directories()
-    where = tmp_path / "in" / names.PRIVATE / "jobs" / directory
-    [working] = [name for name in os.listdir(where) if name.endswith(".working")]
-    os.rename(where / working, where / "job.1.ready")
-    yard.begin()
-    yard.client(b"1", 2)
-    dealt = yard.step()
-    [one] = yard.foreman.jobs()
-    assert one.outcomes.count(Outcome.OPEN) == 2
-    assert [task for _, _, task in dealt] == [1, 2]
     yard.end(b"1", "job", 1, free=1)
-    yard.end(b"1", "job", 2, free=2)
-    yard.step()
-    assert (yard.results()["job"]["done"], yard.results()["job"]["errors"]) == (2, 0)
+    # Its end is not seen to: the directory stays, and the file is gone.
+    yard.scheduler.settle()
+    os.unlink(tmp_path / "in" / yard.job().claim.name)
+    [left] = yard.directories()
+    yard.begin()
+    assert yard.directories() == [], "a start sweeps it"
+    yard.submit("job", tasks=2)
+    status = os.stat(tmp_path / "in" / "job.ready")
+    # One that nobody swept, of a file that had the same inode.
+    again = left.with_name(f"job.{status.st_ino}")
+    again.mkdir()
+    old = Record(first, "job", status.st_mtime_ns - 1, 0.0, JobFile("sim"))
+    (again / "job.json").write_bytes(msgspec.json.encode(old))
+    (again / "outcomes.abcd").write_text("1-2 done\n")
+    job = yard.take_up()
+    assert job.id != first
+    assert job.outcomes.left == 2
     yard.close()
 
 
-def test_job_that_was_taken_back_meanwhile_leaves_no_tasks(yard: Yard) -> None:
-    yard.submit("job", tasks=2)
+def test_what_a_dead_broker_had_dealt_is_dealt_again_uncharged(tmp_path: Path) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 2)
+    yard.submit("job", tasks=4)
     yard.take_up()
-    [working] = [name for name in os.listdir(yard.root / "in") if name.endswith(".working")]
-    os.rename(yard.root / "in" / working, yard.root / "in" / "job.ready")
-    assert yard.step() == []
-    assert yard.directories() == []
-    assert yard.foreman.at_hand == 0
+    yard.step()
+    yard.end(b"1", "job", 1, free=1)
+    yard.scheduler.settle()
+    yard.die()
+    yard.begin()
+    yard.client(b"2", 4)
+    job = yard.take_up()
+    assert (job.view().done, job.view().pending) == (1, 3)
+    assert yard.step() == [(b"2", one) for one in ("job.2", "job.3", "job.4")]
+    assert yard.files() == ["job.2.working", "job.3.working", "job.4.working"]
+    yard.close()
 
 
-def test_half_made_directory_of_a_living_broker_is_left_alone(bench: Bench) -> None:
-    queue = bench.queue()
-    jobs = queue.private.subdirectory("jobs", create=True)
-    token = bench.token()
-    serial = names.parse_token(token).serial
-    bench.put(f"in/{names.working_name('job', 0, token)}")
-    record = Record(serial, "job", 0.0, JobFile("sim", num_tasks=3))
-    with_tasks = Unfolding(jobs, record, durable=False)
-    with_tasks.step()
-    with_tasks.close()
-    fuq_jobs.sweep(jobs, queue.directory, alone=True)
-    assert fuq_jobs.job_ids(jobs) == [serial]
-    os.unlink(bench.root / "in" / names.working_name("job", 0, token))
-    fuq_jobs.sweep(jobs, queue.directory, alone=False)
-    assert fuq_jobs.job_ids(jobs) == [serial]
-    fuq_jobs.sweep(jobs, queue.directory, alone=True)
-    assert fuq_jobs.job_ids(jobs) == []
-    jobs.close()
+@pytest.mark.parametrize("success", [True, False])
+def test_task_that_a_dead_broker_committed_is_published_and_told_as_it_was(
+    tmp_path: Path, success: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    yard.end(b"1", "job", 1, free=1, success=success)
+    with monkeypatch.context() as dies:
+        dies.setattr(handoff, "publish", _die)
+        with pytest.raises(OSError, match="died"):
+            yard.scheduler.settle()
+    assert yard.files() == ["job.1.written"]
+    yard.die()
+    yard.begin()
+    yard.take_up()
+    yard.step()
+    results = yard.results()
+    assert set(results) == {"job", "job.1"}
+    assert (results["job"]["done"], results["job"]["errors"]) == (int(success), int(not success))
+    yard.close()
 
 
-def test_task_that_was_dealt_before_a_file_system_failed_is_sent_all_the_same(
+def _die(*_: object, **__: object) -> None:
+    raise OSError(errno.EIO, "the broker died here")
+
+
+def test_task_that_a_dead_broker_noted_as_lost_for_good_is_discarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claims = itertools.count(1)
-    claim = InputQueue.claim
+    yard = Yard(tmp_path, Options(retries=0))
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    yard.lose(b"1")
+    with monkeypatch.context() as dies:
+        dies.setattr(charging, "set_back", _die)
+        with pytest.raises(OSError, match="died"):
+            yard.scheduler.settle()
+    yard.die()
+    yard.begin()
+    yard.take_up()
+    yard.step()
+    with Queue.open(tmp_path / "in") as queue:
+        assert queue.discarded() == ["job.1"]
+        assert queue.report("job.1") is not None
+    assert yard.results()["job"]["lost"] == 1
+    yard.close()
 
-    def shaky(self: InputQueue, waiting: list[str]) -> Iterator[Claim]:
-        if next(claims) == 3:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return claim(self, waiting)
 
-    monkeypatch.setattr(InputQueue, "claim", shaky)
+def test_broker_whose_job_was_taken_over_publishes_nothing_of_it_any_more(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
+    yard.client(b"1", 2)
+    yard.submit("job", tasks=3)
+    yard.take_up()
+    yard.step()
+    old, session = yard.scheduler, yard.session
+    yard.die()
+    yard.begin()
+    yard.client(b"2", 2)
+    yard.take_up()
+    assert yard.step() == [(b"2", "job.1"), (b"2", "job.2")]
+    new, yard.scheduler, yard.session = yard.scheduler, old, session
+    yard.end(b"1", "job", 1, free=1)
+    yard.scheduler.settle()
+    assert yard.results() == {}
+    assert yard.step() == [], "it does not deal either"
+    assert len(old) == 0
+    yard.scheduler = new
+    assert yard.files() == ["job.1.working", "job.2.working"]
+    yard.close()
+
+
+def test_task_that_was_begun_after_the_job_was_taken_away_is_not_dealt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    make = InputQueue.claim_of
+
+    def and_is_taken_away(self: InputQueue, item: names.Item, name: str) -> Claim:
+        yard.die()
+        return make(self, item, name)
+
+    monkeypatch.setattr(InputQueue, "claim_of", and_is_taken_away)
+    assert yard.step() == []
+    yard.close()
+
+
+def test_after_a_job_was_taken_over_on_a_network_it_is_listed_once_more_before_anything_is_dealt(
+    tmp_path: Path,
+) -> None:
+    yard = Yard(tmp_path, network=True)
+    yard.client(b"1", 2)
+    yard.submit("job", tasks=2)
+    yard.take_up()
+    assert len(yard.step()) == 2, "of a new job there is nothing to be missed"
+    yard.die()
+    yard.begin()
+    yard.client(b"2", 4)
+    job = yard.take_up()
+    assert yard.step() == []
+    assert "old listings" in job.view().why
+    [where] = yard.directories()
+    # Shown only now: what the other broker did last.
+    (where / "job.1.ready").unlink()
+    (where / "outcomes.late").write_text("1 done\n")
+    yard.now += 60.0
+    assert yard.step() == [(b"2", "job.2")]
+    yard.close()
+
+
+def test_of_two_files_of_one_task_one_is_dealt(tmp_path: Path) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    [where] = yard.directories()
+    # By a broker that was stopped before it found that the job was not its own any more.
+    (where / names.working_name("job.1", 0, names.Mint("b9", "abcd").next(1))).touch()
+    yard.die()
+    yard.begin()
+    yard.client(b"2", 4)
+    yard.take_up()
+    assert yard.step() == [(b"2", "job.1")]
+    assert yard.files() == ["job.1.working"]
+    yard.end(b"2", "job", 1, free=4)
+    yard.step()
+    assert set(yard.results()) == {"job", "job.1"}
+    yard.close()
+
+
+def test_file_of_a_task_that_was_removed_by_hand_is_made_anew(yard: Yard) -> None:
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    [where] = yard.directories()
+    for one in where.glob("*.working"):
+        one.unlink()
+    yard.end(b"1", "job", 1, free=1)
+    assert yard.step() == [(b"1", "job.1")]
+    yard.end(b"1", "job", 1, free=1)
+    yard.step()
+    assert set(yard.results()) == {"job", "job.1"}
+
+
+def test_task_that_was_dealt_before_a_file_system_failed_is_not_forgotten(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     yard.client(b"1", 4)
     yard.submit("job", tasks=3)
     yard.take_up()
-    with pytest.raises(OSError, match="error"):
-        yard.step()
-    assert yard.dealt() == [(b"1", "job", 1)]
-    yard.foreman.clean()
-    assert yard.step() == [(b"1", "job", 2), (b"1", "job", 3)]
-    yard.close()
+    taken: list[Work | None] = []
+    with monkeypatch.context() as shaky:
+        present = Directory.present
+
+        def fails(self: Directory, name: str) -> bool:
+            if len(taken) == 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return present(self, name)
+
+        shaky.setattr(Directory, "present", fails)
+        job = yard.job()
+        taken.append(yard.scheduler.take(job, time.time()))
+        with pytest.raises(OSError, match="error"):
+            yard.scheduler.take(job, time.time())
+    yard.scheduler.reopen()
+    assert [one.docid for one in taken if one is not None] == ["job.1"]
+    assert [docid for _, docid in yard.step()] == ["job.2", "job.3"]
+
+
+def test_result_that_cannot_be_written_now_is_written_when_all_is_well_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.client(b"1", 1)
+    yard.submit("job")
+    yard.take_up()
+    yard.step()
+    yard.end(b"1", "job", 1, free=1, success=False)
+    for step in ("commit_by_name", "publish", "finish"):
+        with monkeypatch.context() as full:
+            full.setattr(handoff, step, _die)
+            with pytest.raises(OSError, match="died"):
+                yard.scheduler.settle()
+    yard.scheduler.reopen()
+    yard.step()
+    results = yard.results()
+    assert set(results) == {"job", "job.1"}
+    assert (results["job"]["done"], results["job"]["errors"]) == (0, 1)
 
 
 # Lost
@@ -356,72 +552,117 @@ def test_lost_task_is_dealt_again_once_and_then_discarded(yard: Yard) -> None:
     yard.take_up()
     for name in (b"1", b"2"):
         yard.client(name, 1)
-        assert yard.step() == [(name, "job", 1)]
-        yard.hear(yard.session.gone(name, 0.0))
+        assert yard.step() == [(name, "job.1")]
+        yard.lose(name)
     yard.step()
     assert Queue(yard.queue.directory).discarded() == ["job.1"]
     assert yard.results()["job"]["lost"] == 1
 
 
-def test_million_tasks_take_some_bytes_each_and_not_an_object(yard: Yard) -> None:
-    record = Record(1, "job", 0.0, JobFile("sim", num_tasks=1_000_000))
-    yard.submit("job")
+def test_lost_task_is_dealt_again_when_its_delay_has_passed(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, Options(retry_delay=30.0))
+    yard.submit("job", tasks=1)
     yard.take_up()
+    yard.client(b"1", 1)
     yard.step()
-    [one] = yard.foreman.jobs()
-    tracemalloc.start()
-    try:
-        large = OpenJob(one.queue, record)
-        large.begin()
-        found, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert large.waiting == 1_000_000
-    assert found < 6 << 20
+    yard.lose(b"1")
+    yard.client(b"2", 1)
+    assert yard.step() == []
+    assert "is tried again at" in yard.job().view().why
+    assert yard.step(time.time() + 29.0) == []
+    assert yard.step(time.time() + 31.0) == [(b"2", "job.1")]
+    yard.end(b"2", "job", 1, free=1)
+    yard.step()
+    assert set(yard.results()) == {"job", "job.1"}
+    yard.close()
+
+
+def test_cancelled_job_of_a_million_tasks_ends_with_one_line(yard: Yard) -> None:
+    yard.client(b"1", 1)
+    yard.submit("job", tasks=1_000_000)
+    job = yard.take_up()
+    yard.step()
+    (yard.directories()[0] / "CANCEL").touch()
+    yard.step()
+    assert job.view().cancelled == 999_999
+    [lines] = yard.directories()[0].glob("outcomes.*")
+    assert lines.read_text() == "2-1000000 cancelled\n"
+    yard.end(b"1", "job", 1, free=1)
+    yard.step()
+    assert (yard.results()["job"]["done"], yard.results()["job"]["cancelled"]) == (1, 999_999)
 
 
 # Outcomes
 
 
+def outcomes_of(bench: Bench, tasks: int, salt: str = "1a2b") -> Outcomes:
+    found = Outcomes(bench.directory("job"), tasks, salt, durable=True)
+    found.load()
+    return found
+
+
+def one(*tasks: int) -> list[range]:
+    return [range(task, task + 1) for task in tasks]
+
+
 def test_outcomes_are_read_back_as_they_were_noted(bench: Bench) -> None:
-    directory: Directory = bench.directory("job")
-    outcomes = Outcomes(directory, 5)
-    outcomes.note([1, 2], Outcome.DONE)
-    outcomes.note([2], Outcome.LOST)
-    outcomes.note([9], Outcome.DONE)
-    again = Outcomes(directory, 5)
-    assert (again.count(Outcome.DONE), again.count(Outcome.LOST), again.failed()) == (1, 1, (2,))
-    again.reopen(1)
-    assert again.count(Outcome.OPEN) == 4
+    outcomes = outcomes_of(bench, 9)
+    outcomes.note(one(1, 2, 12), Outcome.DONE)
+    outcomes.note([*one(4), range(5, 8)], Outcome.CANCELLED)
+    outcomes.note(one(9), Outcome.LOST)
+    again = outcomes_of(bench, 9, "3c4d")
+    for each in (outcomes, again):
+        assert [each[task].name for task in range(1, 10)] == (
+            ["DONE", "DONE", "OPEN"] + ["CANCELLED"] * 4 + ["OPEN", "LOST"]
+        )
+        assert (each.left, each.failed(), each.open_ranges()) == (2, (9,), one(3, 8))
 
 
-def test_line_that_a_crash_cut_does_not_spoil_the_next(bench: Bench) -> None:
-    directory: Directory = bench.directory("job")
-    bench.put("job/outcomes", b"1 done\n2 do")
-    outcomes = Outcomes(directory, 30)
-    assert outcomes.count(Outcome.DONE) == 1
-    outcomes.note([3], Outcome.ERROR)
-    again = Outcomes(directory, 30)
-    assert (again.count(Outcome.DONE), again.count(Outcome.ERROR)) == (1, 1)
+def test_what_was_done_stands_over_what_another_broker_dropped(bench: Bench) -> None:
+    outcomes_of(bench, 3, "ffff").note([range(1, 4)], Outcome.CANCELLED)
+    outcomes_of(bench, 3, "0000").note(one(1), Outcome.DONE)
+    outcomes_of(bench, 3, "1111").note(one(2), Outcome.LOST)
+    again = outcomes_of(bench, 3)
+    assert [again[task].name for task in (1, 2, 3)] == ["DONE", "LOST", "CANCELLED"]
 
 
-@given(st.binary(max_size=200))
-def test_outcomes_that_somebody_else_wrote_are_counted_or_skipped(data: bytes) -> None:
+def test_line_that_a_full_disk_cut_does_not_spoil_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = outcomes_of(bench, 30)
+    write = os.write
+    with monkeypatch.context() as full:
+
+        def some(fd: int, data: bytes | memoryview) -> int:
+            if len(data) < 5:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(fd, data[:5])
+
+        full.setattr(os, "write", some)
+        with pytest.raises(OSError, match="No space"):
+            outcomes.note(one(2), Outcome.ERROR)
+    assert outcomes[2] is Outcome.OPEN
+    outcomes.note(one(2, 3), Outcome.ERROR)
+    assert outcomes_of(bench, 30).failed() == (2, 3)
+
+
+@given(st.binary(max_size=200) | st.from_regex(r"([0-9-]{0,9} (done|lost)\n){0,5}"))
+def test_outcomes_that_somebody_else_wrote_are_counted_or_skipped(data: bytes | str) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as where:
-        (Path(where) / "outcomes").write_bytes(data)
+        text = data if isinstance(data, bytes) else data.encode()
+        (Path(where) / "outcomes.1a2b").write_bytes(text)
         directory = Directory.open(where)
-        outcomes = Outcomes(directory, 5)
-        assert sum(outcomes.count(one) for one in Outcome) == 5
+        outcomes = Outcomes(directory, 5, "1a2b", durable=False)
+        outcomes.load()
+        assert sum(outcomes.count(each) for each in Outcome) == 5
+        assert outcomes.left == sum(map(len, outcomes.open_ranges()))
         directory.close()
 
 
 def test_settings_of_a_job_are_its_queue_s(yard: Yard) -> None:
     yard.submit("job")
-    yard.take_up()
-    yard.step()
-    [one] = yard.foreman.jobs()
-    assert one.queue.settings == yard.queue.settings
-    assert isinstance(one.queue.settings, Settings)
-    assert one.queue.discarded is yard.queue.discarded
+    job = yard.take_up()
+    assert job.queue.settings == yard.queue.settings
+    assert job.queue.discarded is yard.queue.discarded

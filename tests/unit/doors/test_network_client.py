@@ -1,54 +1,43 @@
 """A client brings all that it was given, whatever room its socket has."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from queuedriver.doors.client import Client, Reply
-from queuedriver.doors.transports.base import Arrival
-from queuedriver.doors.words import Send
+from queuedriver.doors.client import Client
+from queuedriver.doors.roundrobin import client as roundrobin
+from queuedriver.doors.roundrobin.frames import EXEC, PING, PONG, decode, encode
+from queuedriver.doors.roundrobin.frames import Message as Wire
+from queuedriver.doors.transports.base import Arrival, Message
+from queuedriver.doors.words import Ended
 from queuedriver.errors import Unreachable
 
 Frames = tuple[bytes, ...]
 
 
-class Exec:
-    """A session of requests that nobody waits for."""
-
-    def ask(self, docid: str, payload: bytes, now: float) -> tuple[bytes, Sequence[Send | Reply]]:
-        id = docid.encode()
-        return id, [Send(b"", (payload,)), Reply(id, ())]
-
-    def receive(self, frames: Sequence[bytes], now: float, wall: float) -> Sequence[Send | Reply]:
-        return []
-
-    def tick(self, now: float, wall: float) -> Sequence[Send | Reply]:
-        return []
-
-    def next_tick_at(self) -> float | None:
-        return None
-
-
 class Narrow:
-    """A transport whose socket takes one message at each tick, and that keeps but a few."""
+    """A transport whose socket takes one message at each tick, and that keeps but a few. Whoever is
+    at its other end answers pings."""
 
-    def __init__(self, stuck: bool = False) -> None:
-        self.sent: list[Frames] = []
+    def __init__(self, missing: str = "") -> None:
+        self.sent: list[Wire] = []
+        self._missing = missing
         self._kept: deque[Frames] = deque()
-        self._stuck = stuck
+        self._answers: list[Arrival] = []
 
     def arrivals(self) -> Iterator[Arrival]:
-        return iter(())
+        answers, self._answers = self._answers, []
+        return iter(answers)
 
     def pending(self) -> bool:
-        return False
+        return bool(self._answers)
 
     def send(self, peer: bytes, frames: Frames) -> bool:
+        if len(self._kept) == 25:
+            return False
         self._kept.append(frames)
-        if len(self._kept) > 5:
-            self._kept.clear()
-        return bool(self._kept)
+        return True
 
     def drop(self, peer: bytes) -> None:
         self._kept.clear()
@@ -56,29 +45,38 @@ class Narrow:
     def fds(self) -> list[int]:
         return []
 
+    def missing(self) -> str:
+        return self._missing
+
     def next_tick_at(self) -> float | None:
-        return 0.0 if self._kept else None
+        return 0.0 if self._kept and not self._missing else None
 
     def tick(self, now: float) -> None:
-        if not self._stuck:
-            self.sent.append(self._kept.popleft())
+        message = decode(self._kept.popleft())
+        self.sent.append(message)
+        if message.command == PING:
+            pong = encode(Wire(PONG, message.id))
+            self._answers.append(Message(b"", [*pong]))
 
     def close(self) -> None:
         self._kept.clear()
 
 
-def brought(transport: Narrow, timeout: float) -> list[str]:
-    client = Client(Exec(), transport, 10, timeout, print)
-    documents = [(f"d{number:02}", b"%d" % number) for number in range(40)]
-    return [name for name, _ in client.run(documents)]
+def brought(transport: Narrow, timeout: float = 60.0) -> list[tuple[str, Ended]]:
+    session = roundrobin.Client(timeout, tracked=False)
+    client = Client(session, transport, 10, print)
+    return list(client.run((f"d{number:02}", b"%d" % number) for number in range(40)))
 
 
-def test_what_a_full_socket_did_not_take_is_sent_before_the_client_ends() -> None:
+def test_what_nobody_waits_for_has_all_arrived_before_the_client_ends() -> None:
     transport = Narrow()
-    assert brought(transport, 60.0) == [f"d{number:02}" for number in range(40)]
-    assert transport.sent == [(b"%d" % number,) for number in range(40)]
+    ended = brought(transport)
+    assert sorted(name for name, _ in ended) == [f"d{number:02}" for number in range(40)]
+    assert not any(one.why for _, one in ended)
+    arrived = [message.args[-1] for message in transport.sent if message.command == EXEC]
+    assert arrived == [b"%d" % number for number in range(40)]
 
 
-def test_socket_that_takes_nothing_for_too_long_is_said() -> None:
-    with pytest.raises(Unreachable):
-        brought(Narrow(stuck=True), 0.05)
+def test_broker_that_is_not_there_is_said() -> None:
+    with pytest.raises(Unreachable, match="nobody answers"):
+        brought(Narrow("nobody answers at tcp://h:1"), 0.05)

@@ -140,6 +140,9 @@ class Wires:
     def fds(self) -> list[int]:
         return []
 
+    def missing(self) -> str:
+        return ""
+
     def next_tick_at(self) -> float | None:
         return None
 

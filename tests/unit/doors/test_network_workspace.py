@@ -21,10 +21,10 @@ MOST = 1000
 
 @pytest.fixture
 def workspace() -> Iterator[Workspace]:
-    workspace = Workspace()
+    workspace = Workspace(MOST)
     yield workspace
     workspace.close()
-    assert not os.path.exists(workspace._path)
+    assert not os.path.exists(workspace.path)
 
 
 def work(docid: str = "doc", payload: bytes = b"content") -> Work:
@@ -32,7 +32,7 @@ def work(docid: str = "doc", payload: bytes = b"content") -> Work:
 
 
 def left(workspace: Workspace) -> list[str]:
-    return [name for _, _, files in os.walk(workspace._path) for name in files]
+    return [name for _, _, files in os.walk(workspace.path) for name in files]
 
 
 def test_document_is_what_the_broker_sent_and_makes_no_file(
@@ -42,14 +42,14 @@ def test_document_is_what_the_broker_sent_and_makes_no_file(
     assert (document.docid, document.attempt, document.queue) == ("doc", 2, "service")
     document.check()
     outputs.take(document.read().upper(), limits)
-    assert outputs.results(MOST) == (Result(b"CONTENT"),)
+    assert outputs.results() == (Result(b"CONTENT"),)
     assert left(workspace) == []
 
 
 @pytest.mark.parametrize("docid", ["../../etc/passwd", "", ".hidden", "a\0b", "x" * 500])
 def test_name_that_a_broker_made_up_forms_no_path(workspace: Workspace, docid: str) -> None:
     document, _ = workspace.lay_out(work(docid))
-    assert Path(document.path).parent == Path(workspace._path)
+    assert Path(document.path).parent == Path(workspace.path)
     assert Path(document.path).read_bytes() == b"content"
 
 
@@ -72,13 +72,13 @@ def test_nothing_of_a_document_is_found_by_the_next(workspace: Workspace, limits
     document, outputs = workspace.lay_out(work("next", b"another"))
     assert Path(document.path).read_bytes() == b"another"
     outputs.take(None, limits)
-    assert outputs.results(MOST) == ()
+    assert outputs.results() == ()
 
 
 def test_several_outputs_have_names(workspace: Workspace, limits: Limits) -> None:
     _, outputs = workspace.lay_out(work())
     outputs.take([b"its own", Output(b"1", "one"), Output("two", "two")], limits)
-    assert outputs.results(MOST) == (
+    assert outputs.results() == (
         Result(b"its own"),
         Result(b"1", "one"),
         Result(b"two", "two"),
@@ -90,7 +90,7 @@ def test_output_of_a_command_is_sent(workspace: Workspace, limits: Limits) -> No
     processor.start("worker-test")
     document, outputs = workspace.lay_out(work())
     processor.process(document, outputs, limits)
-    assert outputs.results(MOST) == (Result(b"CONTENT"),)
+    assert outputs.results() == (Result(b"CONTENT"),)
     processor.stop()
 
 
@@ -107,7 +107,7 @@ def test_what_is_more_than_a_message_is_not_even_read(
     else:
         outputs.take(Output(b"x" * 10, "more"), limits)
     with pytest.raises(ProcessorFailed) as caught:
-        outputs.results(MOST)
+        outputs.results()
     assert (caught.value.failure.cause, caught.value.failure.permanent) == ("too-large", True)
 
 
@@ -115,7 +115,7 @@ def test_output_that_is_not_wanted_is_not_sent(workspace: Workspace, limits: Lim
     _, outputs = workspace.lay_out(work())
     outputs.take(b"result", limits)
     outputs.discard()
-    assert outputs.results(MOST) == ()
+    assert outputs.results() == ()
 
 
 class Full(Directory):
@@ -134,16 +134,16 @@ def test_no_document_is_to_blame_where_the_disk_is_full_or_the_directory_gone(
     workspace._results.__class__ = Full
     assert "full" in workspace.trouble()
     workspace._results.__class__ = Directory
-    shutil.rmtree(workspace._path)
+    shutil.rmtree(workspace.path)
     assert "removed" in workspace.trouble()
 
 
 def test_directory_that_somebody_tidied_away_is_made_again(workspace: Workspace) -> None:
-    shutil.rmtree(workspace._path)
+    shutil.rmtree(workspace.path)
     document, outputs = workspace.lay_out(work())
     assert Path(document.path).read_bytes() == b"content"
     Path(outputs.reserve()).write_bytes(b"result")
-    assert outputs.results(MOST) == (Result(b"result"),)
+    assert outputs.results() == (Result(b"result"),)
     assert workspace.trouble() == ""
 
 
@@ -156,14 +156,14 @@ def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_has_is_not(
         (path / "results").mkdir(parents=True)
     others.symlink_to(left)
     os.utime(left, (1.0, 1.0))
-    living = Workspace()
+    living = Workspace(MOST)
     try:
         assert not left.exists()
         assert young.exists()
         assert others.is_symlink()
         (own,) = {one for one in tmp_path.iterdir() if one not in (young, others)}
         os.utime(own, (1.0, 1.0))
-        Workspace().close()
+        Workspace(MOST).close()
         assert own.exists()
     finally:
         living.close()

@@ -197,7 +197,7 @@ def test_whatever_a_broker_says_is_effects_or_its_error(messages: list[list[byte
     worker.start(0.0, 0.0)
     for frames in messages:
         with contextlib.suppress(RemoteProtocolError):
-            worker.receive(frames, 0.0, 0.0)
+            worker.hear(b"", frames, 0.0, 0.0)
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b"]), any_frames), max_size=30))
@@ -282,11 +282,11 @@ def test_result_for_a_broker_that_died_is_never_taken_for_that_of_another_docume
     and the next one hears the PING."""
     worker, first, second = Worker(), a_broker(w=0.0), Broker()
     worker.start(0.0, 0.0)
-    worker.receive(PONG, 0.0, 0.0)
+    worker.hear(b"", PONG, 0.0, 0.0)
     document = dealt(first, work("c1", b"first"), 0.9)
     (ping,) = worker.tick(1.0, 0.0)
     assert isinstance(ping, Send)
-    worker.receive(document.frames, 1.0, 0.0)
+    worker.hear(b"", document.frames, 1.0, 0.0)
     hear(second, "w", [*ping.frames], 1.2)
     if is_ready(second, 1.2):
         dealt(second, work("c2", b"second"), 1.2)
@@ -300,10 +300,10 @@ def test_worker_whose_connection_broke_says_nothing_that_its_broker_does_not_exp
     """With a READY on the same socket, a PONG from before would be taken for its answer, and each
     result for that of another document ever after."""
     worker = Worker()
-    assert worker.rejoined(0.0, 0.0) == []
+    assert worker.joined(b"", 0.0) == []
     worker.start(0.0, 0.0)
-    worker.receive(PONG, 0.0, 0.0)
-    (said,) = worker.rejoined(1.0, 0.0)
+    worker.hear(b"", PONG, 0.0, 0.0)
+    (said,) = worker.joined(b"", 1.0)
     assert said == Send(b"", (b"",))
     broker = a_broker(w=0.0)
     assert hear(broker, "w", [b""], 0.1) == []
@@ -561,7 +561,7 @@ def test_worker_given_up_whose_document_never_came_is_listed_again_by_its_own_pa
     broker, worker = Broker(), Worker()
     broker.hear(b"w", READY, 0.0, 0.0)
     worker.start(0.0, 0.0)
-    worker.receive(PONG, 0.0, 0.0)
+    worker.hear(b"", PONG, 0.0, 0.0)
     dealt_to(broker, 0.0)  # lost on its way
     broker.gone(b"w", 0.0)
     now = 0.0
@@ -612,13 +612,13 @@ def test_broker_that_leaves_says_exit_to_the_idle_at_once_and_to_the_busy_after_
 def an_idle_worker(now: float = 0.0) -> Worker:
     worker = Worker()
     assert worker.start(now, 0.0) == [Send(b"", (b"", b"READY"))]
-    assert worker.receive(PONG, now, 0.0) == []
+    assert worker.hear(b"", PONG, now, 0.0) == []
     return worker
 
 
 def a_busy_worker(now: float = 0.0) -> Worker:
     worker = an_idle_worker(now)
-    assert worker.receive([b"", b"in"], now, 0.0) == [
+    assert worker.hear(b"", [b"", b"in"], now, 0.0) == [
         Process(Work("1", "document-1", 0, b"in")),
     ]
     return worker
@@ -651,7 +651,7 @@ def test_any_message_of_the_broker_resets_the_count_of_time_outs(frames: tuple[b
     worker = an_idle_worker()
     for at in (1.0, 2.0):
         worker.tick(at, 0.0)
-    worker.receive(frames, 2.9, 0.0)
+    worker.hear(b"", frames, 2.9, 0.0)
     effects = worker.tick(3.1, 0.0)
     assert not any(isinstance(effect, Reconnect) for effect in effects)
 
@@ -667,24 +667,24 @@ def test_busy_worker_neither_pings_nor_reconnects_and_its_timers_start_anew_afte
 
 
 def test_document_that_equals_pong_is_processed() -> None:
-    (effect,) = an_idle_worker().receive([b"", b"", b"PONG"], 0.0, 0.0)
+    (effect,) = an_idle_worker().hear(b"", [b"", b"", b"PONG"], 0.0, 0.0)
     assert effect == Process(Work("1", "document-1", 0, b"PONG"))
 
 
 def test_second_document_is_an_error_of_the_broker() -> None:
     worker = a_busy_worker()
     with pytest.raises(RemoteProtocolError):
-        worker.receive([b"", b"another"], 1.0, 0.0)
+        worker.hear(b"", [b"", b"another"], 1.0, 0.0)
     assert worker.finished("1", (Result(b"out"),), 2.0) == [Send(b"", (b"", b"out"))]
 
 
 def test_document_from_before_the_ready_is_dropped_because_the_broker_counts_it_lost() -> None:
     worker = Worker()
     worker.start(0.0, 0.0)
-    effects = worker.receive([b"", b"stale"], 0.1, 0.0)
+    effects = worker.hear(b"", [b"", b"stale"], 0.1, 0.0)
     assert not any(isinstance(effect, Process | Send) for effect in effects)
-    worker.receive(PONG, 0.2, 0.0)
-    assert isinstance(worker.receive([b"", b"fresh"], 0.3, 0.0)[0], Process)
+    worker.hear(b"", PONG, 0.2, 0.0)
+    assert isinstance(worker.hear(b"", [b"", b"fresh"], 0.3, 0.0)[0], Process)
 
 
 def test_result_that_equals_a_word_is_sent_with_one_more_empty_frame() -> None:
@@ -720,12 +720,12 @@ def test_failure_is_an_error_with_its_code_and_text(
 
 
 def test_idle_worker_leaves_when_told_exit() -> None:
-    assert an_idle_worker().receive(EXIT, 1.0, 0.0) == [Leave("the broker says EXIT")]
+    assert an_idle_worker().hear(b"", EXIT, 1.0, 0.0) == [Leave("the broker says EXIT")]
 
 
 def test_busy_worker_that_is_told_exit_leaves_after_its_result() -> None:
     worker = a_busy_worker()
-    assert worker.receive(EXIT, 1.0, 0.0) == []
+    assert worker.hear(b"", EXIT, 1.0, 0.0) == []
     assert worker.finished("1", (Result(b"out"),), 2.0) == [
         Send(b"", (b"", b"out")),
         Leave("the broker says EXIT"),

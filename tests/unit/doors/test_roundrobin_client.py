@@ -1,19 +1,20 @@
-"""A client's side of roundrobin: requests, repeated until they are answered, and counted."""
+"""A client's side of roundrobin: requests, repeated until they are answered."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.doors.client_session import NEW
+from queuedriver.doors.roundrobin import client as rr
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
-from queuedriver.doors.roundrobin.client import Effects, Ended, RoundRobinClient
+from queuedriver.doors.roundrobin.client import Client
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.table import Row, Table
-from queuedriver.doors.words import Send
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+from queuedriver.doors.words import Effects, Ended, Result, Send
+from queuedriver.errors import RemoteProtocolError
 
 W = b"tcp://h:1:worker"
 CARRIED = streams.pieces_of([(0, streams.SIZE)])
@@ -22,8 +23,8 @@ CARRIED = streams.pieces_of([(0, streams.SIZE)])
 class Desk:
     """A client, and words for what happens to it."""
 
-    def __init__(self, table: Table = rr.CLIENT) -> None:
-        self.session = RoundRobinClient(table=table)
+    def __init__(self) -> None:
+        self.session = Client()
         self.now = 0.0
         self.id = b""
         self.last = Message(wire.PING, b"")
@@ -37,20 +38,21 @@ class Desk:
                     self.id = self.last.id
         return effects
 
-    def ping(self, tracked: bool = True) -> Effects:
-        return self.do(self.session.ping(self.now, tracked))
+    @property
+    def state(self) -> str:
+        return self.session.under_way[self.id].state if self.session.under_way else NEW
+
+    def ping(self) -> Effects:
+        return self.do(self.session.ping(self.now)[1])
 
     def exec(self) -> Effects:
-        return self.ping(tracked=False)
-
-    def knock(self) -> Effects:
-        return self.do(self.session.knock(self.now))
+        return self.do(self.session.ping(self.now, tracked=False)[1])
 
     def stream(self) -> Effects:
-        return self.do(self.session.stream(self.now))
+        return self.do(self.session.stream(self.now)[1])
 
     def hear(self, message: Message) -> Effects:
-        return self.do(self.session.receive(encode(message), self.now, 0.0))
+        return self.do(self.session.hear(b"", encode(message), self.now, 0.0))
 
     def respond(self, *args: bytes, command: bytes = wire.RESPONSE) -> Effects:
         return self.hear(Message(command, self.id, args, (), (W,)))
@@ -67,12 +69,8 @@ class Desk:
     def tracked_address(self) -> Effects:
         self.now = 4.0
         effects = self.respond(command=wire.TRACKADDRESS)
-        assert self.session.next_tick_at() == (9.0 if not self.reading else 5.0)
+        assert self.session.next_tick_at() == 9.0
         return effects
-
-    @property
-    def reading(self) -> bool:
-        return self.session.state_of(self.id) == rr.READING
 
     def time_out(self) -> Effects:
         self.now += 5.0
@@ -105,13 +103,14 @@ def reading_more(desk: Desk) -> None:
 
 Scene = Callable[[Desk], object]
 SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
-    (rr.NEW, "ask", "EXEC"): (nothing, Desk.exec),
-    (rr.NEW, "ask", "TRACKEXEC"): (nothing, Desk.ping),
-    (rr.NEW, "ask", "PING"): (nothing, Desk.knock),
+    (NEW, "ask", "EXEC"): (nothing, Desk.exec),
+    (NEW, "ask", "TRACKEXEC"): (nothing, Desk.ping),
+    (rr.SENT, "PONG", ""): (Desk.exec, Desk.pong),
+    (rr.SENT, "time-out", ""): (Desk.exec, Desk.time_out),
+    (rr.SENT, "time-out", "too often"): (Desk.exec, Desk.too_late),
     (rr.WAITING, "RESPONSE", ""): (Desk.ping, Desk.respond),
     (rr.WAITING, "RESPONSE", "more to come"): (Desk.stream, Desk.part),
     (rr.WAITING, "RESPONSE", "bad"): (Desk.stream, Desk.bad),
-    (rr.WAITING, "PONG", ""): (Desk.knock, Desk.pong),
     (rr.WAITING, "TRACKADDRESS", ""): (Desk.ping, Desk.tracked_address),
     (rr.WAITING, "time-out", ""): (Desk.ping, Desk.time_out),
     (rr.WAITING, "time-out", "too often"): (Desk.ping, Desk.too_late),
@@ -119,37 +118,39 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
     (rr.READING, "RESPONSE", "more to come"): (reading_more, Desk.part),
     (rr.READING, "RESPONSE", "bad"): (reading, Desk.bad),
     (rr.READING, "TRACKADDRESS", ""): (reading, Desk.tracked_address),
+    (rr.READING, "time-out", ""): (reading, Desk.time_out),
     (rr.READING, "time-out", "too often"): (reading, Desk.too_late),
 }
-OVER = {rr.ANSWERED: (1, 1), rr.GIVEN_UP: (1, 0)}
 
 
-@pytest.mark.parametrize("row", rr.CLIENT.rows, ids=lambda row: "-".join(row[:3]))
-def test_each_row_of_the_table_is_reached_and_needed(row: Row) -> None:
-    before, scene = SCENES[row.state, row.event, row.when]
+@pytest.mark.parametrize("cell", rr.CLIENT.cells, ids="-".join)
+def test_each_row_of_the_table_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, scene = SCENES[cell]
     desk = Desk()
     before(desk)
-    if row.state != rr.NEW:
-        assert desk.session.state_of(desk.id) == row.state
+    assert desk.state == cell[0]
+    one = desk.session.under_way.get(desk.id)
+    stepped: Counter[tuple[str, str, str]] = Counter()
+    monkeypatch.setattr(rr.CLIENT, "stepped", stepped)
     scene(desk)
-    if row.to in OVER:
-        assert len(desk.session) == 0
-        (count,) = desk.session.counts.values()
-        assert (count.total, count.success) == OVER[row.to]
-    else:
-        assert desk.session.state_of(desk.id) == row.to
-    without = Desk(Table("without", [one for one in rr.CLIENT.rows if one != row]))
-    with pytest.raises((RemoteProtocolError, LocalProtocolError)):
-        [one(without) for one in (before, scene)]
+    assert stepped[cell]
+    to = rr.CLIENT.cells[cell]
+    assert (one.state if one else desk.state) == to
+    assert bool(desk.session.under_way) == (to not in (rr.ANSWERED, rr.GIVEN_UP))
 
 
 def test_requests_have_exactly_these_frames() -> None:
-    session = RoundRobinClient(serial=6)
+    session = Client(serial=6)
     eight, four = b"\7" + bytes(7), b"\x09\0\0\0"
-    assert session.ping(0.0) == [Send(b"", (b"", b"LMQv100", b"\x04", eight, b"\x01", b""))]
-    ping, _ = session.ping(0.0, tracked=False)
-    assert ping == Send(b"", (b"", b"LMQv100", b"\x03", b"\x08" + bytes(7), b"\x01", b""))
-    assert session.stream(0.0) == [
+    assert session.ping(0.0)[1] == [Send(b"", (b"", b"LMQv100", b"\x04", eight, b"\x01", b""))]
+    again = b"\x08" + bytes(7)
+    assert session.ping(0.0, tracked=False)[1] == [
+        Send(b"", (b"", b"LMQv100", b"\x03", again, b"\x01", b"")),
+        Send(b"", (b"", b"LMQv100", b"\x01", again, b"")),
+    ]
+    assert session.stream(0.0)[1] == [
         Send(b"", (b"", b"LMQv100", b"\x04", four, b"\x0a", b"STREAM_ID", b"1024", b""))
     ]
 
@@ -161,8 +162,7 @@ def test_more_is_asked_of_the_very_worker_that_sends() -> None:
     assert desk.last.hops == (W,)
     assert desk.last.args == (wire.MORE, b"STREAM_ID", b"12345678", b"0")
     (ended,) = desk.part()
-    assert isinstance(ended, Ended)
-    assert ended.good
+    assert ended == Ended(desk.id)
 
 
 def test_stream_that_goes_wrong_amid_is_told_so() -> None:
@@ -170,7 +170,7 @@ def test_stream_that_goes_wrong_amid_is_told_so() -> None:
     reading(desk)
     ended, _ = desk.bad()
     assert isinstance(ended, Ended)
-    assert not ended.good
+    assert ended.why
     assert desk.last.args == (wire.MORE, b"STREAM_ID", b"12345678", b"1")
 
 
@@ -189,24 +189,23 @@ def test_unanswered_request_is_repeated_as_it_was_and_given_up_in_the_end() -> N
     assert desk.time_out() == first
     assert desk.time_out() == first
     (ended,) = desk.time_out()
-    assert ended == Ended(desk.id, "PING", good=False, why="no answer")
+    assert ended == Ended(desk.id, why="there was no answer")
     assert desk.session.next_tick_at() is None
 
 
-def test_request_that_nobody_waits_for_is_never_repeated() -> None:
+def test_request_that_nobody_waits_for_is_over_when_what_was_sent_behind_it_is_answered() -> None:
     desk = Desk()
     desk.exec()
+    # Only that is repeated: the request is done at most once.
+    assert desk.time_out() == [Send(b"", encode(Message(wire.PING, desk.id)))]
+    assert desk.pong() == [Ended(desk.id)]
     assert desk.session.next_tick_at() is None
-    assert desk.too_late() == []
 
 
-def test_request_that_could_not_be_sent_is_repeated_soon() -> None:
+def test_request_that_nobody_waits_for_has_not_arrived_when_nobody_answers() -> None:
     desk = Desk()
-    desk.ping()
-    desk.session.retry(desk.id, 0.0)
-    assert desk.session.next_tick_at() == 0.05
-    assert len(desk.session.tick(0.05, 0.0)) == 1
-    desk.session.retry(b"other", 0.0)
+    desk.exec()
+    assert desk.too_late() == [Ended(desk.id, why="there was no answer")]
 
 
 def test_second_answer_and_a_stranger_s_are_ignored() -> None:
@@ -215,7 +214,6 @@ def test_second_answer_and_a_stranger_s_are_ignored() -> None:
     assert len(desk.respond()) == 1
     assert desk.respond() == []
     assert desk.hear(Message(wire.RESPONSE, b"other")) == []
-    assert desk.session.counts["PING"].success == 1
 
 
 def test_probe_is_answered() -> None:
@@ -225,21 +223,33 @@ def test_probe_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "good", "why"),
+    ("args", "results", "why"),
     [
-        ((b"0", b"", b"out"), True, ""),
-        ((b"65", b"not for me"), False, "not for me"),
-        ((), False, "it was not processed"),
+        ((b"0", b"", b"out"), (Result(b"out"),), ""),
+        ((b"0", b"a", b"1", b"b", b"2"), (Result(b"1", "a"), Result(b"2", "b")), ""),
+        ((b"65", b"not for me"), (), "not for me"),
+        ((b"75", b"later"), (), "later"),
+        ((), (), "an answer of status '' and 0 frames"),
     ],
 )
-def test_document_is_good_when_it_was_processed(
-    args: tuple[bytes, ...], good: bool, why: str
+def test_end_of_a_document_is_what_came_of_it(
+    args: tuple[bytes, ...], results: tuple[Result, ...], why: str
 ) -> None:
     desk = Desk()
-    desk.do(desk.session.document("d", b"x", 0.0))
+    desk.do(desk.session.ask("d", b"x", 0.0)[1])
     assert desk.last.args == (wire.DOCUMENT, b"d", b"0", b"x")
-    (ended,) = desk.respond(*args)
-    assert ended == Ended(desk.id, "DOCUMENT", good, args, why)
+    assert desk.respond(*args) == [Ended(desk.id, results, why)]
+
+
+@pytest.mark.parametrize("ask", [Desk.ping, Desk.stream])
+def test_request_that_its_broker_discarded_is_over_and_says_why(
+    ask: Callable[[Desk], Effects],
+) -> None:
+    desk = Desk()
+    ask(desk)
+    (ended,) = desk.respond(b"1", b"it failed too often")
+    assert isinstance(ended, Ended)
+    assert ended.why
 
 
 PARTS = st.sampled_from(
@@ -250,11 +260,11 @@ PARTS = st.sampled_from(
 @given(st.lists(st.lists(PARTS, max_size=8), max_size=12))
 def test_whatever_frames_come_a_client_goes_on(came: list[list[bytes]]) -> None:
     desk = Desk()
-    for begin in (desk.ping, desk.stream, desk.knock):
+    for begin in (desk.ping, desk.stream, desk.exec):
         begin()
         for frames in came:
             for made in (frames, [desk.id if one == b"q" else one for one in frames]):
                 try:
-                    desk.do(desk.session.receive(made, 0.0, 0.0))
+                    desk.do(desk.session.hear(b"", made, 0.0, 0.0))
                 except RemoteProtocolError:
                     continue

@@ -17,7 +17,7 @@ class Ends:
     def __init__(self) -> None:
         reads, self._keyboard = os.pipe()
         self._screen, writes = os.pipe()
-        self.terminal = Terminal(reads, writes)
+        self.terminal = Terminal(0, reads, writes)
         self._ours = [reads, writes, self._screen]
 
     def types(self, text: bytes) -> list[list[str]]:
@@ -85,7 +85,7 @@ def test_table_of_workers_shows_addresses_and_free_slots_and_marks_children() ->
 
 
 def test_bulk_has_ten_under_way_marks_each_tenth_and_ends_with_a_table() -> None:
-    bulk = Bulk("PING", lambda now: [], 100, single=False)
+    bulk = Bulk("PING", lambda now: (b"", []), 100, single=False)
     most, marks = 0, 0
     while not bulk.over:
         while bulk.more:

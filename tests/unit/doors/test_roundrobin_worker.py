@@ -1,6 +1,7 @@
 """A worker's side of roundrobin, and a server's that has no broker."""
 
-import itertools
+import random
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -10,12 +11,11 @@ from hypothesis import strategies as st
 from queuedriver.claims.outcomes import Failed, Released
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors.roundrobin import worker as rr
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.roundrobin.worker import RoundRobinServer, RoundRobinWorker
-from queuedriver.doors.table import Row, Table
+from queuedriver.doors.roundrobin.worker import REGISTER_INTERVAL, Server, Worker
 from queuedriver.doors.words import Effect, Effects, Leave, Process, Result, Say, Send, Work
-from queuedriver.errors import LocalProtocolError, RemoteProtocolError
+from queuedriver.errors import RemoteProtocolError
 from queuedriver.format.records import Failure
 
 C = b"tcp://h:1:client"
@@ -30,18 +30,23 @@ def shown(effects: Effects) -> list[str]:
     return [message.name for message in sent(effects)]
 
 
+class Crumbs(random.Random):
+    """Cuts a stream into pieces of one byte, so that it needs two parts."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
 class Bench:
     """A worker, and words for what happens to it."""
 
-    def __init__(
-        self, table: Table = rr.WORKER, processor: bool = True, part: int = streams.PART
-    ) -> None:
-        self.session = RoundRobinWorker(2, processor=processor, part=part, table=table)
+    def __init__(self, processor: bool = True) -> None:
+        self.session = Worker(2, processor=processor, chance=Crumbs())
         self.now = 0.0
         self.claims: list[str] = []
 
     def hear(self, message: Message) -> Effects:
-        effects = self.session.receive(encode(message), self.now, 0.0)
+        effects = self.session.hear(b"", encode(message), self.now, 0.0)
         self.claims += [one.work.claim for one in effects if isinstance(one, Process)]
         return effects
 
@@ -118,6 +123,10 @@ def time_out(bench: Bench) -> None:
     assert bench.last.key == wire.REGISTER
 
 
+def joined(bench: Bench) -> None:
+    assert shown(bench.session.joined(b"", bench.now)) == ["TRACKEXEC REGISTER"]
+
+
 def deregister(bench: Bench) -> None:
     assert shown(bench.session.deregister(bench.now)) == ["EXEC DEREGISTER"]
 
@@ -138,6 +147,7 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
     (rr.REGISTERING, "RESPONSE", ""): (registering, Bench.answer),
     (rr.REGISTERING, "register", ""): (registering, Bench.register),
     (rr.REGISTERING, "time-out", ""): (registering, time_out),
+    (rr.REGISTERING, "joined again", ""): (registering, joined),
     (rr.REGISTERING, "called", ""): (registering, called),
     (rr.REGISTERING, "task", ""): (registering, Bench.document),
     (rr.REGISTERING, "task ended", ""): (registering_busy, Bench.finish),
@@ -147,6 +157,7 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
     (rr.REGISTERED, "RESPONSE", ""): (registered, Bench.answer),
     (rr.REGISTERED, "register", ""): (registered, Bench.register),
     (rr.REGISTERED, "time-out", ""): (registered, time_out),
+    (rr.REGISTERED, "joined again", ""): (registered, joined),
     (rr.REGISTERED, "called", ""): (registered, called),
     (rr.REGISTERED, "task", ""): (registered, Bench.document),
     (rr.REGISTERED, "task ended", ""): (registered_busy, Bench.finish),
@@ -161,62 +172,98 @@ SCENES: dict[tuple[str, str, str], tuple[Scene, Scene]] = {
 }
 
 
-@pytest.mark.parametrize("row", rr.WORKER.rows, ids=lambda row: "-".join(row[:3]))
-def test_each_row_of_the_table_is_reached_and_needed(row: Row) -> None:
-    before, scene = SCENES[row.state, row.event, row.when]
+@pytest.mark.parametrize("cell", rr.WORKER.cells, ids="-".join)
+def test_each_row_of_the_table_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, scene = SCENES[cell]
     bench = Bench()
     before(bench)
-    assert bench.session.state == row.state
+    assert bench.session.state == cell[0]
+    stepped: Counter[tuple[str, str, str]] = Counter()
+    monkeypatch.setattr(rr.WORKER, "stepped", stepped)
     scene(bench)
-    assert bench.session.state == row.to
-    without = Bench(Table("without", [one for one in rr.WORKER.rows if one != row]))
-    with pytest.raises((RemoteProtocolError, LocalProtocolError)):
-        [one(without) for one in (before, scene)]
+    assert stepped[cell]
+    assert bench.session.state == rr.WORKER.cells[cell]
 
 
 # Registration
 
 
-def test_worker_registers_as_soon_as_it_is_connected_unless_told_otherwise() -> None:
-    (register,) = sent(RoundRobinWorker(7).start(0.0, 0.0))
+def test_worker_registers_as_soon_as_it_starts() -> None:
+    (register,) = sent(Worker(7).start(0.0, 0.0))
     assert register.command == wire.TRACKEXEC
     assert register.args == (b"\x08", b"7")
     assert len(register.id) == 4
-    assert RoundRobinWorker(7, at_once=False).start(0.0, 0.0) == []
 
 
-def test_register_is_repeated_until_it_is_answered_ever_more_slowly() -> None:
-    session = RoundRobinWorker(1)
-    session.start(0.0, 0.0)
-    instants: list[float] = []
-    while len(instants) < 12:
-        at = session.next_tick_at()
-        assert at is not None
-        assert session.tick(at - 0.001, 0.0) == []
-        (again,) = sent(session.tick(at, 0.0))
-        assert again.args == (b"\x08", b"1")
-        instants.append(at)
-    waits = [round(b - a, 3) for a, b in itertools.pairwise(instants)]
-    assert waits == sorted(waits)
-    assert (instants[0], waits[-1]) == (0.05, 5.0)
+@pytest.mark.parametrize("answered", [False, True])
+def test_worker_says_every_few_seconds_that_it_is_there_as_the_original_would(
+    answered: bool,
+) -> None:
+    bench = Bench()
+    bench.register()
+    bench.document(b"claim-1")
+    if answered:
+        bench.answer()
+    for _ in range(5):
+        before = bench.now
+        assert bench.session.tick(before + REGISTER_INTERVAL - 0.1, 0.0) == []
+        again = bench.last
+        assert again.args == (b"\x08", b"2")
+        assert bench.now == before + REGISTER_INTERVAL
 
 
-def test_registered_worker_says_every_few_seconds_that_it_is_there_and_what_it_has() -> None:
+class OriginalServer:
+    """Takes workers' registrations as the original's server does, whose only thread for
+    connections ends when a message is not as it expects."""
+
+    def __init__(self) -> None:
+        self.slots: dict[bytes, int] = {}
+
+    def hear(self, peer: bytes, frames: tuple[bytes, ...]) -> list[bytes]:
+        stack = [*frames]
+        assert stack.pop(0) == b""
+        assert stack.pop(0) == b"LMQv100"
+        assert stack.pop(0) == wire.TRACKEXEC
+        id = stack.pop(0)
+        assert stack.pop(0) == wire.REGISTER
+        # Exactly one argument; then the empty frame, then addresses.
+        self.slots[peer] = int(stack.pop(0))
+        assert stack == [b""]
+        return [b"", b"LMQv100", wire.RESPONSE, id, b""]
+
+
+def test_server_that_takes_exactly_one_argument_of_register_is_told_no_more() -> None:
+    server, worker = OriginalServer(), Worker(3)
+    worker.start(0.0, 0.0)
+    task = encode(Message(wire.TRACKEXEC, b"q", (wire.DOCUMENT, b"d", b"0", b"x"), (), (C,)))
+    now = 0.0
+    for _ in range(4):
+        now += REGISTER_INTERVAL
+        # A client's document is in hand, as a broker of ours would send it, too.
+        worker.hear(b"", task, now, 0.0)
+        effects = [*worker.tick(now, 0.0), *worker.joined(b"", now), *worker.register(now)]
+        for one in effects:
+            if isinstance(one, Send):
+                worker.hear(b"", server.hear(b"w", one.frames), now, 0.0)
+    assert server.slots == {b"w": 3}
+    assert worker.state == rr.REGISTERED
+
+
+def test_worker_whose_connection_broke_tells_a_broker_of_ours_what_it_has() -> None:
     bench = Bench()
     bench.answer()
     bench.document(b"claim-1")
     bench.document(b"q", (C,))
-    bench.now = bench.session.next_tick_at() or 0.0
-    assert bench.now == rr.Options().register_interval
-    (again,) = sent(bench.session.tick(bench.now, 0.0))
-    has = wire.in_hand_of(again)
-    assert has is not None
-    assert has.keys == {wire.key_of((), b"claim-1"), wire.key_of((C,), b"q")}
-    bench.hear(Message(wire.RESPONSE, again.id))
-    bench.now += rr.Options().register_interval
-    has = wire.in_hand_of(*sent(bench.session.tick(bench.now, 0.0)))
-    assert has is not None
-    assert has.since == again.id
+    (again,) = sent(bench.session.joined(b"", 1.0))
+    assert wire.in_hand_of(again) == frozenset(
+        {wire.key_of((), b"claim-1"), wire.key_of((C,), b"q")}
+    )
+    bench.finish()
+    bench.finish()
+    (again,) = sent(bench.session.joined(b"", 2.0))
+    assert wire.in_hand_of(again) == frozenset()
 
 
 def test_answer_to_anything_but_the_last_register_is_ignored() -> None:
@@ -337,11 +384,6 @@ def test_worker_without_a_processor_puts_documents_back() -> None:
     assert increment.key == wire.INCREMENT
 
 
-def test_result_of_what_it_does_not_have_is_nothing() -> None:
-    assert Bench().session.finished("other", (), 0.0) == []
-    assert Bench().session.failed("other", Released("x"), 0.0) == []
-
-
 # STREAM
 
 
@@ -358,7 +400,7 @@ def ask_more(
 
 
 def test_stream_is_answered_part_by_part_and_takes_one_slot() -> None:
-    bench = Bench(part=200)
+    bench = Bench()
     bench.answer()
     response, increment = ask_stream(bench)
     assert increment.key == wire.INCREMENT
@@ -367,12 +409,12 @@ def test_stream_is_answered_part_by_part_and_takes_one_slot() -> None:
         (response,) = sent(ask_more(bench, part.handle))
         assert (response.id, response.hops) == (b"m", (C,))
     assert part.state == streams.FINISHED
-    assert bench.session.next_silence_at() is None
+    assert bench.session.next_tick_at() == REGISTER_INTERVAL
 
 
 @pytest.mark.parametrize(("want", "host"), [(b"1", b"STREAM_ID"), (b"?", b"STREAM_ID")])
 def test_stream_of_which_no_more_is_wanted_is_forgotten(want: bytes, host: bytes) -> None:
-    bench = Bench(part=200)
+    bench = Bench()
     bench.answer()
     handle = streams.decode_part(ask_stream(bench)[0].args[0]).handle
     for asked in (want, b"0"):
@@ -381,7 +423,7 @@ def test_stream_of_which_no_more_is_wanted_is_forgotten(want: bytes, host: bytes
 
 
 def test_stream_is_not_read_by_another_host() -> None:
-    bench = Bench(part=200)
+    bench = Bench()
     bench.answer()
     handle = streams.decode_part(ask_stream(bench)[0].args[0]).handle
     (response,) = sent(ask_more(bench, handle, host=b"OTHER"))
@@ -391,7 +433,7 @@ def test_stream_is_not_read_by_another_host() -> None:
 
 
 def test_stream_is_kept_as_long_as_its_host_says_that_it_reads_it() -> None:
-    bench = Bench(part=200)
+    bench = Bench()
     bench.answer()
     handle = streams.decode_part(ask_stream(bench)[0].args[0]).handle
     ongoing = Message(wire.TRACKEXEC, b"o", (wire.ONGOING, b"STREAM_ID"), (), (C,))
@@ -411,19 +453,19 @@ def test_stream_is_kept_as_long_as_its_host_says_that_it_reads_it() -> None:
 
 
 def test_server_answers_clients_as_a_worker_does_and_gives_no_slots_back() -> None:
-    server, bench = RoundRobinServer(), Bench()
+    server, bench = Server(), Bench()
     bench.answer()
     for args in ((wire.PING,), (b"else",)):
         asked = encode(Message(wire.TRACKEXEC, b"q", args))
-        (answer,) = (one for one in server.serve(C, asked, 0.0, 0.0) if isinstance(one, Send))
+        (answer,) = (one for one in server.hear(C, asked, 0.0, 0.0) if isinstance(one, Send))
         (other, _) = sent(bench.hear(Message(wire.TRACKEXEC, b"q", args, (), (C,))))
         assert answer == Send(C, encode(other)[1:])
 
 
 def test_server_processes_documents_and_leaves_when_nothing_is_in_hand() -> None:
-    server = RoundRobinServer()
+    server = Server()
     document = Message(wire.TRACKEXEC, b"q", (wire.DOCUMENT, b"d", b"0", b"x"))
-    (process,) = server.serve(C, encode(document), 0.0, 0.0)
+    (process,) = server.hear(C, encode(document), 0.0, 0.0)
     assert isinstance(process, Process)
     assert server.leave(0.0) == []
     effects = server.finished(process.work.claim, (Result(b"y"),), 0.0)
@@ -441,14 +483,14 @@ PARTS = st.sampled_from(
 
 @given(st.lists(st.lists(PARTS, max_size=10), max_size=12), st.booleans())
 def test_whatever_frames_come_a_worker_goes_on(came: list[list[bytes]], listens: bool) -> None:
-    bench, server = Bench(), RoundRobinServer()
+    bench, server = Bench(), Server()
     bench.answer()
     for frames in came:
         try:
             effects: list[Effect] = (
-                server.serve(C, frames, 0.0, 0.0)
+                server.hear(C, frames, 0.0, 0.0)
                 if listens
-                else bench.session.receive(frames, 0.0, 0.0)
+                else bench.session.hear(b"", frames, 0.0, 0.0)
             )
         except RemoteProtocolError:
             continue

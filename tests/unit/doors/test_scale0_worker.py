@@ -1,8 +1,10 @@
 """Scale0's worker and frontend: what they say, and when they give up."""
 
 import contextlib
+import itertools
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,12 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.scale0.client import Client, ClientOptions, Ended
-from queuedriver.doors.scale0.tables import WorkerOptions
-from queuedriver.doors.scale0.worker import Worker
+from queuedriver.doors.scale0.client import CLIENT, Client
+from queuedriver.doors.scale0.worker import (
+    ASKING,
+    CHECKING,
+    CLOSED,
+    GREETING,
+    READY,
+    WORKER,
+    WORKING,
+    Worker,
+    WorkerOptions,
+)
 from queuedriver.doors.words import (
     Effect,
     Effects,
+    Ended,
     Leave,
     Process,
     Reconnect,
@@ -24,7 +36,7 @@ from queuedriver.doors.words import (
     Send,
     Work,
 )
-from queuedriver.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 from queuedriver.format.records import Failure
 
 WALL = 1_763_500_000.0
@@ -38,7 +50,7 @@ def frames_of(command: str, body: bytes | None = None, **options: Any) -> list[b
 
 def hear(worker: Worker, command: str, now: float = 0.0, **options: Any) -> Effects:
     body = b"in" if command == "WORKREQUEST" else None
-    return worker.receive(frames_of(command, body, **options), now, WALL + now)
+    return worker.hear(b"", frames_of(command, body, **options), now, WALL + now)
 
 
 def sent(effects: Sequence[Effect]) -> list[tuple[str, dict[str, Any]]]:
@@ -232,13 +244,6 @@ def test_second_request_waits_until_the_first_is_done() -> None:
     assert commands(worker.finished("b:2", (Result(b""),), 2.0)) == ["WORKREPLY", "READY"]
 
 
-@pytest.mark.parametrize("docid", ["", "../../etc/passwd", "a/b", ".hidden", "x" * 500])
-def test_name_that_cannot_be_a_docid_is_replaced(docid: str) -> None:
-    worker = a_listed_worker()
-    (effect,) = hear(worker, "WORKREQUEST", work_request_identifier="b:1", docid=docid)
-    assert effect == Process(Work("b:1", "request-1", 0, b"in"))
-
-
 def test_request_from_before_the_checkconfig_is_dropped() -> None:
     worker = a_worker()
     assert others(hear(worker, "WORKREQUEST", work_request_identifier="b:1")) == []
@@ -301,23 +306,36 @@ def test_worker_that_is_interrupted_gives_back_what_it_has() -> None:
 def test_worker_that_is_disconnected_for_an_error_leaves_and_says_why(
     code: int, exit_code: int
 ) -> None:
-    effects = hear(
-        a_listed_worker(), "DISCONNECTERROR", error_code=code, error_message="the reason"
-    )
+    effects = hear(a_worker(), "DISCONNECTERROR", error_code=code, error_message="the reason")
     (effect,) = others(effects)
     assert isinstance(effect, Leave)
     assert effect.exit_code == exit_code
     assert "the reason" in effect.why
 
 
-def test_worker_that_is_disconnected_while_it_works_finishes_first() -> None:
+def test_worker_that_is_disconnected_gives_up_what_it_has_not_begun() -> None:
     worker = a_busy_worker()
     told: dict[str, Any] = {"error_code": 301, "broker": "tcp://there:1", "error_message": "x"}
-    assert others(hear(worker, "DISCONNECTERROR", **told)) == []
-    effects = worker.finished("b:1", (Result(b""),), 1.0)
-    assert commands(effects) == ["WORKREPLY"]
-    assert others(effects) == [Reconnect("the broker says 301: x", "tcp://there:1")]
-    assert commands(worker.start(2.0, WALL)) == ["CHECKCONFIG"]
+    assert others(hear(worker, "DISCONNECTERROR", **told)) == [
+        Reconnect("the broker says 301: x", "tcp://there:1")
+    ]
+    assert sent(worker.start(2.0, WALL))[0][1]["work_in_hand"] == []
+
+
+def test_worker_that_was_listed_once_waits_for_a_broker_that_takes_nobody() -> None:
+    worker = a_listed_worker()
+    (said,) = hear(worker, "DISCONNECTERROR", error_code=503, error_message="this broker leaves")
+    assert isinstance(said, Say)
+    assert (said.level, "this broker leaves" in said.words) == (0, True)
+    now = 0.0
+    for _ in range(3):
+        at, effect = sleep_until(worker, now + 1000.0)[-1]
+        assert at == now + 5.0
+        assert isinstance(effect, Reconnect)
+        assert effect.to == HERE
+        now = at
+        assert commands(worker.start(now, WALL)) == ["CHECKCONFIG"]
+        assert others(hear(worker, "DISCONNECTERROR", now, error_code=503)) == []
 
 
 # Groups
@@ -459,30 +477,17 @@ def test_whatever_comes_one_document_is_processed_at_a_time(
             effects = worker.tick(now, WALL)
         elif isinstance(step, list):
             with contextlib.suppress(RemoteProtocolError):
-                effects = worker.receive(step, now, WALL)
+                effects = worker.hear(b"", step, now, WALL)
         for effect in effects:
             assert not left
             if isinstance(effect, Process):
                 processing.append(effect.work.claim)
                 assert len(processing) == 1
             elif isinstance(effect, Leave):
-                assert not processing
                 left = True
             elif isinstance(effect, Reconnect):
-                assert not processing
+                processing.clear()
                 assert commands(worker.start(now, WALL))
-
-
-def test_options_that_cannot_be_meant_are_refused() -> None:
-    for options in (
-        WorkerOptions(identity="w", check_timeout=0),
-        WorkerOptions(identity="w", liveness=-1),
-        WorkerOptions(identity="w", heartbeat_interval=-1.0),
-    ):
-        with pytest.raises(ConfigError):
-            Worker(options)
-    with pytest.raises(ConfigError):
-        Client(ClientOptions(repeat_after=0))
 
 
 # Frontends
@@ -493,7 +498,7 @@ def answer(id: str, **options: Any) -> list[bytes]:
 
 
 def test_request_names_its_service_and_id_and_its_reply_is_its_end() -> None:
-    client = Client(ClientOptions(service="ocr"), prefix="p-")
+    client = Client("ocr", "p-")
     id, effects = client.ask("scan.pdf", b"body", 0.0)
     (effect,) = effects
     assert isinstance(effect, Send)
@@ -504,50 +509,175 @@ def test_request_names_its_service_and_id_and_its_reply_is_its_end() -> None:
         "docid": "scan.pdf",
     }
     assert effect.frames[2] == b"body"
-    assert client.receive(answer("p-1"), 1.0, WALL) == [Ended(b"p-1", (Result(b"out"),))]
-    assert client.receive(answer("p-1"), 1.0, WALL) == []
-    assert len(client) == 0
+    assert client.hear(b"", answer("p-1"), 1.0, WALL) == [Ended(b"p-1", (Result(b"out"),))]
+    assert client.hear(b"", answer("p-1"), 1.0, WALL) == []
+    assert client.next_tick_at() is None
 
 
 def test_unanswered_request_is_repeated_the_same_and_given_up_in_the_end() -> None:
-    client = Client(ClientOptions(repeat_after=5.0, give_up_after=12.0))
+    client = Client("", timeout=12.0)
     id, first = client.ask("d", b"body", 0.0)
     seen = []
     while (at := client.next_tick_at()) is not None:
         seen += [(at, effect) for effect in client.tick(at, WALL)]
-    assert seen == [(5.0, *first), (10.0, *first), (15.0, Ended(id, why="there was no answer"))]
+    assert seen == [(5.0, *first), (10.0, *first), (12.0, Ended(id, why="there was no answer"))]
 
 
 def test_request_that_is_repeated_late_is_not_repeated_at_once_again() -> None:
-    client = Client(ClientOptions(repeat_after=5.0))
+    client = Client("")
     client.ask("d", b"", 0.0)
     assert len(client.tick(100.0, WALL)) == 1
     assert client.next_tick_at() == 105.0
 
 
 @pytest.mark.parametrize(
-    ("frames", "code"),
+    ("frames", "why"),
     [
-        (frames_of("DISCONNECTERROR", message_id="1", error_code=503, error_message="none"), 503),
-        (frames_of("DISCONNECTERROR", message_id="1", error_code=444), 444),
-        (answer("1", status=65, error_message="none"), 65),
-        (answer("1", outputs=[{"size": 1}]), 400),
+        (
+            frames_of("DISCONNECTERROR", message_id="1", error_code=503, error_message="none"),
+            "503: none",
+        ),
+        (frames_of("DISCONNECTERROR", message_id="1", error_code=444), "444: "),
+        (answer("1", status=65, error_message="no page"), "no page"),
+        (answer("1", status=1), "its worker did not say why"),
+        (
+            answer("1", outputs=[{"size": 1}]),
+            "the sizes of the outputs are not those of the body (3 bytes)",
+        ),
     ],
 )
-def test_error_is_the_end_of_a_request_and_says_why(frames: list[bytes], code: int) -> None:
-    client = Client()
+def test_error_is_the_end_of_a_request_and_says_why(frames: list[bytes], why: str) -> None:
+    client = Client("")
     client.ask("d", b"", 0.0)
-    (ended,) = client.receive(frames, 1.0, WALL)
-    assert isinstance(ended, Ended)
-    assert (ended.id, ended.results, ended.code) == (b"1", (), code)
-    assert ended.why
+    assert client.hear(b"", frames, 1.0, WALL) == [Ended(b"1", why=why)]
     assert client.next_tick_at() is None
 
 
 def test_answer_to_nothing_is_dropped_and_what_is_no_answer_is_an_error() -> None:
-    client = Client()
-    assert client.receive(answer("9"), 0.0, WALL) == []
-    assert client.receive(frames_of("DISCONNECTERROR", error_code=400), 0.0, WALL) == []
+    client = Client("")
+    assert client.hear(b"", answer("9"), 0.0, WALL) == []
+    assert client.hear(b"", frames_of("DISCONNECTERROR", error_code=400), 0.0, WALL) == []
     for frames in ([b"READYOK"], [], [b"WORKREPLY", b"[]"]):
         with pytest.raises(RemoteProtocolError):
-            client.receive(frames, 0.0, WALL)
+            client.hear(b"", frames, 0.0, WALL)
+
+
+def test_each_row_of_the_table_of_frontends_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: Counter[tuple[str, str, str]] = Counter()
+    monkeypatch.setattr(CLIENT, "stepped", stepped)
+    client = Client("", timeout=8.0)
+    for _ in range(3):
+        client.ask("d", b"", 0.0)
+    error = frames_of("DISCONNECTERROR", message_id="2", error_code=503)
+    for frames in (answer("1"), answer("1"), error, error):
+        client.hear(b"", frames, 1.0, WALL)
+    for now in (5.0, 8.0):
+        client.tick(now, WALL)
+    assert client.next_tick_at() is None
+    assert stepped.keys() == {row[:3] for row in CLIENT.rows}
+
+
+# The table of workers
+
+
+def made(state: str, group: tuple[str, ...], started: bool, other: bool) -> Worker:
+    """A worker that may be in a state: listed before or not, with or without others to go to, and
+    in one of two ways."""
+    worker = Worker(WorkerOptions(identity="w", broker=HERE, group=group, heartbeat_interval=1.0))
+    if state == CLOSED and not (started or other):
+        return worker
+    worker.start(0.0, WALL)
+    if started or state in (READY, WORKING):
+        configure(worker)
+    if state == CLOSED and started and other:
+        hear(worker, "DISCONNECTERROR", error_code=503)
+    elif state in (CLOSED, ASKING):
+        worker.tick(15.0, WALL)
+        if state == ASKING and started:
+            worker.start(15.0, WALL)
+            worker.tick(20.0, WALL)
+        if state == ASKING and group:
+            worker.start(20.0, WALL)
+    elif state in (CHECKING, GREETING):
+        if started and other:
+            hear(worker, "WORKREQUEST", work_request_identifier="b:1")
+        if started:
+            hear(worker, "FORCENEGOTIATE")
+        if state == GREETING:
+            hear(worker, "CONFIG", services=["ocr"], config_version="v1")
+    elif state == WORKING:
+        hear(worker, "WORKREQUEST", work_request_identifier="b:1")
+    return worker
+
+
+def too_often(worker: Worker) -> None:
+    worker._way.hops = 8
+    hear(worker, "FORCENEGOTIATE")
+
+
+def sent_on_too_often(worker: Worker) -> None:
+    for _ in range(9):
+        worker.start(0.0, WALL)
+        hear(worker, "DISCONNECTERROR", error_code=301)
+
+
+def two_requests(worker: Worker) -> None:
+    hear(worker, "WORKREQUEST", work_request_identifier="b:2")
+    worker.finished("b:1", (Result(b""),), 1.0)
+
+
+def late(worker: Worker) -> Effects:
+    return worker.tick(worker._answer_at, WALL)
+
+
+def told_off(code: int) -> Callable[[Worker], object]:
+    return lambda worker: hear(worker, "DISCONNECTERROR", error_code=code)
+
+
+SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
+    ("connected", ""): lambda worker: worker.start(0.0, WALL),
+    ("connected", "our own broker does not answer"): lambda worker: worker.start(0.0, WALL),
+    ("another broker", "too often"): sent_on_too_often,
+    ("CONFIG", ""): lambda worker: hear(worker, "CONFIG", services=["ocr"], config_version="v"),
+    ("CONFIG", "work in hand"): lambda worker: hear(worker, "CONFIG", unchanged=True),
+    ("WORKREQUEST", ""): lambda worker: hear(worker, "WORKREQUEST", work_request_identifier="b:9"),
+    ("processed", ""): lambda worker: worker.finished("b:1", (Result(b""),), 1.0),
+    ("processed", "more in hand"): two_requests,
+    ("time-out", ""): late,
+    ("time-out", "again"): lambda worker: (late(worker), late(worker)),
+    ("time-out", "others, or it answered before"): late,
+    ("DISCONNECTERROR", ""): told_off(400),
+    ("DISCONNECTERROR", "301 to this broker"): told_off(301),
+    ("DISCONNECTERROR", "301, 426, or 503 and others"): told_off(426),
+    ("DISCONNECTERROR", "503, and it answered before"): told_off(503),
+    ("READYOK", ""): lambda worker: hear(worker, "READYOK"),
+    ("PONG", ""): lambda worker: hear(worker, "PONG"),
+    ("silence", ""): lambda worker: worker.tick(worker._silent_at, WALL),
+    ("heartbeat_interval", ""): lambda worker: worker.tick(worker._ping_at, WALL),
+    ("FORCENEGOTIATE", ""): lambda worker: hear(worker, "FORCENEGOTIATE"),
+    ("FORCENEGOTIATE", "too often"): too_often,
+    ("joined again", ""): lambda worker: worker.joined(b"", 1.0),
+    ("leave", ""): lambda worker: (
+        worker.leave(1.0),
+        worker.failed("b:1", Released("interrupted"), 1.0),
+    ),
+    ("leave", "work in hand"): lambda worker: worker.leave(1.0),
+}
+
+
+@pytest.mark.parametrize("cell", WORKER.cells, ids="-".join)
+def test_each_row_of_the_table_of_workers_is_stepped(
+    cell: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, event, when = cell
+    seen = []
+    for group, started, other in itertools.product(((), ("tcp://b:1",)), (False, True), (0, 1)):
+        monkeypatch.setattr(WORKER, "stepped", None)
+        worker = made(state, group, started, bool(other))
+        stepped: Counter[tuple[str, str, str]] = Counter()
+        monkeypatch.setattr(WORKER, "stepped", stepped)
+        if worker._state == state:
+            with contextlib.suppress(RemoteProtocolError, LocalProtocolError):
+                SCENES[event, when](worker)
+        seen.append(stepped[cell])
+    assert any(seen)

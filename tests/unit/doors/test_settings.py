@@ -39,7 +39,7 @@ def test_intervals_by_which_broker_and_worker_would_give_each_other_up_are_refus
             pingpong.WorkerSettings(**more).check()
     slow: dict[str, Any] = {"broker_timeout": 10.0, "worker_expire_seconds": 60.0}
     pingpong.BrokerSettings(input="in", outputs=("out",), **slow).check().session("b")
-    worker, _ = pingpong.WorkerSettings(**slow).check().session("w")
+    worker = pingpong.WorkerSettings(**slow).check().session("w")
     worker.start(0.0, 0.0)
     assert worker.next_tick_at() == 10.0
 

@@ -313,7 +313,10 @@ def test_fork_is_a_child_before_it_has_come_and_is_asked_once_it_is_there(
 ) -> None:
     template = run(children, SLEEP)
     child = children.expect(template)
-    assert (child.pid, child.exit, child.life) == (0, None, template.life)
+    assert (child.pid, child.exit) == (0, None)
+    # It takes the place of the one that it was born with.
+    assert child.life != template.life
+    assert len(child.life) == len(template.life)
     child.ask("terminate", "restart", 100.0)
     assert children.tend(101.0) == 105.0
     children.came(child, fork(children, None))

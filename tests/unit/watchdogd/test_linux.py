@@ -125,6 +125,23 @@ print(model == copy)
     assert found == "True"
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({}, "glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "a.b=2"}, "a.b=2:glibc.malloc.hugetlb=1"),
+        ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0"}, "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_huge_pages_are_asked_for_unless_somebody_said_otherwise_and_by_one_program_alone(
+    said: dict[str, str], told: str
+) -> None:
+    environ = linux.with_huge_pages({"HOME": "/", **said})
+    assert environ == {"HOME": "/", "GLIBC_TUNABLES": told}
+    linux.drop_huge_pages(environ)
+    assert environ == {"HOME": "/", **said}
+
+
 def test_refusal_of_the_kernel_is_an_error() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         linux._prctl(12345, 0)

@@ -1,4 +1,4 @@
-"""What is asked of a watchdog is done once; of what its first look finds, only reloads are."""
+"""What is asked of a watchdog is done once, the oldest first."""
 
 from watchdogd.messages import Controls, Read, Request
 from watchdogd.pipeline.model import Pipeline
@@ -9,6 +9,7 @@ ONE, OTHER = Request("restart", "parse", "1111111111"), Request("reload", "", "2
 
 def test_request_is_news_once() -> None:
     requests = Requests()
+    assert requests.news(Controls(requests=(ONE,))) == [ONE]
     assert requests.news(Controls(requests=(ONE,))) == []
     assert requests.news(Controls(requests=(ONE, OTHER))) == [OTHER]
     assert requests.news(Controls(requests=(ONE, OTHER))) == []
@@ -40,12 +41,13 @@ def test_quit_that_comes_after_the_first_look_is_obeyed() -> None:
     assert (requests.quit, requests.outdated_quit) == ("drain", None)
 
 
-def test_reloads_of_the_first_look_are_news_and_restarts_are_not() -> None:
+def test_whatever_the_first_look_finds_is_news_the_oldest_first() -> None:
     # It reads its file and is reported as alive before its first look: who changes the file and
     # asks for a reload in between waits for an answer.
-    requests, another = Requests(), Request("reload", "", "3333333333")
-    assert requests.news(Controls(requests=(ONE, OTHER, another))) == [OTHER, another]
-    assert requests.news(Controls(requests=(ONE, OTHER, another))) == []
+    requests, oldest = Requests(), Request("restart", "sort", "0000000000")
+    controls = Controls(requests=(OTHER, ONE, oldest))
+    assert requests.news(controls) == [oldest, ONE, OTHER]
+    assert requests.news(controls) == []
 
 
 PIPELINE = Pipeline(name="p", file="/p/p.toml", root="/p/q", stages=())

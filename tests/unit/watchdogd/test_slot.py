@@ -38,6 +38,8 @@ class Place:
     def __init__(self, directory: Path) -> None:
         self.path = str(directory / "rose-one-1.board")
         self.told: list[tuple[str, str]] = []
+        # Of what was told last.
+        self.more: dict[str, Any] = {}
         order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
         self.slot = Slot("one", 1, order, self._say)
         self.slot.unwanted = ""
@@ -46,10 +48,11 @@ class Place:
         self.processes: list[Child] = []
 
     def _say(
-        self, kind: str, message: str = "", *, stage: str = "", driver: str = "", **_: Any
+        self, kind: str, message: str = "", *, stage: str = "", driver: str = "", **more: Any
     ) -> None:
         assert (stage, driver) == ("one", "one-1")
         self.told.append((kind, message))
+        self.more = more
 
     def live(self, *argv: str, now: float = 100.0) -> None:
         """A driver begins here."""
@@ -136,6 +139,18 @@ def test_start_that_comes_to_nothing_is_told_and_remembered(place: Place) -> Non
     # This time it is no fault of the stage's.
     no_start(place, "fork: Resource temporarily unavailable", 75)
     assert (place.slot.past.state, place.slot.past.unhealthy) == ("backoff", 0)
+
+
+def test_driver_that_is_told_to_leave_while_it_starts_is_not_told_of_as_if_it_were_amiss(
+    place: Place,
+) -> None:
+    place.live()
+    place.slot.unwanted = "stop"
+    place.follow(101.0)
+    place.die()
+    assert place.told[-1] == ("exited", "it was told to leave while it started")
+    # A person who sits before it is told of those that a signal has ended.
+    assert place.more == {"exit_code": None, "signal": None}
 
 
 def test_fork_is_told_of_once_it_has_come(place: Place) -> None:

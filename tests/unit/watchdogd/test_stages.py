@@ -80,7 +80,8 @@ class House:
         self.stages.turn(101.0, 1.0, fs_ok=False)
 
     def live(self, name: str, now: float) -> tuple[Slot, Board]:
-        """A process that does nothing but be there, and its board."""
+        """A process that does nothing but be there, ready since so long (0: not yet), and its
+        board."""
         slot = next(slot for slot in self.stages.slots if slot.name == name)
         path = str(self.directory / "boards" / f"{slot.driver}.board")
         theirs = Board.create(path)
@@ -249,7 +250,7 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.begin()
     for name in ("one-1", "two-1", "two-2", "three-1"):
         house.live(name, 100.0)
-    house.stages.leaving = True
+    house.stages.leave()
     seen = []
     while house.living:
         house.turn()
@@ -268,7 +269,7 @@ def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
     house.begin()
     for name in ("one-1", "two-1", "three-1"):
         house.live(name, 100.0)
-    house.stages.leaving = True
+    house.stages.leave()
     house.turn()
     assert house.here == ["three-1"]
     house.stages.hurried = True
@@ -297,10 +298,36 @@ def test_loop_is_heard_between_a_few_starts_and_goes_on_with_the_others_at_once(
     assert len(started) == 20
 
 
+def test_host_has_a_few_drivers_to_load_at_once_and_no_stage_waits_for_another(
+    tmp_path: Path,
+) -> None:
+    most = max(8, 2 * len(os.sched_getaffinity(0)))
+    house = House(tmp_path, stage("one", most + 3), stage("two"))
+    house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
+    house.begin()
+    boards = [house.live(f"one-{number}", 0.0)[1] for number in range(1, most + 1)]
+
+    def started(now: float) -> set[str]:
+        """Those that were tried: there is no directory for their logs."""
+        house.stages.turn(now, 1.0, fs_ok=True)
+        return {name for kind, name in house.kinds() if kind == "exited"}
+
+    assert started(101.0) == {"two-1"}
+    # It is soon seen that one of them is ready.
+    assert house.stages.turn(101.0, 1.0, fs_ok=True) == 101.1
+    boards[0].ready(101.0)
+    started(101.2)
+    assert started(101.2) - {"two-1"} == {f"one-{most + 1}"}
+    house.stages.leave()
+    while house.living:
+        house.turn()
+        house.reap()
+
+
 def test_nothing_is_started_once_all_are_to_leave(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
     house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
-    house.stages.leaving = True
+    house.stages.leave()
     assert house.stages.turn(101.0, 1.0, fs_ok=True) > 101.0
     assert house.kinds() == []
 

@@ -1,0 +1,162 @@
+"""A conversation: one session over one transport, as every loop of the doors has it.
+
+What comes is heard, what the session wants said is said, and both are told the time; all that is
+neither frames nor words is left to the loop, in its order. A loop is then no more than
+
+    talk = Conversation(session, transport, act, say)
+    while …:
+        sleep([talk], fds, until)
+        talk.turn(time.monotonic(), time.time())
+
+where `act` is called with each effect that is not `Send`, `Close` or `Say`: a broker ends claims, a
+worker processes, a client counts. What a loop wants said out of turn goes through `carry_out`. A
+worker or a client, which has one peer, may open another transport at any moment, in `act` too: the
+rest of what the old one brought is forgotten with it.
+"""
+
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Transport
+from queuedriver.doors.words import Close, Effect, Effects, Say, Send, Session, soonest
+from queuedriver.errors import RemoteProtocolError
+
+# Seconds after which it is said that nobody is there; before that it may be about to come.
+PATIENCE = 4.0
+# Longest sleep in seconds.
+_LONGEST = 60.0
+
+
+class Conversation:
+    """What one session hears and says."""
+
+    def __init__(
+        self,
+        session: Session,
+        transport: Transport,
+        act: Callable[[Effect], None],
+        say: Callable[[str], None],
+        level: int = 0,
+    ) -> None:
+        self.session = session
+        self.transport = transport
+        self.fds = transport.fds()
+        self._act = act
+        self._say = say
+        self._level = level
+        # Since when nobody has been at the other end; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
+
+    def turn(self, now: float, wall: float) -> None:
+        """Hear what has come, and do what time has brought."""
+        transport = self.transport
+        for arrival in transport.arrivals():
+            try:
+                self.carry_out(self._hear(arrival, now, wall), now)
+            except RemoteProtocolError as error:
+                self._refuse(arrival.peer, error)
+            if self.transport is not transport:
+                return
+        if (at := self.session.next_tick_at()) is not None and at <= now:
+            self.carry_out(self.session.tick(now, wall), now)
+        if (at := self.transport.next_tick_at()) is not None and at <= now:
+            self.transport.tick(now)
+        self._miss(now)
+
+    def next_turn_at(self) -> float | None:
+        """Return when there is something to do, whatever comes; None: not before something does."""
+        missed = self._missed_at
+        return soonest(
+            self.session.next_tick_at(),
+            self.transport.next_tick_at(),
+            None if missed is None or self._complained else missed + PATIENCE,
+        )
+
+    def carry_out(self, effects: Effects, now: float) -> None:
+        """Send and say what is to be sent and said; hand the rest over."""
+        transport = self.transport
+        for effect in effects:
+            if type(effect) is Send:
+                if not transport.send(effect.peer, effect.frames):
+                    self.carry_out(self.session.gone(effect.peer, now), now)
+            elif type(effect) is Say:
+                self.say(effect.level, effect.words)
+            elif type(effect) is Close:
+                transport.drop(effect.peer)
+            else:
+                self._act(effect)
+            if self.transport is not transport:
+                # What else was to be done was for a connection that is no more.
+                return
+
+    def say(self, level: int, words: str) -> None:
+        """Tell whoever wants to know so much."""
+        if level <= self._level:
+            self._say(words)
+
+    def complain(self, why: str) -> None:
+        """Say what is wrong with the other end: once, until it is heard of again."""
+        if not self._complained:
+            self._complained = True
+            self._say(why)
+
+    def reopen(self, transport: Transport) -> None:
+        """Go on over another connection."""
+        self.transport.close()
+        self.transport = transport
+        self.fds = transport.fds()
+
+    def close(self) -> None:
+        """End all connections; what was sent has a moment to leave."""
+        self.transport.close()
+
+    def _hear(self, arrival: Arrival, now: float, wall: float) -> Effects:
+        peer = arrival.peer
+        if type(arrival) is Message:
+            self._complained = False
+            return self.session.hear(peer, arrival.frames, now, wall)
+        if type(arrival) is Joined:
+            return self.session.joined(peer, now)
+        return self.session.gone(peer, now)
+
+    def _refuse(self, peer: bytes, error: RemoteProtocolError) -> None:
+        if peer:
+            # Whoever sends nonsense may send much of it.
+            self.say(1, f"{peer!r}: {error}")
+        else:
+            self.say(0, f"the broker sent what it may not: {error}")
+
+    def _miss(self, now: float) -> None:
+        """Say that nobody is at the other end, when that has been so for a while."""
+        missing = self.transport.missing()
+        if not missing:
+            self._missed_at = None
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE:
+            self.complain(f"{missing} (trying on)")
+
+
+def sleep(
+    conversations: Sequence[Conversation],
+    fds: Iterable[int] = (),
+    until: float | None = None,
+    longest: float = _LONGEST,
+) -> list[int]:
+    """Wait until there is something to hear or to do, one of `fds` is readable, or it is `until`;
+    return which descriptors are readable."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    pending = False
+    for one in conversations:
+        until = soonest(until, one.next_turn_at())
+        pending = pending or one.transport.pending()
+        for fd in one.fds:
+            poll.register(fd, select.POLLIN)
+    now = time.monotonic()
+    seconds = longest if until is None else min(max(0.0, until - now), longest)
+    # Rounded up: to wake before it is due is to turn in vain.
+    return [fd for fd, _ in poll.poll(0 if pending else seconds * 1000 + 1)]
