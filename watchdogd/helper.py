@@ -182,8 +182,9 @@ class Helper:
         return [f"{words}: what changes in them is seen then"] if self._gone else []
 
     def answered(self, now: float) -> bool:
-        """Tell whether there is any answer: what was seen, or that nothing can be."""
-        return self.view.heard or self.lost(now)
+        """Tell whether there is any answer: what was seen, or that nothing can be. There is none
+        before the first helper was started."""
+        return self.view.heard or (self._may_start_at > -math.inf and self.lost(now))
 
     def listen(self, now: float) -> bool:
         """Take what the helper has said, and tell of it; return whether it has looked."""
