@@ -18,14 +18,14 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Literal, Protocol
 
 import msgspec
 
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.format.records import encode
-from queuedriver.format.units import format_count, visible
+from queuedriver.format.units import format_count, format_instant, visible
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
 
@@ -180,25 +180,25 @@ class Events:
             self._lost += 1
 
     def _start(self, argv: list[str], now: float) -> None:
-        log = None
-        # Where its log cannot be written, what a command says is lost, but it still runs.
-        with suppress(OSError):
-            log = open_log(os.path.join(self._local, COMMAND_LOG), _COMMAND_LOG_SIZE, 1)
-            if self._dropped:
-                lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
-                os.write(log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {lost}\n".encode())
-                self._dropped = 0
-        try:
-            child = self._children.start(
-                argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
-            )
-            child.ask("run", "it takes too long", now, takes=_LONGEST)
-            self._running.append(child)
-        except OSError:
-            self._dropped += 1
-        finally:
-            if log is not None:
-                os.close(log)
+        with ExitStack() as at_end:
+            log = None
+            # Where its log cannot be written, what a command says is lost, but it still runs.
+            with suppress(OSError):
+                path = os.path.join(self._local, COMMAND_LOG)
+                log = at_end.enter_context(open_fd(open_log(path, _COMMAND_LOG_SIZE, 1)))
+                if self._dropped:
+                    lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
+                    os.write(log, f"{format_instant(time.time())} {lost}\n".encode())
+                    self._dropped = 0
+            try:
+                child = self._children.start(
+                    argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
+                )
+            except OSError:
+                self._dropped += 1
+                return
+        child.ask("run", "it takes too long", now, takes=_LONGEST)
+        self._running.append(child)
 
 
 def words(command: Sequence[str], event: Event) -> list[str]:

@@ -78,16 +78,12 @@ def note_file(file: str, host: str, local: str) -> None:
 def local_reports(file: str) -> list[HostReport]:
     """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
     become of their root. `file` is the absolute path by which they were given it."""
-    directory = os.path.join(state_directory(), _FILES)
-    found = []
+    directory, key = os.path.join(state_directory(), _FILES), f"{digits_of(file, _DIGITS)}-"
     with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(directory)):
-            if not name.startswith(f"{digits_of(file, _DIGITS)}-"):
-                continue
-            report = last_report(os.path.join(directory, name))
-            if report is not None and report.pipeline == file:
-                found.append(report)
-    return found
+        links = [name for name in sorted(os.listdir(directory)) if name.startswith(key)]
+        reports = [last_report(os.path.join(directory, link)) for link in links]
+        return [one for one in reports if one is not None and one.pipeline == file]
+    return []
 
 
 def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:

@@ -142,7 +142,10 @@ def check(pipeline: Pipeline, tables: Sequence[Table]) -> None:
     edges = _edges(pipeline.stages)
     circles = list(_circles(edges))
     for circle in circles:
-        _add_circle(stages, circle)
+        names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
+        problem = f"leads back to the stage itself: {' → '.join(names)}"
+        right = "right would be an output or an input that breaks the circle"
+        tables[circle[0]].add("output", problem, right)
     # In a circle every stage comes before every other, and names have no end.
     if not circles and not any(set(stage.inputs) & set(stage.outputs) for stage, _ in stages):
         _check_clashes(stages, edges)
@@ -288,13 +291,6 @@ def _circles(edges: Edges) -> Iterator[list[int]]:
         least = circle.index(min(circle))
         yield circle[least:] + circle[:least]
         left = {index: left[index] - set(circle) for index in left if index not in circle}
-
-
-def _add_circle(stages: Stages, circle: list[int]) -> None:
-    names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
-    problem = f"leads back to the stage itself: {' → '.join(names)}"
-    right = "right would be an output or an input that breaks the circle"
-    stages[circle[0]][1].add("output", problem, right)
 
 
 # Names that clash
