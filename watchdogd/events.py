@@ -28,6 +28,7 @@ from queuedriver.format.records import encode
 from queuedriver.format.units import format_count, format_instant, visible
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
+from watchdogd.pipeline.model import EVENT_FIELDS
 
 FILE = "events.jsonl"
 COMMAND_LOG = "on_event.log"
@@ -45,7 +46,7 @@ _EVERY = 1.0
 _MOST_WAITING = 100
 # How soon a command that has ended is seen at the end, in seconds.
 _LOOK = 0.02
-_FIELD = re.compile(r"\{(event|stage|driver|message|host)\}")
+_FIELD = re.compile(rf"\{{({'|'.join(EVENT_FIELDS)})\}}")
 
 Kind = Literal[
     "watchdog-started",

@@ -17,15 +17,13 @@ from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
 from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
 from queuedriver.options import Said, StageOptions, rows
-from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
+from watchdogd.pipeline.model import EVENT_FIELDS, MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
 from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
 
 Reader = Callable[[Any], Any]
 
 # What a file system takes as one name, in bytes.
 _MAX_NAME = 255
-# What a hook may be told of an event.
-_EVENT_FIELDS = ("event", "stage", "driver", "message", "host")
 _FIELD = re.compile(r"\{(\w+)\}")
 _BOUNDS = ("min", "max")
 
@@ -354,8 +352,8 @@ def _hook(value: Any) -> tuple[str, ...]:
     """Read a program to run for each event."""
     words = _program(value)
     for field in (field for word in words for field in _FIELD.findall(word)):
-        if field not in _EVENT_FIELDS:
-            known = ", ".join(f"{{{one}}}" for one in _EVENT_FIELDS)
+        if field not in EVENT_FIELDS:
+            known = ", ".join(f"{{{one}}}" for one in EVENT_FIELDS)
             raise Wrong(value, f"has {{{field}}}, which is not known", f"known are {known}")
     return words
 
