@@ -19,7 +19,7 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Literal
 
@@ -189,7 +189,7 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             if (text := _text(directory, name, notes)) is not None:
                 leave, more = parse_quit(text)
                 notes += more
-                mark = mark_of(directory, name) or mark
+                mark = mark_of(directory, name)
         elif name != PAUSE:
             notes.append(_why_nothing(name))
     return Controls(
@@ -215,13 +215,12 @@ def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
         return None
 
 
-def mark_of(directory: Directory, name: str) -> tuple[int, int] | None:
-    """Return the inode of a file, and when it was written; None when it is not there."""
-    try:
+def mark_of(directory: Directory, name: str) -> tuple[int, int]:
+    """Return the inode of a file, and when it was written; zeros when it is not there."""
+    with suppress(FileNotFoundError):
         found = directory.status(name)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+        return found.st_ino, found.st_mtime_ns
+    return 0, 0
 
 
 # The moves of the command line

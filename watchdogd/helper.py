@@ -131,7 +131,9 @@ class Helper:
         self._line = Line(ours.detach())
         self._gone = False
         self.heard_at = now + PATIENCE_AT_START - SILENCE
-        self._line.send(replace(self.brief, parent=os.getpid()))
+        # What it finds missing of these went away.
+        made = tuple(self.view.queues) or self.brief.made
+        self._line.send(replace(self.brief, made=made, parent=os.getpid()))
         if self._reading:
             self.ask(Errands(read=self._reading))
 
@@ -228,9 +230,6 @@ class Helper:
                 self._say("note", f"not understood from the helper: {line[:200]!r}")
                 continue
             messages.append(message)
-            if message.look and not message.look.trouble:
-                # What the next helper finds missing of these went away.
-                self.brief = replace(self.brief, made=tuple(message.look.queues))
         if messages:
             self.heard_at = now
         return messages
