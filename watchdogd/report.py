@@ -129,7 +129,7 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     served: tuple[str, ...] = ()
     # What ended the watchdog itself, and where its report is; "" when it left as it was asked.
     crash: str = ""
-    # Why its drain could not go on; "" where it could.
+    # Why it left, of itself, before all was through (drain); "" when it did not.
     hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
@@ -269,7 +269,6 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     return replace(
         last_word(watchdog),
         state=watchdog.state,
-        hopeless=watchdog.drain.hopeless if watchdog.drain else "",
         trouble=helper.trouble(now),
         reload_error=watchdog.reload.error,
         served=watchdog.reload.served,

@@ -305,7 +305,8 @@ class Supervisor:
         self._events.say("watchdog-stopped", f"process {os.getpid()}")
         self._children.end_orphans()
         killed = any(slot.leftovers for slot in self.stages.slots)
-        report = replace(host_report(self, time.monotonic()), state="stopped")
+        hopeless = self.drain.hopeless if self.drain else ""
+        report = replace(host_report(self, time.monotonic()), state="stopped", hopeless=hopeless)
         self._farewell(report, self.pipeline.inputs if killed else ())
 
     def crashed(self, words: str) -> None:

@@ -334,7 +334,7 @@ def test_a_drain_that_could_not_go_on_is_named_with_the_reason(file: Path, watch
     publish(file, report(state="stopped", hopeless=why))
     called = watch("status", file)
     assert called.code == 3
-    assert f"as its drain could not go on: {why}" in called.out
+    assert f"left before all was through: {why}" in called.out
 
 
 def test_a_stage_that_is_scaled_to_0_says_so_and_has_no_eta(file: Path, watch: Watch) -> None:

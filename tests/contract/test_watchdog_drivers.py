@@ -235,7 +235,7 @@ def test_drain_of_a_stage_that_can_never_work_ends(scene: Scene) -> None:
     said = scene.ends(watchdog, code=78)
     assert "one" in said
     assert "nowhere" in said
-    assert "its drain could not go on: stage one: " in scene.shown()
+    assert "left before all was through: stage one: " in scene.shown()
     assert scene.ls("input") == ["a.ready"]
     (scene.root / "broken.py").write_text(PASSES)
 

@@ -26,8 +26,18 @@ from watchdogd.stage_words import stage_facts
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (
-    *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "hopeless"),
-    "notes",
+    *(
+        "host",
+        "state",
+        "pid",
+        "started_at",
+        "at",
+        "trouble",
+        "reload_error",
+        "crash",
+        "hopeless",
+        "notes",
+    ),
 )
 # What of the counts of its queues is told of a stage.
 _COUNTED = ("waiting", "failed", "later", "discarded", "next_due")

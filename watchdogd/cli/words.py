@@ -91,7 +91,7 @@ def _absent(host: SeenHost, view: View) -> Iterator[Words]:
     elif host.standing == "stopped" and report.crash:
         yield Words(f"{who} crashed at {at}: {_first_line(report.crash)}")
     elif host.standing == "stopped" and report.hopeless:
-        yield Words(f"{who} left at {at}, as its drain could not go on: {report.hopeless}")
+        yield Words(f"{who} left before all was through: {_first_line(report.hopeless)}")
     elif host.standing == "gone" and view.chosen.hosts.alive:
         yield Words(f"{who} ended without a word after {at}")
 

@@ -110,15 +110,15 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.dirname(self.file)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        """Return the queues that stages take from, each once."""
-        return tuple(dict.fromkeys(queue for stage in self.stages for queue in stage.inputs))
-
-    @property
     def queues(self) -> tuple[str, ...]:
         """Return all queues, each once: inputs before the outputs they lead to."""
         every = (queue for one in self.stages for queue in (*one.inputs, *one.outputs))
         return tuple(dict.fromkeys(every))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the queues that stages take from, each once."""
+        return tuple(dict.fromkeys(queue for stage in self.stages for queue in stage.inputs))
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def results(self) -> tuple[str, ...]:
         """Return the queues or directories that no stage takes from, where results are."""
-        taken = self.inputs
+        taken = set(self.inputs)
         return tuple(queue for queue in self.queues if queue not in taken)
 
     def stage(self, name: str) -> Stage | None:
