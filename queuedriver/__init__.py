@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from queuedriver.claims.document import Document
     from queuedriver.claims.outputs import Output, Outputs
     from queuedriver.driving.driver import Driver
+    from queuedriver.driving.life import Left
     from queuedriver.driving.limits import Limits
-    from queuedriver.driving.loop import Left
     from queuedriver.errors import (
         AlreadyThere,
         BadArgument,

@@ -131,7 +131,7 @@ class LocalProtocolError(QueueError):
 
 
 class Unreachable(QueueError):
-    """No broker answers."""
+    """Nobody is there to answer: no broker, or no watchdog."""
 
     exit_code = 69
 

@@ -16,6 +16,7 @@ children        every process: started, told, reaped and ended
 launch          from fork to exec
 linux           what a process asks of the kernel for itself
 helper          what does all input and output below the root, on the watchdog's side
+helper_process  how one begins: before all else, for it takes its time to load
 connection      either end of the socket to it
 messages        what the two tell each other
 queue_view      what is known of the queues from one look to the next

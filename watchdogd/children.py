@@ -33,8 +33,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from queuedriver.claims.liveness import process_ticks
-from queuedriver.disk.processes import signal_name
+from queuedriver.disk.processes import process_ticks, signal_name
 from watchdogd.launch import launch
 from watchdogd.logs import open_log
 

@@ -15,8 +15,9 @@ import re
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from queuedriver.claims.liveness import host_id, process_ticks
+from queuedriver.claims.liveness import host_id
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type, is_network
+from queuedriver.disk.processes import process_ticks
 from queuedriver.format.names import MAX_DRIVER_ID
 from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME
 

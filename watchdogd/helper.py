@@ -9,8 +9,6 @@ is started in its place: at most once a minute, and never beside too many that c
 import math
 import os
 import signal
-import socket
-import sys
 import time
 from collections.abc import Sequence
 
@@ -20,7 +18,7 @@ from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
 from watchdogd.connection import Line
 from watchdogd.events import Say
-from watchdogd.logs import open_log
+from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
 from watchdogd.messages import Brief, Errands, Message, Read, understood
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
@@ -39,12 +37,8 @@ RESTART_DEAD_AFTER = 5.0
 MOST_LEFT = 5
 # How soon what the socket had no room for is sent.
 _SEND_AGAIN = 0.05
-_LOG = "io-helper.log"
-_LOG_SIZE = 1_000_000
 # What a watchdog that runs cannot change of itself.
 _FIXED = ("root", "adopt")
-
-ARGV = (sys.executable, "-m", "watchdogd.programs.io_helper")
 
 
 class Helper:
@@ -57,6 +51,7 @@ class Helper:
         children: Children,
         say: Say,
         argv: Sequence[str] = ARGV,
+        begun: HelperProcess | None = None,
     ) -> None:
         self.brief = brief
         self.view = QueueView()
@@ -67,6 +62,8 @@ class Helper:
         self._children = children
         self._say = say
         self._argv = tuple(argv)
+        # The first one, where it was begun before; None once it has its brief.
+        self._begun = begun
         self._process: Child | None = None
         # None while there is no helper.
         self._line: Line | None = None
@@ -112,22 +109,12 @@ class Helper:
         self._left = [one for one in self._left if one.exit is None]
         if len(self._left) >= MOST_LEFT:
             return
-        ours, theirs = socket.socketpair()
-        log = -1
+        begun, self._begun = self._begun, None
         try:
-            log = open_log(os.path.join(self.brief.local, _LOG), _LOG_SIZE, 1)
-            fd = theirs.fileno()
-            self._process = self._children.start(
-                self._argv, os.environ, stdin=fd, stdout=fd, stderr=log
-            )
+            self._process, ours = begun or begin(self._children, self._argv, self.brief.local)
         except OSError as error:
             self._say("note", f"cannot start the process that looks after the queues: {error}")
-            ours.close()
             return
-        finally:
-            theirs.close()
-            if log >= 0:
-                os.close(log)
         self._line = Line(ours.detach())
         self._gone = False
         self.heard_at = now + PATIENCE_AT_START - SILENCE
@@ -173,7 +160,7 @@ class Helper:
         if self.lost(now) and not self._gone:
             return f"{self.brief.pipeline.root} does not answer"
         if self._gone and not self.view.known:
-            log = os.path.join(self.brief.local, _LOG)
+            log = log_path(self.brief.local)
             return f"the process that looks after the queues is not there; see {log}"
         return self.view.trouble
 

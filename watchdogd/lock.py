@@ -8,11 +8,11 @@ it says of itself below the root: it is there if its process is, or if it goes o
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
-from filelock import FileLock, Timeout
-
-from queuedriver.claims.liveness import HIDDEN, identify
+from queuedriver.claims.liveness import identify
+from queuedriver.disk.lock import Held, locked
+from queuedriver.disk.processes import HIDDEN
 from queuedriver.errors import IdHeld, NotPermitted
 from queuedriver.format.units import format_instant
 from watchdogd.control import host_file
@@ -30,18 +30,18 @@ _LISTEN_EVERY = 0.5
 def only_one(root: str, host: str, local: str) -> Iterator[None]:
     """Hold the lock of this root and host; the kernel drops it however the process ends."""
     path = lock_path(root, host)
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        lock = FileLock(path, blocking=False, thread_local=False, is_singleton=False).acquire()
-    except Timeout:
-        # The last report may be of the one before.
-        report = last_report(local)
-        raise _held(report if report and _runs(report) else None, host) from None
-    except PermissionError as error:
-        raise NotPermitted(
-            f"{error.filename}: permission denied; set WATCHDOGD_STATE to a directory of yours"
-        ) from None
-    with lock:
+    with ExitStack() as at_end:
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            at_end.enter_context(locked(path))
+        except Held:
+            # The last report may be of the one before.
+            report = last_report(local)
+            raise _held(report if report and _runs(report) else None, host) from None
+        except PermissionError as error:
+            raise NotPermitted(
+                f"{error.filename}: permission denied; set WATCHDOGD_STATE to a directory of yours"
+            ) from None
         yield
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import HIDDEN, process_ticks
+from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format.records import Identity
 from queuedriver.format.records import decode as decode_json
 from queuedriver.format.units import format_count

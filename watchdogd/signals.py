@@ -17,7 +17,7 @@ from queuedriver.driving import signals
 
 
 class Signals(signals.Signals):
-    """The signals of this process, between `install` and `restore`, or `end`."""
+    """The signals of this process, between `install` and `restore`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,16 +38,9 @@ class Signals(signals.Signals):
         # Of the watchdog itself, for whoever wants to know what it waits for.
         faulthandler.register(signal.SIGUSR2, all_threads=True)
 
-    def end(self) -> None:
-        """Give the signals back as the process ends, but for those that ask it to leave: ignored,
-        they change no exit code."""
-        leave = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-        self._before |= dict.fromkeys(leave, signal.SIG_IGN)
-        self.restore()
-
-    def restore(self) -> None:
+    def restore(self, *, last: bool = False) -> None:
         faulthandler.unregister(signal.SIGUSR2)
-        super().restore()
+        super().restore(last=last)
         self.close()
 
     def _leave(self, number: int, frame: FrameType | None) -> None:

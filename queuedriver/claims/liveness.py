@@ -19,6 +19,7 @@ import msgspec
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import filesystem_type, is_network
+from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format import names
 from queuedriver.format.records import Counters, Identity, Registration, read_record
 
@@ -39,10 +40,6 @@ _MAX_REGISTRATION = 1 << 20
 CRASHED = "crashed"
 # The number that each kernel gives to the namespace of clocks that it starts with.
 _FIRST_CLOCKS = 0xEFFFFFFA
-# More than any kernel counts to.
-_NO_PID = 1 << 31
-# Instead of ticks: the process is there, and that is all that may be known of it.
-HIDDEN = -1
 # Seconds that pass between two readings of all registrations, for each of a living driver and for
 # each of one that is gone. As every driver reads, all of them together read so many a second
 # whatever their number, and somebody still looks every quarter of a second.
@@ -288,27 +285,6 @@ def _line(path: str) -> str:
 def identify(pid: int) -> Identity:
     """Return the identity of a process of this host."""
     return Identity(*_host(), pid, process_ticks(pid) or 0)
-
-
-def process_ticks(pid: int) -> int | None:
-    """Return when a process of this host started, in clock ticks since boot; None when it is gone
-    or a zombie."""
-    if not 0 < pid < _NO_PID:
-        # Whoever wrote it down was no driver: as a path or a signal's target it means other things.
-        return None
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        try:
-            os.kill(pid, 0)
-        except PermissionError:
-            # It is there, and another user's that /proc does not show us (hidepid).
-            return HIDDEN
-        except ProcessLookupError:
-            pass
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def host_id(host: str | None = None) -> str:

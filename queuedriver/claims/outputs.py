@@ -9,7 +9,6 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -38,6 +37,10 @@ _OF_THE_OUTPUT = frozenset(
 )
 
 
+# Not `Path`, though it mostly is one: that takes its time to import.
+_Data = bytes | str | os.PathLike[str]
+
+
 class Output(msgspec.Struct, frozen=True):
     """One output of a document, when there is more to say than its bytes.
 
@@ -45,14 +48,14 @@ class Output(msgspec.Struct, frozen=True):
     is moved away from where it is.
     """
 
-    data: bytes | str | Path
+    data: _Data
     docid: str | None = None
     queue: str | None = None
     ext: str | None = None
 
 
 _DATA = (bytes, bytearray, memoryview, str, os.PathLike)
-Answer = bytes | str | Path | Output | None | Iterable[bytes | str | Path | Output]
+Answer = _Data | Output | None | Iterable[_Data | Output]
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

@@ -12,8 +12,8 @@ from queuedriver.cli.arguments import AS_JSON, QUIET
 from queuedriver.cli.run import drive
 from queuedriver.cli.words import argument, flag
 from queuedriver.driving.driver import Driver
+from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.loop import Left
 from queuedriver.errors import PermanentError
 from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count

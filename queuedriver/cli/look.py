@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from queuedriver.cli import say, showing
@@ -15,6 +15,7 @@ from queuedriver.format.event import describe
 from queuedriver.format.units import format_count
 from queuedriver.operating import document_view
 from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, list_places
+from queuedriver.operating.history import Reading
 from queuedriver.operating.queue import Queue
 
 DOCID = argument("DOCID", "The document; the name of its file will do.")
@@ -76,11 +77,16 @@ def history(queue: str = QUEUE, docid: str = DOCID, as_json: bool = AS_JSON) -> 
         else:
             for event in events:
                 print(describe(event))
-    # So that nobody takes silence for a fact.
-    for path in seen.journal.unreadable:
-        say(f"{escape_name(path)} could not be read")
-    if skipped := seen.journal.skipped:
-        say(f"damaged and left out: {format_count(skipped, 'line')} of the journal")
+    warn_of_gaps([seen.journal])
+
+
+def warn_of_gaps(readings: Sequence[Reading]) -> None:
+    """Say what could not be read of journals, so that nobody takes silence for a fact."""
+    for path in sorted({path for one in readings for path in one.unreadable}):
+        say(f"{path} could not be read")
+    if skipped := max((one.skipped for one in readings), default=0):
+        journal = "journal" if len(readings) == 1 else "journals"
+        say(f"damaged and left out: {format_count(skipped, 'line')} of the {journal}")
 
 
 @contextmanager

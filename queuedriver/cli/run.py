@@ -6,12 +6,12 @@ import sys
 from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
-from queuedriver.cli import say
+from queuedriver.cli import program, say
 from queuedriver.cli.arguments import AS_JSON, CALL, COMMAND, QUIET, SERVER, warn_of
 from queuedriver.cli.settings import checked, option_rows
 from queuedriver.cli.words import argument, option
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.loop import Left
+from queuedriver.driving.life import Left
 from queuedriver.errors import BadArgument
 from queuedriver.format.names import check_driver_id
 from queuedriver.format.units import format_count
@@ -86,7 +86,7 @@ def drive(driver: Driver, inputs: list[str], quiet: bool) -> Left:
         narrator = Narrator(driver, inputs)
     try:
         with narrator:
-            return driver.run()
+            return driver.run(last=program.ends_process)
     finally:
         for words in driver.unnoted:
             say(words)

@@ -1,5 +1,5 @@
-"""The processes of this host, as psutil sees them: what dead drivers left running, and what a
-living one takes.
+"""The processes of this host: when they began, what dead drivers left running, and what a living
+one takes.
 
 Each child of a driver has `MARKER` in its environment, and inherits it to whatever it starts; so
 what left its process group is found all the same. psutil is imported when somebody is to be looked
@@ -23,6 +23,10 @@ MARKER = "QUEUEDRIVER_DRIVER"
 KILL_WAIT = 10.0
 # From one look for the marked to the next, in seconds.
 _LOOK_AGAIN = 0.005
+# Instead of ticks: the process is there, and that is all that may be known of it.
+HIDDEN = -1
+# More than any kernel counts to.
+_NO_PID = 1 << 31
 # psutil's word for a process that has ended and was not collected.
 ZOMBIE = "zombie"
 
@@ -33,6 +37,27 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def process_ticks(pid: int) -> int | None:
+    """Return when a process of this host started, in clock ticks since boot; None when it is gone
+    or a zombie."""
+    if not 0 < pid < _NO_PID:
+        # Whoever wrote it down was no driver: as a path or a signal's target it means other things.
+        return None
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            # It is there, and another user's that /proc does not show us (hidepid).
+            return HIDDEN
+        except ProcessLookupError:
+            pass
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def kill_marked(marks: Collection[str]) -> int:

@@ -3,15 +3,14 @@ workers, and the clients that ask.
 
 settings        what each is told: a struct is its command line
 door            the transport that makes it a door
-broker          a driver whose work is done elsewhere: look, plan, deal (read this first)
-dealer          what a session's effects are on the queues; line: what waits in one queue
+broker          a driver whose work is done elsewhere: hear, deal, settle (read this first)
+service_queue   one service's queue: what waits in it, and how what was dealt ends
 requests        clients' requests and the answers to them, on disk
 conversation    a session over a transport: what is heard and said, in every loop
 worker          the other end: takes documents, runs a processor, sends what comes of them
 workspace       the directory in which a worker's processor finds its document
 client          asks for a command line
 client_session  what clients of all protocols do: repeat what has no answer, give it up
-meter           how much a peer may say
 words           what a session and its loop say to each other, whatever the protocol
 table           what a transition table is; statuses: how a document ended, as a code and a text
 exchange        all workers of one broker: who is listed, what each has in hand, whose turn it is

@@ -1,52 +1,69 @@
 """A broker: a driver whose work is done elsewhere.
 
 It registers, claims, recovers and leaves as any driver does, and its loop is a driver's, but for
-what it does with an item (`dealer.py`) and for what else wakes it. Killed at any moment it loses
-nothing: documents and requests are in its queues, what it had dealt is released by whoever notices,
-charged to nobody, and a result that comes too late is dropped.
+what it does with an item and for what else wakes it:
+
+    hear     frames and time → what the exchange wants: frames sent at once, ends of claims later
+    deal     whoever is free gets what waits, before the last result is put away
+    settle   each end is written down by the source that its claim is of
+
+Killed at any moment it loses nothing: documents and requests are in its queues, what it had dealt
+is released by whoever notices, charged to nobody, and a result that comes too late is dropped.
 """
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence, Sized
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import CRASHED, Observer
-from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.doors.conversation import Conversation
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.line import Line
-from queuedriver.doors.requests import Requests, brought_to
+from queuedriver.doors.former import exchange_of
+from queuedriver.doors.requests import Requests
+from queuedriver.doors.service_queue import Head, ServiceQueue
 from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
-from queuedriver.doors.words import BrokerSession
-from queuedriver.driving.driver import mints
+from queuedriver.doors.words import (
+    Asked,
+    BrokerSession,
+    Effect,
+    Effects,
+    End,
+    How,
+    Request,
+    Send,
+    Work,
+    shown,
+    soonest,
+)
+from queuedriver.driving.life import Left, Life
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
+from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, Place, free_id, opened
 from queuedriver.driving.wake import Woken
-from queuedriver.errors import QueueError
 from queuedriver.format.records import Counters
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
 
-# How often answers are dropped whose clients did not come back, in seconds.
-_EXPIRE_EVERY = 5.0
 # How much is done before the loop looks at what is not frames.
 _ROUNDS = 32
-# How old it may be what is known of other brokers of a queue, in seconds.
-_WHO_LIVES = 1.0
-# Idle workers' heartbeats are answered together, so many seconds after the first.
+# Idle workers' heartbeats are answered together, so many seconds after the first; not while there
+# was work within the last second.
 _COALESCE = 0.02
+_AT_WORK = 1.0
+# Bytes of requests that are not on disk yet.
+_MOST_ASKED = 256 << 20
 
 
-class Broker:
+class Broker(Life):
     """Deals the documents of queues to workers that speak one protocol."""
 
     def __init__(
@@ -63,9 +80,7 @@ class Broker:
         say: Callable[[str], None] = lambda words: None,
         board: Board | None = None,
     ) -> None:
-        self.options = (options or Options()).check()
-        self.id = ""
-        self.unnoted: tuple[str, ...] = ()
+        super().__init__(options or Options(), board)
         self._protocol = protocol
         self._services = tuple(services)
         self._session = session
@@ -74,10 +89,6 @@ class Broker:
         self._max_message = max_message
         self._level = level
         self._say = say
-        # Where a watchdog sees what it does.
-        self._board = board
-        self._tally = Tally(board)
-        self._loop: BrokerLoop | None = None
 
     def run(self) -> Left:
         """Deal until told to leave. QueueError when it cannot even start."""
@@ -91,12 +102,13 @@ class Broker:
             beats: list[Heartbeat] = []
             try:
                 self._open(at_end, found, beats, limits)
-                loop = self._loop_over(found, transport, limits)
-                loop.breaker.beats = beats
             except BaseException:
-                self._farewell(found, beats, Quit(CRASHED, "it could not start", 70))
+                # One that could not even register has no last word.
+                end = Quit(CRASHED, "it could not start", 70)
+                self._say_goodbye(found[: len(beats)], beats, end)
                 raise
-            return self._drive(found, beats, loop, limits)
+            make_loop = partial(self._make_loop, found, beats, transport, limits)
+            return self._left(self._lead(found, beats, limits, make_loop))
 
     def _open(
         self,
@@ -113,8 +125,7 @@ class Broker:
                 wanted = free_id([place.roster for place in places])
 
         def register_one(one: Opened) -> None:
-            name = f"broker {self._protocol}"
-            beats.append(register(one, self.options, name, self._report, limits, broker=True))
+            beats.append(self._register(one, f"broker {self._protocol}", limits, broker=True))
 
         for service in self._services:
             inputs, outputs = (service.input,), tuple(service.outputs)
@@ -123,104 +134,88 @@ class Broker:
             )
             found.append(one)
             mint = one.mint
-            mints.add(mint)
-        self.id = found[0].mint.driver
 
-    def _loop_over(
-        self, found: Sequence[Opened], transport: Transport, limits: Limits
+    def _make_loop(
+        self,
+        found: Sequence[Opened],
+        beats: Sequence[Heartbeat],
+        transport: Transport,
+        limits: Limits,
     ) -> "BrokerLoop":
-        desks = [
-            desk
-            for one, service in zip(found, self._services, strict=True)
-            for desk in self._desks(one, service)
-        ]
-        dealer = Dealer(
-            self._session(self.id),
-            transport,
-            desks,
-            self._tally,
-            limits,
-            self._max_message,
-            self._level,
-        )
+        exchange: Exchange[Any] = exchange_of(self._session(self.id))
         everything = found[0]._replace(
             queues=[queue for one in found for queue in one.queues],
             targets=tuple(target for one in found for target in one.targets),
         )
-        return BrokerLoop(everything, desks, dealer, limits, self._tally, self.options, self._say)
-
-    def _desks(self, found: Opened, service: Service) -> Iterator[Desk]:
-        for queue in found.queues:
-            requests = Requests(Queue(queue.directory), found.mint, queue.durable)
-            requests.load(time.monotonic())
-            elsewhere = OtherBrokers(queue, found.mint.driver)
-            line = Line(queue, elsewhere.have)
-            line.load()
-            yield Desk(service.name, queue, line, requests)
-
-    def _drive(
-        self,
-        found: Sequence[Opened],
-        beats: Sequence[Heartbeat],
-        loop: "BrokerLoop",
-        limits: Limits,
-    ) -> Left:
-        dealer = loop.dealer
-        end = Quit(CRASHED, "it ended by an error", 70)
-        limits.install()
-        try:
-            self._tally.start()
-            self._loop = loop
-            if self._board is not None:
-                self._board.ready(time.monotonic())
-            end = loop.run()
-            if end.word in ("done", "drained") or end.why == QUIT_FILE:
-                # Asked to leave by a signal, it may be back soon: then its workers wait for it.
-                dealer.leave(time.monotonic())
-            for one in found:
-                finish(one, end)
-        except QueueError as error:
-            end = Quit("failed", str(error), error.exit_code)
-            raise
-        finally:
-            dealer.give_back("the broker was asked to leave")
-            loop.close()
-            limits.restore()
-            self._farewell(found, beats, end)
-        return left(end, self._tally, self.options)
-
-    def _farewell(self, found: Sequence[Opened], beats: Sequence[Heartbeat], end: Quit) -> None:
-        # One that could not even register has no last word.
-        for one, beat in zip(found, beats, strict=False):
-            self.unnoted += say_goodbye(one, beat, end)
-
-    def _report(self) -> tuple[str, str, Counters]:
-        loop = self._loop
-        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
-        return state, why, self._tally.counters()
+        loop = BrokerLoop(
+            everything,
+            exchange,
+            transport,
+            limits,
+            self._tally,
+            self.options,
+            self._level,
+            self._say,
+        )
+        loop.breaker.beats = beats
+        for one, service in zip(found, self._services, strict=True):
+            for queue in one.queues:
+                requests = Requests(
+                    Queue(queue.directory), one.mint, transport.send, durable=queue.durable
+                )
+                requests.load(time.monotonic())
+                source = ServiceQueue(
+                    service.name,
+                    queue,
+                    requests,
+                    exchange,
+                    self._tally,
+                    limits,
+                    self._max_message,
+                )
+                loop.sources.append(source)
+        return loop
 
 
-class OtherBrokers:
-    """Brokers that deal from the same queue: each has clients of its own."""
+class Source(Protocol):
+    """Where work comes from, and where its ends go: a queue, or jobs."""
 
-    def __init__(self, queue: InputQueue, me: str) -> None:
-        self._queue = queue
-        self._me = me
-        self._living: set[str] = set()
-        self._asked_at = -_WHO_LIVES
+    service: str
 
-    def have(self, docid: str) -> bool:
-        """Whether this is a request whose client is with another broker that lives."""
-        broker = brought_to(docid)
-        if not broker or broker == self._me:
-            return False
-        now = time.monotonic()
-        if now - self._asked_at >= _WHO_LIVES:
-            self._asked_at = now
-            roster = self._queue.recoverer.roster
-            roster.refresh()
-            self._living = {one.id for one in roster.alive if one.is_broker}
-        return broker in self._living
+    @property
+    def dealt(self) -> Sized:
+        """Return what workers have."""
+
+    def heads(self, now: float) -> Sequence[Head]:
+        """Return what is next, in the order in which workers are looked for."""
+
+    def take(self, head: Head, now: float) -> Work | None:
+        """Claim what is next; None when it was not to be had, or has ended already."""
+
+    def end(self, claim: str, how: How, now: float) -> bool:
+        """End what a worker had; False when it is none of its own. An OSError says that a file
+        system is not well: then it is asked again, when that is."""
+
+    def ask(self, request: Request, now: float) -> str:
+        """Keep a client's request; return why it is not taken, if it is not."""
+
+    def turn(self, now: float) -> Effects:
+        """Do what time has brought."""
+
+    def next_turn_at(self) -> float | None:
+        """Return when `turn` is worth calling."""
+
+    def wake(self) -> None:
+        """Look at once: there may be something new."""
+
+    def clean(self) -> None:
+        """Open everything anew: the file system is well again."""
+
+    def give_back(self, why: str) -> None:
+        """Release what workers still have."""
+
+    def close(self) -> None:
+        """Close what is open."""
 
 
 class BrokerLoop(Loop):
@@ -229,36 +224,47 @@ class BrokerLoop(Loop):
     def __init__(
         self,
         found: Opened,
-        desks: Sequence[Desk],
-        dealer: Dealer,
+        exchange: Exchange[Any],
+        transport: Transport,
         limits: Limits,
         tally: Tally,
         options: Options,
-        say: Callable[[str], None],
+        level: int,
+        tell: Callable[[str], None],
     ) -> None:
         super().__init__(found, limits, tally, options)
-        # Whose turn it is: the service that had one longest ago is first.
-        self._desks = deque(desks)
-        self.dealer = dealer
-        self._grace = options.grace
-        self._tell = say
-        self._expire_at = 0.0
+        self._level = level
+        self.exchange = exchange
+        self.talk = Conversation(exchange, transport, self._act, tell, level)
+        # Whose turn it is: the one that had one longest ago is first.
+        self.sources: deque[Source] = deque()
+        # What is yet to be written down, and how many bytes clients ask in it.
+        self._wanted: deque[Effect] = deque()
+        self._asked_bytes = 0
+        # When something was dealt last.
+        self._dealt_at = 0.0
         # Until when workers may bring what they have, once we are to leave.
         self._leaves_at: float | None = None
-        for fd in dealer.transport.fds():
+        for fd in self.talk.fds:
             self.waker.also(fd)
 
+    @property
+    def at_hand(self) -> int:
+        """Return how many documents and requests workers have."""
+        return sum(len(source.dealt) for source in self.sources)
+
     def close(self) -> None:
-        """No more frames, no more hints."""
-        self.waker.close()
-        for desk in self._desks:
-            desk.requests.close()
+        """Give back what workers have; no more frames, no more hints."""
+        for source in self.sources:
+            source.give_back("the broker was asked to leave")
+        super().close()
+        for source in self.sources:
+            source.close()
 
     def run(self) -> Quit:
-        """Converse, deal and settle, or pause, until there is a reason to leave."""
         while True:
             try:
-                self._converse()
+                self._turn()
                 if self.clock() >= self.look_at or (self.limits.leaving_at is not None and self.go):
                     self.look()
                 if self.go and self._deal(self.clock()):
@@ -268,11 +274,10 @@ class BrokerLoop(Loop):
             except OSError as error:
                 self.on_trouble(error)
 
-    def _converse(self) -> None:
-        dealer = self.dealer
+    def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            dealer.converse(now)
+            self.talk.turn(now, time.time())
             if self.trouble:
                 break
             # Workers that are free get their next document before the last one is put away; but not
@@ -281,28 +286,92 @@ class BrokerLoop(Loop):
                 for _ in range(_ROUNDS):
                     if not self._deal(now):
                         break
-            dealer.settle(now)
-            if not dealer.transport.pending():
+            self._settle(now)
+            if not self.talk.transport.pending():
                 break
-        while dealer.said:
-            self._tell(dealer.said.popleft())
-        if now >= self._expire_at and not self.trouble:
-            self._expire_at = now + _EXPIRE_EVERY
-            for desk in self._desks:
-                desk.requests.expire(now)
+
+    # Hear
+
+    def _act(self, effect: Effect) -> None:
+        """Keep what is to be done on queues for later."""
+        if type(effect) is Asked:
+            size = sum(map(len, effect.request.frames))
+            if self._asked_bytes + size > _MOST_ASKED:
+                # The disk is slower than the clients, or not well: they will ask again.
+                return
+            self._asked_bytes += size
+        self._wanted.append(effect)
+
+    # Deal
+
+    def _next(self, now: float) -> tuple[Source, Head, Any] | None:
+        """Return what is to be dealt next, and to whom."""
+        self.exchange.new_round()
+        for source in self.sources:
+            for head in source.heads(now):
+                worker = self.exchange.pick(head.service, now, head.need, alone=head.alone)
+                if worker is not None:
+                    return source, head, worker
+        return None
 
     def _deal(self, now: float) -> bool:
         """Deal one item, if there is one for which a worker is ready, and room. Return whether."""
-        desk = self._next_desk(now)
-        if desk is None or self.pressure.full(self.published):
+        found = self._next(now)
+        if found is None or (self.limited and self.pressure.full(self.published)):
             return False
-        self._desks.remove(desk)
-        self._desks.append(desk)
-        if (name := self.dealer.choose(desk, now)) is None:
-            return False
-        self.resting, self.state, self._idle_turns, self.troubles = False, "busy", 0, 0
-        self.dealer.work(desk, name)
+        source, head, worker = found
+        if len(self.sources) > 1:
+            self.sources.remove(source)
+            self.sources.append(source)
+        if self.resting:
+            self.begin_work()
+        self._dealt_at = now
+        work = source.take(head, now)
+        if work is None:
+            return True
+        dealt = self.exchange.deal(worker, work, now)
+        if type(dealt) is not Send:
+            self._act(dealt)
+        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+            gone = self.exchange.undelivered(dealt.peer, work.claim, now)
+            self.talk.carry_out(gone, now)
+        elif self._level >= 1:
+            self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
+
+    # Settle
+
+    def _settle(self, now: float) -> None:
+        """Write down what has ended, and what clients asked. An OSError says that a queue is not
+        well."""
+        while self._wanted:
+            wanted = self._wanted.popleft()
+            if type(wanted) is End:
+                self._end(wanted, now)
+            elif type(wanted) is Asked:
+                self._asked_bytes -= sum(map(len, wanted.request.frames))
+                self._ask(wanted.request, now)
+        for source in self.sources:
+            self.talk.carry_out(source.turn(now), now)
+
+    def _end(self, end: End, now: float) -> None:
+        try:
+            for source in self.sources:
+                if source.end(end.claim, end.how, now):
+                    break
+        except OSError:
+            # An answer that could not be kept is nowhere but here.
+            self._wanted.appendleft(end)
+            raise
+
+    def _ask(self, request: Request, now: float) -> None:
+        """Let the queue of its service keep a request. What is not on disk is not promised: on
+        trouble its client asks again."""
+        for source in self.sources:
+            if source.service == request.service and (why := source.ask(request, now)):
+                self.talk.say(0, why)
+
+    # Look and rest
 
     def look(self) -> None:
         """Look as any driver does; and deal no more once we are to leave, be it later."""
@@ -318,81 +387,95 @@ class BrokerLoop(Loop):
             return None
         return super().rest()
 
-    def _next_desk(self, now: float) -> Desk | None:
-        """The service whose turn it is of those of which somebody would take something."""
-        would_take = self.dealer.would_take
-        return next((desk for desk in self._desks if would_take(desk, now)), None)
-
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
-        return self._next_desk(now) is not None
+        return self._next(now) is not None
 
     def before_sleep(self) -> None:
         """While workers are at it, there is no rest that would be worth a write."""
-        if not self.dealer.at_hand:
+        if self.at_hand:
+            self.count()
+        else:
             super().before_sleep()
+
+    def wait(self, seconds: float) -> Woken:
+        """Answer what needs no queue as it comes; wake for what does."""
+        now = time.monotonic()
+        end, could, naps = now + seconds, self.waits(now), False
+        while True:
+            turns = [source.next_turn_at() for source in self.sources]
+            at = soonest(end, self.talk.next_turn_at(), *turns)
+            if naps:
+                # Nothing waits for anything: let the heartbeats of many come together.
+                time.sleep(_COALESCE)
+            woken: Woken = "other"
+            if not self.talk.transport.pending():
+                woken = self.waker.wait((at or end) - time.monotonic())
+            now = time.monotonic()
+            if woken in ("hint", "signal") or now >= end:
+                for source in self.sources:
+                    source.wake()
+                return woken if woken in ("hint", "signal") else "timeout"
+            self.talk.turn(now, time.time())
+            due = soonest(*turns)
+            if not self.trouble and (
+                self._wanted or (due is not None and due <= now) or self.waits(now) != could
+            ):
+                return "other"
+            naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:
         """Open everything anew: requests, too."""
         super().mend()
         if not self.trouble:
             try:
-                self.dealer.clean()
+                for source in self.sources:
+                    source.clean()
             except OSError as error:
                 self.on_trouble(error)
+
+    # Count
+
+    def counters(self) -> Counters:
+        """Return the counters with what was handed over a moment ago; from any thread."""
+        return self.tally.counters(0.0, sum(len(queue.handed_over) for queue in self.queues))
+
+    def _worked(self, seconds: float, documents: int) -> None:
+        # Of what workers do none is our work.
+        super()._worked(0.0, documents)
+
+    # Leave
 
     def wish(self) -> tuple[str, str]:
         """Leave only when workers have brought what they have, or the time for that is up."""
         word, why = super().wish()
-        at_hand = self.dealer.at_hand
-        if not word or not at_hand or self.trouble:
+        if not word or not self.at_hand or self.trouble:
             return word, why
         now = self.clock()
         if why == QUIT_FILE:
             # They will not come back if the file goes away again.
-            self.dealer.leave(now)
+            self._send_away(now)
         if self._leaves_at is None:
-            self._leaves_at = now + self._grace
+            self._leaves_at = now + self.options.grace
         if self.limits.hurried or now >= self._leaves_at:
             return word, why
         return "", ""
 
+    def farewell(self, end: Quit) -> None:
+        """Send the workers away; asked to leave by a signal, it may be back soon: then they wait
+        for it."""
+        if end.word in ("done", "drained") or end.why == QUIT_FILE:
+            self._send_away(time.monotonic())
+
+    def _send_away(self, now: float) -> None:
+        if not self.exchange.leaving:
+            self.talk.carry_out(self.exchange.leave(now), now)
+
     def seen(self) -> Seen:
         seen = super().seen()
-        at_hand = self.dealer.at_hand
         if not seen.leaving and self.limits.leaving_at is not None:
             seen = msgspec.structs.replace(seen, paused=True)
-        if at_hand and not seen.unfinished:
+        if self.at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
-            seen = msgspec.structs.replace(seen, unfinished=at_hand)
+            seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
         return seen
-
-    def wait(self, seconds: float) -> Woken:
-        """Answer what needs no queue as it comes; wake for what does."""
-        end = time.monotonic() + seconds
-        ready = self.dealer.readiness()
-        while True:
-            now = time.monotonic()
-            at = self.dealer.next_tick_at()
-            until = end if at is None else min(end, at)
-            woken: Woken = "other"
-            if not self.dealer.transport.pending():
-                woken = self.waker.wait(max(0.0, until - now))
-                now = time.monotonic()
-            if woken in ("hint", "signal"):
-                for desk in self._desks:
-                    desk.line.wake()
-                return woken
-            if woken == "other" and not (self.dealer.at_hand or any(map(len, self._lines()))):
-                # Nothing waits for anything: let the heartbeats of many come together.
-                time.sleep(_COALESCE)
-            wanted = self.dealer.converse(now)
-            if not self.trouble and (wanted or self.dealer.readiness() != ready):
-                return "other"
-            if now >= end:
-                for desk in self._desks:
-                    desk.line.wake()
-                return "timeout"
-
-    def _lines(self) -> Iterator[Line]:
-        return (desk.line for desk in self._desks)

@@ -18,7 +18,8 @@ A protocol's broker is a subclass. It supplies these, and nothing else:
     probe          how a busy worker is asked once a second whether it is there
     farewell       how a worker is sent away; None: there is no word for it
     forget         that a worker is listed no more, and why: step the table, drop its own books
-    refusal        how a client is told that its request will not be done
+    refusal        how a client is told that its request will not be done; `request_patience` and
+                   `max_requests` say when it is not
     joined         what a new connection is told, where the transport has them
 
 and, where not every worker may have every work, its own `pick` around this one.
@@ -88,6 +89,9 @@ class Exchange(Generic[W]):
     worker: type[W]
     settling_frees = True
     one_process = True
+    # How long a client's request waits for a worker, in seconds; and how many may.
+    request_patience = math.inf
+    max_requests = 100_000
 
     def __init__(
         self,
@@ -136,8 +140,9 @@ class Exchange(Generic[W]):
     def forget(self, worker: W, why: str) -> None:
         """Note that a worker is listed no more."""
 
-    def refusal(self, request: Request, why: str) -> Answer | None:
-        """Return how a client is told that its request will not be done; None: it is not."""
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
+        """Return how a client is told that its request was discarded, or is not taken: nobody did
+        in time, or too many wait (`late`); None where there is no word for it."""
         return None
 
     # A worker's life
@@ -323,7 +328,7 @@ class Exchange(Generic[W]):
 
     # Time, and the end
 
-    def tick(self, now: float) -> Effects:
+    def tick(self, now: float, wall: float) -> Effects:
         """Lose who is silent or overdue, and see whether the busy are there."""
         if now < self._look_at:
             return []

@@ -1,5 +1,6 @@
 """A broker's session that is yet to move to the exchange, with the exchange's face."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,10 @@ from queuedriver.format.records import Failure
 class Former:
     """It translates what such a session is told and says."""
 
+    leaving = False
+    request_patience = math.inf
+    max_requests = 1_000_000
+
     def __init__(self, session: BrokerSession) -> None:
         self._session = session
         self._spared: set[str] = set()
@@ -41,7 +46,7 @@ class Former:
     def undelivered(self, peer: bytes, claim: str, now: float) -> Effects:
         return _translated(self._session.gone(peer, now, claim))
 
-    def refusal(self, request: Request, why: str) -> Answer | None:
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
         return None
 
     def new_round(self) -> None:
@@ -62,9 +67,10 @@ class Former:
         return sent
 
     def leave(self, now: float) -> Effects:
+        self.leaving = True
         return _translated(self._session.leave(now))
 
-    def tick(self, now: float) -> Effects:
+    def tick(self, now: float, wall: float) -> Effects:
         return _translated(self._session.tick(now))
 
     def next_tick_at(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Clients' requests and their answers, on disk.
+"""Clients' requests and their answers, on disk; and since when each waits.
 
     INPUT/request-<N>.ready                 a request, from the moment it came; then as any item
     INPUT/.queuedriver/replies/request-<N>  its answer, from before the request is finished until it
@@ -9,22 +9,24 @@ answer, and perhaps the request, which is then finished without being done again
 for as long as its request, though its client may have it already.
 
 The same request again (by its return path and the client's own id) is no second one: a client that
-had no answer yet repeats it. For some minutes answers that were sent are remembered for that.
+had no answer yet repeats it. It is known as long as it is not answered, and for some minutes after
+that, with its answer.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
-from queuedriver.doors.words import Request
+from queuedriver.doors.words import Answer, Request
 from queuedriver.errors import is_trouble
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 
 REPLIES = "replies"
-_PREFIX = "request-"
+PREFIX = "request-"
 # What a file must begin with to be taken for a request: a document may have such a name, too.
 _MAGIC = b"queuedriver request 1\n"
 # How long a request is known, and how long an answer is kept for a client to come back; seconds.
@@ -39,6 +41,9 @@ _decode_request = msgspec.msgpack.Decoder(Request).decode
 # What decoding says of bytes that are none of ours: anybody may have put them there.
 _NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+# Hands frames over to a peer; False: it is not there.
+SendTo = Callable[[bytes, tuple[bytes, ...]], bool]
+
 
 class Reply(msgspec.Struct, frozen=True):
     """An answer on its way to its client."""
@@ -51,7 +56,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of its frames."""
+        """Return the bytes of its frames."""
         return sum(map(len, self.frames))
 
 
@@ -62,29 +67,30 @@ class _Known(msgspec.Struct):
     """A request that came."""
 
     at: float
-    # Its answer, once there is one, as long as it is remembered.
+    # Its answer, once there is one.
     answer: Reply | None = None
 
 
 def brought_to(docid: str) -> str:
-    """The id of the broker that a client brought a request to; empty for a document."""
-    if not docid.startswith(_PREFIX):
-        return ""
-    return names.parse_token(docid.removeprefix(_PREFIX)).driver
+    """Return the id of the broker that a client brought a request to."""
+    return names.parse_token(docid.removeprefix(PREFIX)).driver
 
 
 class Requests:
     """The requests in one input queue, and who has been answered."""
 
-    def __init__(self, queue: Queue, mint: names.Mint, durable: bool) -> None:
+    def __init__(self, queue: Queue, mint: names.Mint, send: SendTo, *, durable: bool) -> None:
         self._queue = queue
         self._mint = mint
+        self._send = send
         self._durable = durable
         self._replies = queue.private.subdirectory(REPLIES, create=True)
+        # Those that nobody has in hand, and since when they wait; the first waits longest.
+        self.waiting: OrderedDict[str, float] = OrderedDict()
+        # Answers that could not be handed over yet, and until when they are kept, by peer.
+        self.held: dict[bytes, list[tuple[float, Reply]]] = {}
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._remembered = 0
-        # Answers that could not be handed over yet, and until when they are kept, by peer.
-        self._held: dict[bytes, list[tuple[float, Reply]]] = {}
         # Answered, but not finished; and whether the answer is wanted by nobody else any more.
         self._unfinished: dict[str, bool] = {}
 
@@ -92,30 +98,30 @@ class Requests:
         self._replies.close()
 
     def reopen(self) -> None:
-        """After trouble: what is open may be stale."""
+        """Open everything anew: after trouble it may be stale."""
         self._replies.reopen(create=True)
         self._queue.incoming.reopen(create=True)
 
     def load(self, now: float) -> None:
-        """What an earlier life left: requests are known again, and answers are held."""
-        waiting = set()
+        """Take in what an earlier life left: requests are known again, and answers are held."""
         for name, item in self._queue.items():
-            if item.docid.startswith(_PREFIX):
-                waiting.add(item.docid)
+            if item.docid.startswith(PREFIX):
+                self.waiting[item.docid] = now
                 content = _read(self._queue.directory, name)
                 request = content and self.recognize(item.docid, content)
                 if request:
                     self._known[request.key] = _Known(now)
         for docid in [*self._replies.names()]:
-            if docid.startswith(_PREFIX):
-                if docid in waiting:
+            if docid.startswith(PREFIX):
+                if docid in self.waiting:
                     self._unfinished[docid] = False
                 self._adopt(docid, now)
 
     # A request comes
 
     def keep(self, request: Request, now_us: int, now: float) -> str | Reply | None:
-        """Write it down: its docid. An answer, if it has been given; None: it is at hand."""
+        """Write a request down; return its docid. An answer, if it has been given; None: it is at
+        hand."""
         self._forget_old(now)
         known = self._known.get(request.key)
         if known is not None:
@@ -123,67 +129,106 @@ class Requests:
             known.at = now
             self._known.move_to_end(request.key)
             return known.answer
-        docid = f"{_PREFIX}{self._mint.next(now_us)}"
+        docid = f"{PREFIX}{self._mint.next(now_us)}"
         self._queue.submit(docid, _MAGIC + _encode(request), durable=self._durable)
         self._known[request.key] = _Known(now)
+        self.waiting[docid] = now
         return docid
 
     def recognize(self, docid: str, content: bytes) -> Request | None:
-        """The request that an item is; None for a document."""
-        if not (docid.startswith(_PREFIX) and content.startswith(_MAGIC)):
+        """Return the request that an item is; None for a document."""
+        if not (docid.startswith(PREFIX) and content.startswith(_MAGIC)):
             return None
         with suppress(*_NOT_OURS):
             return _decode_request(memoryview(content)[len(_MAGIC) :])
         return None
 
-    def answered(self, docid: str) -> bool:
-        """Whether its answer is on disk: then it is done, and only to be finished."""
-        return docid.startswith(_PREFIX) and self._replies.present(docid)
+    def late(self, now: float, patience: float) -> list[str]:
+        """Return those that have waited for so long, the first one first."""
+        found = []
+        for docid, since in self.waiting.items():
+            if now - since < patience:
+                break
+            found.append(docid)
+        return found
+
+    def knows(self, request: Request) -> bool:
+        """Tell whether it came before."""
+        return request.key in self._known
 
     # Its answer
 
-    def write(self, reply: Reply) -> None:
-        """Before the request is finished: from now on a crash loses neither."""
-        self._replies.write_aside(reply.docid, _encode(reply), self._durable)
-        self._unfinished[reply.docid] = False
+    def is_answered(self, docid: str) -> bool:
+        """Tell whether its answer is on disk: then it is done, and only to be finished."""
+        return docid.startswith(PREFIX) and self._replies.present(docid)
+
+    def write(self, docid: str, request: Request, answer: Answer) -> Reply:
+        """Keep an answer, from now on whatever happens; return it as it goes to its client."""
+        reply = Reply(docid, request.key, answer.peer, answer.frames)
+        self._replies.write_aside(docid, _encode(reply), self._durable)
+        self._unfinished[docid] = False
+        return reply
 
     def finished(self, docid: str, now: float) -> None:
-        """A request that had been answered is finished, too."""
+        """Note that the request of an answer is no more; whoever wants the answer gets it."""
+        self.waiting.pop(docid, None)
         if docid not in self._unfinished:
-            # The answer is from somebody who is no more.
+            # Another broker's; its client may be ours by now.
             self._adopt(docid, now)
         elif self._unfinished.pop(docid):
             self._replies.remove(docid)
 
-    def sent(self, reply: Reply, now: float) -> None:
-        """It is with the client's connection."""
+    def refused(self, docid: str, request: Request, answer: Answer | None, now: float) -> None:
+        """Tell a client that its request is no more, and was not done; without a word for that, it
+        is done anew when it is asked again."""
+        self.waiting.pop(docid, None)
+        if answer is not None:
+            self.hand_over(Reply(docid, request.key, answer.peer, answer.frames), now)
+        elif (known := self._known.get(request.key)) is not None:
+            self._forget(request.key, known)
+
+    def hand_over(self, reply: Reply, now: float) -> None:
+        """Give an answer to its client's connection; hold it for a client that is not there."""
         self._remember(reply, now)
-        self._drop(reply.docid)
+        if self._send(reply.peer, reply.frames):
+            self._drop(reply.docid)
+        else:
+            self._hold(reply, now)
 
-    def hold(self, reply: Reply, now: float) -> None:
-        """The client is not there: for a while it may come back."""
-        self._remember(reply, now)
-        self._held.setdefault(reply.peer, []).append((now + HELD_FOR, reply))
+    def send_again(self, reply: Reply) -> None:
+        """Give an answer once more to a client that asked again."""
+        if reply in self._held_for(reply.peer):
+            # It was not there so far.
+            self._send_held(reply.peer)
+        else:
+            self._send(reply.peer, reply.frames)
 
-    def holds(self, peer: bytes) -> bool:
-        """Whether something is held for this client."""
-        return peer in self._held
-
-    def held(self, peer: bytes) -> list[Reply]:
-        """What is held for a client that is there again."""
-        return [reply for _, reply in self._held.pop(peer, ())]
-
-    def expire(self, now: float) -> None:
-        """Clients that did not come back."""
-        for peer, answers in list(self._held.items()):
+    def look(self, now: float) -> None:
+        """Hand over what is held for clients that are there again; drop the answers of those that
+        did not come back."""
+        for peer in list(self.held):
+            self._send_held(peer)
+            answers = self.held.get(peer, [])
             while answers and answers[0][0] <= now:
-                self._drop(answers[0][1].docid)
-                del answers[0]
+                self._drop(answers.pop(0)[1].docid)
             if not answers:
-                del self._held[peer]
+                self.held.pop(peer, None)
+
+    def _held_for(self, peer: bytes) -> list[Reply]:
+        return [reply for _, reply in self.held.get(peer, ())]
+
+    def _send_held(self, peer: bytes) -> None:
+        answers = self.held.get(peer, [])
+        while answers and self._send(peer, answers[0][1].frames):
+            self._drop(answers.pop(0)[1].docid)
+        if not answers:
+            self.held.pop(peer, None)
+
+    def _hold(self, reply: Reply, now: float) -> None:
+        self.held.setdefault(reply.peer, []).append((now + HELD_FOR, reply))
 
     def _drop(self, docid: str) -> None:
-        """Nobody wants the answer any more; while its request is there, it stays all the same."""
+        """Remove an answer that nobody wants any more; while its request is there, it stays."""
         if docid in self._unfinished:
             self._unfinished[docid] = True
         else:
@@ -194,10 +239,12 @@ class Requests:
         data = _read(self._replies, docid)
         if data is not None:
             with suppress(*_NOT_OURS):
-                self.hold(_decode_reply(data), now)
+                reply = _decode_reply(data)
+                self._remember(reply, now)
+                self._hold(reply, now)
 
     def _remember(self, reply: Reply, now: float) -> None:
-        """For a client that asks again all the same."""
+        """Keep an answer in mind, for a client that asks again all the same."""
         known = self._known.setdefault(reply.key, _Known(now))
         known.at = now
         self._known.move_to_end(reply.key)
@@ -213,13 +260,21 @@ class Requests:
             key, known = next(iter(self._known.items()))
             if known.at + KNOWN_FOR > now and len(self._known) < _MOST_KNOWN:
                 return
-            del self._known[key]
-            if known.answer is not None:
-                self._remembered -= known.answer.size
+            if known.answer is None and len(self._known) < _MOST_KNOWN:
+                # It may be in a worker's hands for hours.
+                known.at = now
+                self._known.move_to_end(key)
+            else:
+                self._forget(key, known)
+
+    def _forget(self, key: bytes, known: _Known) -> None:
+        del self._known[key]
+        if known.answer is not None:
+            self._remembered -= known.answer.size
 
 
 def _read(directory: Directory, name: str) -> bytes | None:
-    """A file's contents; None of what is gone, is no file, or is not for us to read."""
+    """Return a file's contents; None of what is gone, is no file, or is not for us to read."""
     try:
         return directory.read_regular(name)
     except OSError as error:

@@ -71,6 +71,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     frames: tuple[bytes, ...]
 
 
+# How a claim ends: its results are published, its answer is kept, or it is charged, released or
+# postponed.
+How = Processed | Answer | Setback | Doubted
+
 # What is to be done. By the transport:
 
 
@@ -94,10 +98,10 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
-    """End a claim: publish its results, keep its answer, or charge, release or postpone it."""
+    """End a claim."""
 
     claim: str
-    how: Processed | Answer | Setback | Doubted
+    how: How
 
 
 # Until every protocol's broker is on the exchange, in place of `End`:

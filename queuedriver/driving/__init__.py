@@ -3,6 +3,7 @@
 driver.py         a driver: start; claim and turn, or pause, until there is a reason to leave. Read
                   this first
 setup.py          what must be so before the first claim
+life.py           how drivers and brokers come and go: registered, shown, the last word
 loop.py           the looks and pauses of a driver and of a broker, and trouble with the file system
 plan.py           whether to wait, and how long, or to leave; pure
 group.py          finished documents of a durable queue that wait for one sync

@@ -2,6 +2,7 @@
 
     setup.py        what must be so before the first claim
     driver.py       start; claim and turn, or pause, until there is a reason to leave
+    life.py         how it comes and goes: registered, shown, its last word
     loop.py         the looks and pauses in between, and trouble with the file system
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
@@ -23,9 +24,6 @@ import contextlib
 import faulthandler
 import os
 import signal
-import threading
-import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
@@ -34,17 +32,16 @@ from queuedriver.claims.charging import abandon
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import CRASHED, draw_salt
 from queuedriver.claims.outcomes import DONE, Ending, Released, from_exception
 from queuedriver.disk.runtime import stacks_file
 from queuedriver.driving.group import Group
+from queuedriver.driving.life import Left, Life
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
-from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
+from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
-from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted, QueueError
-from queuedriver.format import names
+from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
@@ -68,7 +65,7 @@ class Progress(NamedTuple):
     leaving: str = ""
 
 
-class Driver:
+class Driver(Life):
     """Drives a processor over input queues.
 
     Driver("in", lambda document: document.read().upper(), "out").run()
@@ -85,7 +82,7 @@ class Driver:
         board: Board | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.options = (options or Options()).check()
+        super().__init__(options or Options(), board)
         self.processor: Processor = (
             processor if isinstance(processor, Processor) else CallProcessor(processor)
         )
@@ -93,25 +90,27 @@ class Driver:
         self._outputs = _paths(outputs)
         check_output(self.processor, bool(self._outputs), no_output=self.options.no_output)
         self._wanted_id = id
-        # The id it got, once it runs.
-        self.id = ""
-        # What could not be noted in the journals, once it has left.
-        self.unnoted: tuple[str, ...] = ()
-        # Where a watchdog sees what it does.
-        self._board = board
-        self._tally = Tally(board)
-        self._loop: Turns | None = None
         self._clock = clock
 
-    def run(self) -> Left:
-        """Drive until told to leave. QueueError when it cannot even start."""
+    def run(self, *, last: bool = False) -> Left:
+        """Drive until told to leave. QueueError when it cannot even start.
+
+        `last`: the process is about to end; what asks it to leave once more changes nothing.
+        """
         # Of an earlier run nothing is left.
         self.id, self._loop, self.unnoted = "", None, ()
         options = self.options
         with (
             self._stacks() as dump,
             contextlib.closing(
-                Limits(options.timeout, options.hard_after, options.grace, dump, self._board)
+                Limits(
+                    options.timeout,
+                    options.hard_after,
+                    options.grace,
+                    dump,
+                    self._board,
+                    last=last,
+                )
             ) as limits,
         ):
             while (end := self._live(limits, dump)).word == REPLACED:
@@ -120,7 +119,7 @@ class Driver:
                 pass
             if self._board is not None:
                 self._board.left(end.word, end.why, end.exit_code)
-        return left(end, self._tally, options)
+        return self._left(end)
 
     def _live(self, limits: Limits, dump: FileIO | None) -> Quit:
         """Open, register and drive, until there is a reason to leave, or an output was replaced;
@@ -128,38 +127,18 @@ class Driver:
         beats: list[Heartbeat] = []
 
         def register_us(found: Opened) -> None:
-            name = self.processor.name
-            beats.append(register(found, self.options, name, self._report, limits, dump))
+            beats.append(self._register(found, self.processor.name, limits, dump))
 
-        options, tally, is_first = self.options, self._tally, self._loop is None
-        end = Quit(CRASHED, "it ended by an error", 70)
-        driver = self.id or self._wanted_id
-        queues = self._inputs, self._outputs, driver, options
+        options, is_first = self.options, self._loop is None
+        queues = self._inputs, self._outputs, self.id or self._wanted_id, options
         with opened(*queues, register_us, follows=not is_first) as found:
-            self.id = found.mint.driver
-            mints.add(found.mint)
-            loop = Turns(found, self.processor, beats[0], limits, tally, options, self._clock)
-            # Signals, and the time-outs made of them, are the main thread's alone.
-            if is_first and threading.current_thread() is threading.main_thread():
-                limits.install()
-            try:
-                self.processor.start(f"{found.mint.driver}-{found.mint.salt}")
-                if is_first:
-                    tally.start()
-                self._loop = loop
-                if self._board is not None:
-                    self._board.ready(time.monotonic())
-                end = loop.run()
-                finish(found, end)
-            except QueueError as error:
-                end = Quit("failed", str(error), error.exit_code)
-                raise
-            finally:
-                self.processor.stop()
-                loop.count()
-                loop.waker.close()
-                self.unnoted += say_goodbye(found, beats[0], end)
-        return end
+            clock, tally = self._clock, self._tally
+            return self._lead(
+                [found],
+                beats,
+                limits,
+                lambda: Turns(found, self.processor, beats[0], limits, tally, options, clock),
+            )
 
     @contextlib.contextmanager
     def _stacks(self) -> Iterator[FileIO | None]:
@@ -180,16 +159,11 @@ class Driver:
 
     def progress(self) -> Progress:
         """Return what it does right now; to be asked from another thread."""
-        if (loop := self._loop) is None:
+        loop = self._loop
+        if not isinstance(loop, Turns):
             return Progress(*self._report())
         leaving = loop.limits.why if loop.limits.leaving_at is not None else ""
         return Progress(*self._report(), len(loop.at_hand), leaving)
-
-    def _report(self) -> tuple[str, str, Counters]:
-        loop = self._loop
-        if loop is None:
-            return "starting", "", self._tally.counters()
-        return loop.state, loop.why, loop.counters()
 
 
 class Turns(Loop):
@@ -207,6 +181,7 @@ class Turns(Loop):
     ) -> None:
         super().__init__(found, limits, tally, options, clock)
         self.breaker.beats = (beats,)
+        self._processor = processor
         # The claims at hand.
         self.at_hand: Sequence[Claim] = ()
         durable = options.batch == 1 and any(queue.durable for queue in self.queues)
@@ -228,6 +203,16 @@ class Turns(Loop):
         if durable:
             for queue in self.queues:
                 queue.at_hand = self.group.claims.keys()
+
+    def begin(self) -> None:
+        """Load the processor."""
+        mint = self.queues[0].mint
+        self._processor.start(f"{mint.driver}-{mint.salt}")
+
+    def close(self) -> None:
+        """End the processor; then as any loop."""
+        self._processor.stop()
+        super().close()
 
     def run(self) -> Quit:
         """Look, claim and work, or pause, until there is a reason to leave."""
@@ -414,18 +399,6 @@ class Turns(Loop):
             self.tally.book([claim.fate for claim in claims], seconds)
         if self._hopeless is not None:
             raise self._hopeless
-
-
-# Those of this process. A fork that goes on as a driver must never form an N that we form, too.
-mints: "weakref.WeakSet[names.Mint]" = weakref.WeakSet()
-
-
-def _draw_anew() -> None:
-    for mint in mints:
-        mint.renew(draw_salt())
-
-
-os.register_at_fork(after_in_child=_draw_anew)
 
 
 def _paths(given: Path | Sequence[Path]) -> tuple[Path, ...]:

@@ -46,8 +46,12 @@ class Limits(Signals):
         grace: float = 60.0,
         dump: FileIO | None = None,
         board: Board | None = None,
+        *,
+        last: bool = False,
     ) -> None:
         super().__init__()
+        # Whether the process ends with the driver.
+        self._last = last
         self.timeout = timeout
         self.hard = timeout + hard_after if timeout is not None and dump is not None else None
         self.grace = grace
@@ -71,7 +75,7 @@ class Limits(Signals):
         self.take(handlers | {signal.SIGALRM: self._alarm, signal.SIGUSR1: self._ignore})
         _installed.add(self)
 
-    def restore(self) -> None:
+    def restore(self, *, last: bool = False) -> None:
         """Give the signals back, if they were taken over: in a thread they never are."""
         # An alarm set by another thread after this would end the process.
         with self._changing:
@@ -80,10 +84,10 @@ class Limits(Signals):
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.idle()
             _installed.discard(self)
-            super().restore()
+            super().restore(last=last)
 
     def close(self) -> None:
-        self.restore()
+        self.restore(last=self._last)
         super().close()
 
     def leave(self, word: str, why: str) -> None:

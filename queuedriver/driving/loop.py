@@ -1,22 +1,17 @@
 """What the loops of a driver and of a broker have in common: they look, pause, and wait for a file
-system that is not well; and how they come and go.
+system that is not well.
 
 What they do with what waits is their own: a driver processes it (`driver.py`), a broker deals it.
 """
 
-import contextlib
 import time
 from collections.abc import Callable
-from io import FileIO
-from typing import NamedTuple
 
 from queuedriver.claims.charging import give_back_later
-from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import PAST
 from queuedriver.claims.picking import Pass
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
-from queuedriver.driving.closing import close_if_fed, read_controls
+from queuedriver.driving.closing import read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
@@ -25,7 +20,7 @@ from queuedriver.driving.setup import Opened
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
-from queuedriver.format.records import Counters, Registration
+from queuedriver.format.records import Counters
 from queuedriver.options import Options
 
 # How often what need not be looked at before each document is looked at, in seconds: the control
@@ -40,15 +35,6 @@ _RECOVER_IDLE = 1.0
 # known by standing still, so two looks within their lease are needed. A listing of a million names
 # takes half a second.
 _RECOVER_LISTED = 60.0
-
-
-class Left(NamedTuple):
-    """The end of a driver: its last word, why, and the exit code that says so."""
-
-    word: str
-    why: str
-    exit_code: int
-    counters: Counters
 
 
 class Loop:
@@ -97,6 +83,23 @@ class Loop:
         self._watching = False
         self._recover_at = 0.0
         self._list_at = time.monotonic() + _RECOVER_LISTED
+
+    # Its life
+
+    def run(self) -> Quit:
+        """Look and work, or pause, until there is a reason to leave; return it."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Get ready for the first turn."""
+
+    def farewell(self, end: Quit) -> None:
+        """Tell whoever works for it how it ended."""
+
+    def close(self) -> None:
+        """Let go of what is at hand, and count it."""
+        self.count()
+        self.waker.close()
 
     @property
     def published(self) -> int:
@@ -331,79 +334,6 @@ class Loop:
         self._idle_turns = 0
         # What is watched may be what was mounted before.
         self._watch_no_more()
-
-
-def register(
-    found: Opened,
-    options: Options,
-    processor: str,
-    report: Callable[[], tuple[str, str, Counters]],
-    limits: Limits,
-    dump: FileIO | None = None,
-    *,
-    broker: bool = False,
-) -> Heartbeat:
-    """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
-    queues = found.queues
-    output_ids = queues[0].opened_as
-    past = tuple(found.past)[:PAST]
-    registration = Registration(
-        id=found.mint.driver,
-        salt=found.mint.salt,
-        past=past,
-        left=found.left[:PAST],
-        identity=found.observer.me,
-        processor=processor,
-        inputs=tuple(queue.path for queue in queues),
-        outputs=tuple(target.directory.path for target in found.targets),
-        output_ids=output_ids,
-        past_output_ids={salt: found.past[salt] for salt in past if found.past[salt] != output_ids},
-        started_at=time.time(),
-        dump=str(dump.name) if dump is not None else "",
-        broker=broker,
-        network=found.network,
-        batch=options.batch,
-    )
-
-    def look() -> None:
-        # The loop looks between documents, and a document may take hours.
-        if any(queue.directory.present(names.QUIT) for queue in queues):
-            limits.leave("quit", QUIT_FILE)
-
-    directories = [queue.drivers for queue in queues]
-    durable = any(queue.durable for queue in queues)
-    beats = Heartbeat(registration, directories, report, look, durable)
-    beats.start()
-    return beats
-
-
-def finish(found: Opened, end: Quit) -> None:
-    """Forget what has ended, where all has; and close the outputs of inputs that are done: an
-    output is done when all that feed it are."""
-    with contextlib.suppress(OSError):
-        for queue in found.queues if end.word in ("done", "drained") else ():
-            queue.recoverer.forget_ended()
-    for target in found.targets if end.word == "done" else ():
-        if target.publication.is_queue:
-            close_if_fed(target.directory)
-
-
-def say_goodbye(found: Opened, beats: Heartbeat, end: Quit) -> tuple[str, ...]:
-    """Say the last word, so that nobody takes our absence for a crash; on a file system that is
-    not well, it has to be noticed without. Return what could not be noted in the journals."""
-    with contextlib.suppress(OSError):
-        beats.leave(end.word, end.why)
-    beats.stop()
-    for queue in found.queues:
-        queue.note_handed_over()
-        queue.journal.close()
-    return tuple(queue.journal.unnoted for queue in found.queues if queue.journal.unnoted)
-
-
-def left(end: Quit, tally: Tally, options: Options) -> Left:
-    """Return how a driver left, with the exit code that says what became of its documents."""
-    code = end.exit_code or int(options.drain and tally.discarded > 0)
-    return Left(end.word, end.why, code, tally.counters())
 
 
 def is_worth_waking_for(name: str) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-from filelock import FileLock, Timeout
 
 from queuedriver.claims.handoff import ORPHANS
 from queuedriver.claims.input_queue import InputQueue
@@ -27,6 +26,7 @@ from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import Journal
+from queuedriver.disk.lock import Held, locked
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.disk.output_id import landmark, note, strangers
 from queuedriver.disk.upstreams import note_feed
@@ -265,10 +265,9 @@ def _descriptors_told() -> Iterator[None]:
 def _lock(private: Directory, locks: contextlib.ExitStack) -> None:
     """Let nobody else start on a queue until the locks are let go."""
     path = os.path.join(private.path, "start.lock")
-    lock = FileLock(path, timeout=_LOCK_TIMEOUT, thread_local=False)
     try:
-        lock.acquire()
-    except Timeout:
+        locks.enter_context(locked(path, _LOCK_TIMEOUT))
+    except Held:
         raise QueueError(
             f"another driver has been starting for {_LOCK_TIMEOUT:g} s (it holds {path}); see "
             "whether it hangs"
@@ -281,7 +280,6 @@ def _lock(private: Directory, locks: contextlib.ExitStack) -> None:
             f"{path} cannot be locked: {error.strerror}; remove it while no driver is starting, or "
             "mend its permissions"
         ) from None
-    locks.callback(lock.release)
 
 
 # Which id

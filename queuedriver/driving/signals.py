@@ -15,6 +15,8 @@ _SAME_WISH = 0.1
 # What a terminal sends to a process in its background that reads or writes it: it would stand still
 # for ever, and with it what it has in hand. Ignored, a read fails and a write gets through.
 _TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
+# Which signals ask a process to leave.
+ASKING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -48,8 +50,12 @@ class Signals:
         for number in _TERMINAL:
             self._before[number] = signal.signal(number, signal.SIG_IGN)
 
-    def restore(self) -> None:
-        """Give the signals back."""
+    def restore(self, *, last: bool = False) -> None:
+        """Give the signals back. `last`: the process is about to end; those that ask it to leave
+        are ignored from now on, and change no exit code."""
+        if last:
+            asking = dict.fromkeys(self._before.keys() & ASKING, signal.SIG_IGN)
+            self._before |= asking
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         if self._before:

@@ -18,7 +18,6 @@ A process that forks closes its waker first: watchdog's threads do not survive i
 """
 
 import errno
-import logging
 import math
 import os
 import select
@@ -177,6 +176,8 @@ def _as_we_need_it() -> Iterator[None]:
     A file that is moved out of the directory has no other half, and would block all hints for half
     a second. Watches take the delay over when they are made; it is put back for those of the user.
     """
+    import logging
+
     from watchdog.observers.inotify_move_event_grouper import InotifyMoveEventGrouper
 
     # Overflows, and watches that end, are expected here, and nothing for a driver's stderr.

@@ -1,7 +1,7 @@
 """One job that a broker deals from: its claim, its directory and its tasks.
 
     <docid>.<N>.working, in the queue    the job file: claimed by its broker until the job has ended
-    .queuedriver/jobs/<docid>.<inode>/   of that file
+    .queuedriver/jobs/<docid>.<inode>-<when it was written>/
         job.json                         what is to be done; and the JobId, the serial of the claim
                                          by which it was taken up first
         <docid>.<task>.<N>.working, …    tasks that clients have, and those that wait again, as
@@ -28,7 +28,7 @@ import errno
 import heapq
 import os
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 import msgspec
 
@@ -52,6 +52,7 @@ CANCEL = "CANCEL"
 _OLD_LISTINGS = 60.0
 # How often a job's directory is listed of which some tasks are nowhere to be found.
 _LIST_EVERY = 5.0
+_EMPTY = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # What the file of a task says that has failed, when it is committed.
 _FAILED = b"failed"
 
@@ -61,8 +62,6 @@ class Record(msgspec.Struct, frozen=True):
 
     job: int
     docid: str
-    # When its file was written, in nanoseconds: one of a later job may have the same inode.
-    written: int
     # Seconds since the epoch, by the broker's clock.
     taken_up: float
     file: JobFile
@@ -72,43 +71,34 @@ def take_up(outer: InputQueue, jobs: Directory, claim: Claim, *, network: bool) 
     """Begin, or go on, with the job whose file was claimed. ProcessorFailed when it is none."""
     file = decode(claim.docid, claim.read())
     status = outer.directory.status(claim.name)
-    serial = names.parse_token(claim.token).serial
-    new = Record(serial, claim.docid, status.st_mtime_ns, time.time(), file)
     inode = status.st_ino if outer.attempts.inodes_last else 0
-    name = f"{names.first_docid(claim.docid)}.{inode}"
-    directory = jobs.subdirectory(name, create=True)
-    record = read_record(directory, RECORD, Record)
-    if record is None or (record.file, record.written) != (file, new.written):
-        if directory.present(RECORD):
-            # Of an earlier job, whose end nobody has seen to.
-            directory.close()
-            remove(jobs, name)
-            directory = jobs.subdirectory(name, create=True)
-        record = _written_first(directory, new, outer.durable)
-    private = directory.subdirectory(names.PRIVATE, create=True)
-    settings, mint, journal = outer.settings, outer.mint, outer.journal
-    queue = InputQueue(directory, private, outer.targets, settings, mint, journal, outer=outer)
-    queue.at_hand = outer.at_hand
-    job = Job(claim, record, queue)
-    if record != new:
-        job.take_over(network=network)
+    # An inode number is used again, but by then it is another time.
+    name = f"{names.first_docid(claim.docid)}.{inode}-{status.st_mtime_ns:x}"
+    record = Record(names.parse_token(claim.token).serial, claim.docid, time.time(), file)
+    with ExitStack() as undo:
+        directory = undo.enter_context(closing(jobs.subdirectory(name, create=True)))
+        try:
+            directory.write_first(RECORD, msgspec.json.encode(record), outer.durable)
+            is_new = True
+        except FileExistsError:
+            record = read_record(directory, RECORD, Record) or record
+            is_new = False
+        private = undo.enter_context(closing(directory.subdirectory(names.PRIVATE, create=True)))
+        settings, mint, journal = outer.settings, outer.mint, outer.journal
+        queue = InputQueue(directory, private, outer.targets, settings, mint, journal, outer=outer)
+        undo.callback(queue.close)
+        queue.at_hand = outer.at_hand
+        job = Job(claim, record, queue)
+        if not is_new:
+            job.take_over(network=network)
+        undo.pop_all()
     return job
-
-
-def _written_first(directory: Directory, record: Record, durable: bool) -> Record:
-    """Write down what a job is, unless somebody has; return what stands."""
-    try:
-        directory.write_first(RECORD, msgspec.json.encode(record), durable)
-    except FileExistsError:
-        return read_record(directory, RECORD, Record) or record
-    return record
 
 
 def remove(jobs: Directory, name: str) -> None:
     """Remove the directory of a job that has ended."""
     with suppress(FileNotFoundError), closing(jobs.subdirectory(name)) as directory:
-        # The record last: what is left of it by a crash is known by that to be of an earlier job.
-        for one in sorted(directory.names(), key=RECORD.__eq__):
+        for one in list(directory.names()):
             try:
                 directory.remove(one)
             except IsADirectoryError:
@@ -212,6 +202,8 @@ class Job:
                 # Removed by hand, or taken by whoever has the job now.
                 self._list_at = 0.0
                 return None
+            # How it went the last time, if whoever had it did not live to commit it.
+            os.close(_open_to_write(self.queue, claim.name))
         else:
             task = self._next_open()
             claim = self._claim_new(task)
@@ -237,16 +229,24 @@ class Job:
 
     # End
 
-    def finish(self, claim: Claim, data: bytes, outcome: Outcome, limits: Limits) -> None:
+    def finish(
+        self, claim: Claim, data: bytes, outcome: Outcome, limits: Limits, seconds: float
+    ) -> None:
         """Commit, publish and note a task that was run, and drop its file: the claim's fate says
         what came of it. After an OSError it may be called again, and goes on."""
-        if not claim.committed:
+        queue = self.queue
+        if claim.committed and (item := names.parse(claim.name)) is not None:
+            # What we were told of it then need not have been so.
+            claim.fate = "published" if self._finish_written(item, claim.name) else "stuck"
+        else:
             claim.outputs.discard()
-            if self.queue.targets:
+            if queue.targets:
                 claim.outputs.take(data, limits)
             self._commit(claim, outcome)
-        if not claim.fate:
-            self._conclude(claim, outcome, ours=True)
+            if not claim.fate:
+                self._conclude(claim, outcome, ours=True)
+                queue.published += len(claim.published)
+                queue.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
         self.in_hand -= 1
 
     def _commit(self, claim: Claim, outcome: Outcome) -> None:
@@ -351,6 +351,8 @@ class Job:
             if task not in found:
                 self.outcomes.mark(task, Outcome.OPEN)
                 self._next = 1
+        # A task whose discarding was interrupted gets its report.
+        self.queue.attempts.settle()
 
     def _sort_out(self, task: int, files: list[tuple[names.Item, str]]) -> None:
         """See to the files of one task. There is more than one where a broker died, or was stopped,
@@ -470,5 +472,4 @@ class Job:
 
 
 def _open_to_write(queue: InputQueue, name: str) -> int:
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(name, flags, dir_fd=queue.directory.fd)
+    return os.open(name, _EMPTY, dir_fd=queue.directory.fd)

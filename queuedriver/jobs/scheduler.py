@@ -19,6 +19,7 @@ from queuedriver.claims.outcomes import (
     Doubted,
     Ending,
     Failed,
+    Postponed,
     Released,
     Setback,
     from_exception,
@@ -42,6 +43,8 @@ _MOST_OPEN = 64
 _MOST_HELD = 512
 # How often control files are looked at, in seconds.
 _LOOK_EVERY = 0.25
+# Seconds until a job is looked at again that cannot be told from one that is at work.
+_LATER = 5.0
 # Jobs that have ended are told of as long as they are among the last so many.
 MOST_ENDED = 100
 
@@ -119,6 +122,10 @@ class Scheduler:
 
     def take_up(self, claim: Claim) -> None:
         """Begin, or go on, with the job whose file was claimed."""
+        for job in list(self):
+            # It may be this one: we were taken for dead, and are the first to claim it.
+            if not job.stands():
+                self._lose(job)
         self._at_hand.add(claim.token)
         try:
             job = jobs.take_up(self._queue, self._directory, claim, network=self._network)
@@ -130,11 +137,12 @@ class Scheduler:
             abandon(claim, error)
             raise
         if job.id in self._jobs:
-            # Where no inode numbers are kept, two of one docid come one after the other.
+            # Two of one docid that cannot be told apart come one after the other.
             job.close()
-            self._end_job_file(claim, Released("a job of this docid is at work"))
+            self._end_job_file(claim, Postponed(_LATER, "a job of this docid is at work"))
             return
-        job.look(time.monotonic())
+        # Before it is dealt from.
+        self._look_at = 0.0
         self._jobs = dict(sorted([*self._jobs.items(), (job.id, job)]))
         message = f"taken up as job {job.id}, with {job.record.file.num_tasks} tasks"
         self._queue.note("taken-up", claim, message=message)
@@ -196,13 +204,10 @@ class Scheduler:
         outcome = Outcome.DONE if update.success else Outcome.ERROR
         data = result(job.record.file.name, effect.client.decode(), update)
         try:
-            job.finish(claim, data, outcome, self._limits)
+            job.finish(claim, data, outcome, self._limits, seconds)
         except ProcessorFailed as error:
             # Its document cannot be named.
             job.set_back(claim, Failed(error.failure))
-        if claim.fate in ("published", "finished"):
-            job.queue.published += len(claim.published)
-            job.queue.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
         self._put_down(dealt, seconds)
 
     def _set_back(self, token: str, how: Setback | Doubted) -> None:
@@ -272,9 +277,18 @@ class Scheduler:
     def reopen(self) -> None:
         """Open everything anew: the file system is well again."""
         self._directory.reopen(create=True)
-        for job in self:
-            job.queue.reopen()
-            job.scan()
+        for job in list(self):
+            if not job.stands():
+                # Whoever has it may have ended it, and removed its directory.
+                self._lose(job)
+                continue
+            try:
+                job.queue.reopen()
+                job.scan()
+            except FileNotFoundError:
+                # Removed by hand: from the beginning, then.
+                self._lose(job)
+                self._queue.end([job.claim], [Released("its directory is gone")])
 
     def give_back(self, why: str) -> None:
         """Give everything back, charged to nobody: we leave."""

@@ -228,9 +228,11 @@ def _found(queue: Queue, docid: str, settings: Settings) -> tuple[str, ...]:
 # Why it is where it is
 
 
-def explain(seen: DocumentView) -> str:
-    """Say why a document is where it is: one sentence, without its full stop."""
-    sentence = _SENTENCES[seen.state](seen)
+def explain(seen: DocumentView, retry: str = "queuedriver retry") -> str:
+    """Say why a document is where it is: one sentence, without its full stop. `retry`: what lets
+    one that was discarded be tried again."""
+    discarded = seen.state == "discarded"
+    sentence = _discarded(seen, retry) if discarded else _SENTENCES[seen.state](seen)
     live = [one for one in seen.places if one.state in ("ready", "failed", "later", "working")]
     return f"{sentence}; another of the same docid waits too" if len(live) > 1 else sentence
 
@@ -376,7 +378,7 @@ def _recover(seen: DocumentView) -> str:
     return f"start a driver, or run queuedriver recover {seen.around.queue}"
 
 
-def _discarded(seen: DocumentView) -> str:
+def _discarded(seen: DocumentView, retry: str) -> str:
     report = seen.report
     if report is None:
         sentence = (
@@ -387,7 +389,7 @@ def _discarded(seen: DocumentView) -> str:
         why = _in_brackets(report.failure)
         sentence = (
             f"discarded at {format_instant(report.discarded_at)} after {times}{why}; "
-            "queuedriver show tells all, and queuedriver retry lets it be tried again"
+            f"queuedriver show tells all, and {retry} lets it be tried again"
         )
     older = [one.name for one in seen.places[1:] if one.state == "discarded"]
     count = format_count(len(older), "older document")
@@ -434,7 +436,6 @@ _SENTENCES: dict[str, Callable[[DocumentView], str]] = {
     "working": _working,
     "written": _written,
     "writing": _writing,
-    "discarded": _discarded,
     "failed_twice": _failed_twice,
     "foreign": _no_item,
     "": _absent,

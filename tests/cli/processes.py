@@ -48,7 +48,9 @@ def command(
     return Called(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
-def start(*args: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def start(
+    *args: str | Path, cwd: Path | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
     """Start a command whose end the test awaits or brings about."""
     return subprocess.Popen(
         [*QUEUEDRIVER, *args],
@@ -56,7 +58,7 @@ def start(*args: str | Path, cwd: Path | None = None) -> subprocess.Popen[bytes]
         env=ENVIRON,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         preexec_fn=heed_signals,  # noqa: PLW1509 - the test has one thread
     )
 

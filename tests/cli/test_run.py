@@ -419,6 +419,27 @@ def test_asked_to_leave_it_finishes_the_document_at_hand(place: Path) -> None:
     assert len(items(place / "in")) == len(items(place / "out")) == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_wish_to_leave_that_comes_at_its_end_changes_no_exit_code(
+    place: Path, number: signal.Signals
+) -> None:
+    reader, writer = os.pipe()
+    # Its last words have to wait until somebody reads.
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, b"x" * 4096):
+            pass
+    os.set_blocking(writer, True)
+    words = ["run", "in", "--to", "out", "--call", "loud:shout", "--drain"]
+    with start(*words, cwd=place, stderr=writer) as process:
+        os.close(writer)
+        until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text())
+        process.send_signal(number)
+        with open(reader, "rb") as said:
+            assert b"done" in said.read()
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_asked_twice_it_gives_the_document_back_uncounted(
     place: Path, number: signal.Signals

@@ -115,6 +115,14 @@ def test_local_logs_are_found_before_their_watchdog_said_anything(
     assert shown(file, WATCHDOGD_STATE=str(file.parent / "state")).out == "parse-1 | here\n"
 
 
+def test_host_that_there_is_not_is_named_with_those_that_there_are(file: Path, logs: Path) -> None:
+    write(logs / "parse-1.log", "here")
+    for words in (["--host", "fern"], ["--host", "fern", "--follow"]):
+        called = shown(file, *words)
+        assert called.code == 66
+        assert f"no host 'fern' in {file}; there are: rose" in called.err
+
+
 def test_no_log_at_all_is_not_found(file: Path, logs: Path) -> None:
     called = shown(file, "values")
     assert called.code == 66

@@ -124,6 +124,15 @@ def test_pipeline_that_is_not_there_has_code_66_however_it_is_named(
         assert (called.code, "/nowhere.toml" in called.err) == (66, True)
 
 
+@pytest.mark.parametrize("name", ["status", "check", "run", "top", "unit"])
+def test_directory_without_a_pipeline_has_code_66(
+    name: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    called = pipelines.call(capsys, name, tmp_path)
+    assert called.code == 66
+    assert called.err == f"watchdogd: there is no pipeline.toml in {tmp_path}; name a file\n"
+
+
 def test_one_pipeline_is_named_in_one_way(tmp_path: Path, capsys: Capsys) -> None:
     called = pipelines.call(capsys, "status", "a.toml", "-p", "b.toml")
     assert (called.code, called.err) == (2, "watchdogd: a.toml or -p b.toml: name one of them\n")

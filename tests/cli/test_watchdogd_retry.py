@@ -53,7 +53,7 @@ def test_documents_are_found_by_a_glob_and_without_their_extension(
     assert waiting(file, "values") == ["bad.xml.ready"]
     assert watch("retry", "bad?").code == 2
     assert waiting(file, "input") == []
-    said = f"watchdogd: retry 2 documents of {file}\n"
+    said = f"watchdogd: retry 2 documents of the stages of {file}\n"
     assert watch("retry", "bad?", "--yes") == (0, "", said)
     assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]
     assert watch("retry", "ba*.pdf").code == 66
@@ -79,7 +79,7 @@ def test_what_is_neither_a_stage_nor_a_document_is_told_the_stages(
 ) -> None:
     called = watch("retry", "prase")
     assert called.code == 66
-    assert f"no 'prase' in any stage of {file}; its stages are: parse, " in called.err
+    assert f"no 'prase' in the stages of {file}, which are: parse, " in called.err
 
 
 def test_all_of_a_stage_are_retried_when_somebody_means_it(file: Path, watch: Watch) -> None:
@@ -105,7 +105,7 @@ def test_all_of_all_stages_are_retried_when_somebody_means_it(file: Path, watch:
 def test_on_a_terminal_whoever_wants_all_is_asked(file: Path) -> None:
     with on_terminal("retry", "-p", file, program="watchdogd") as (process, terminal):
         asked = read_until(terminal, r"\[y/N\]")
-        assert "retry 3 discarded documents of all stages" in re.sub(r"\s+", " ", asked)
+        assert "retry 3 discarded documents of the stages of" in re.sub(r"\s+", " ", asked)
         os.write(terminal, b"y\n")
         assert process.wait(PATIENCE) == 0
     assert waiting(file, "input") == ["bad2.ready", "bad3.ready"]

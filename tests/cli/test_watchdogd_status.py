@@ -47,6 +47,12 @@ def stage(called: Called, name: str) -> Any:
 # Without a watchdog
 
 
+def test_why_a_drain_ended_before_all_was_through_is_said(file: Path, watch: Watch) -> None:
+    why = "stage parse: wrong configuration: No module named 'parse'"
+    publish(file, report(state="stopped", hopeless=why))
+    assert f"the watchdog on rose left before all was through: {why}\n" in watch("status", file).out
+
+
 def test_a_pipeline_is_readable_before_anything_ever_ran(tmp_path: Path, watch: Watch) -> None:
     file = tmp_path / "serif.toml"
     file.write_text(pipelines.FILE)
@@ -88,7 +94,7 @@ def test_drivers_without_a_watchdog_are_a_gap_that_is_named(file: Path, watch: W
         called = watch("status", file)
         assert called.code == 3
         assert "1 driver runs without a watchdog, and nobody replaces one that ends" in called.out
-        assert "the one on rose ended without a word after" in called.out
+        assert "the watchdog on rose ended without a word after" in called.out
         # By the name that its watchdog gave it.
         assert "busy" in rows(called)["values-1"]
         assert "slow; no watchdog keeps it" in called.out

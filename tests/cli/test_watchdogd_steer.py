@@ -14,6 +14,7 @@ from tests.cli.pipelines import FAR, driver, make, publish, report, sleeper
 from tests.cli.processes import command, unprivileged
 from tests.cli.queues import Called, drive, listed, submit
 from tests.waiting import until
+from watchdogd.cli import steer
 from watchdogd.control import MARK, parse_request
 
 Capsys = pytest.CaptureFixture[str]
@@ -320,6 +321,19 @@ def test_reload_can_wait_until_it_was_served_and_tells_who_refused(
     # What was published before it was asked says nothing of an error.
     assert called.code == code
     assert error in called.err
+
+
+@pytest.mark.parametrize(("words", "what"), [(["reload"], "read the file"), (["stop"], "leave")])
+def test_waiting_for_a_watchdog_ends_and_says_for_which(
+    words: list[str], what: str, file: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(file, report())
+    # As if they had taken all the time that they may.
+    monkeypatch.setattr(steer, "_READ_TAKES", 0.0)
+    monkeypatch.setattr(steer, "_HEARD_AFTER", -1e6)
+    called = watch(*words, "--wait")
+    assert called.code == 75
+    assert f"rose did not {what} within" in called.err
 
 
 def test_stop_can_wait_until_all_have_left(file: Path, watch: Watch) -> None:

@@ -91,6 +91,7 @@ def test_a_discarded_document_is_told_of_with_its_reason(file: Path, watch: Watc
     called = watch("trace", "bad")
     assert last(called).startswith("bad: in stage values: discarded at ")
     assert "ValueError: no good" in last(called)
+    assert last(called).endswith(f"watchdogd retry values bad -p {file} lets it be tried again")
 
 
 def test_a_document_that_waits_says_what_for(file: Path, watch: Watch) -> None:

@@ -234,6 +234,21 @@ CLIENTS = Group(
             absent=_NO_CLIENTS,
         ),
         Row(
+            "request_whose_workers_are_all_killed_is_refused_in_the_end",
+            "asks, and each worker that gets its request is killed",
+            "the request is discarded after ``--retries``, and the client is told so, each time it "
+            "asks the same again",
+            absent=_NO_CLIENTS,
+            not_yet={"roundrobin": "it is told nothing, and asks until its time-out"},
+        ),
+        Row(
+            "request_that_no_worker_takes_in_time_is_refused",
+            "asks, and there is no worker for longer than the protocol allows",
+            "it is told so, and no worker sees the request, unless it asks again",
+            {"roundrobin": "requests wait for as long as it takes"},
+            absent=_NO_CLIENTS,
+        ),
+        Row(
             "request_that_never_reached_its_worker_is_dealt_to_another",
             "asks, and the worker that is sent its request has vanished",
             "another one gets it, and the client its answer",

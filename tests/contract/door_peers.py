@@ -366,11 +366,17 @@ class Client(Peer):
         raise NotImplementedError
 
     def answers(self) -> list[str]:
-        """Return what it was answered since the last look."""
+        """Return what it was answered since the last look; of a refusal why."""
         raise NotImplementedError
 
     def is_answered(self, text: str) -> bool:
         return answer_to(text).decode() in self.answers()
+
+    def is_refused(self) -> bool:
+        """Tell whether it was told that its request is not done."""
+        answers = self.answers()
+        assert not any(answer.startswith("done") for answer in answers)
+        return bool(answers)
 
     def knocks(self) -> None:
         """Be there again: say anything."""
@@ -396,7 +402,10 @@ class Scale0Client(Client):
 
     def answers(self) -> list[str]:
         heard = self.link.heard(self.name)
-        return [frames[2].decode() for frames in heard if frames[0] == b"WORKREPLY"]
+        codes = (frames[1] for frames in heard if frames[0] == b"DISCONNECTERROR")
+        refusals = [f"refused: {json.loads(options)['error_code']}" for options in codes]
+        replies = [frames[2].decode() for frames in heard if frames[0] == b"WORKREPLY"]
+        return refusals + replies
 
     def knocks(self) -> None:
         self.say(b"PING", b"{}")

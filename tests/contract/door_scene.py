@@ -41,12 +41,16 @@ LINKS = ("lists", "sockets")
 
 _PR_SET_PDEATHSIG = 1
 # Seconds: more than anything takes on a busy machine.
-PATIENCE = 8.0
+PATIENCE = 20.0
+# The same for what is not true yet.
+_NO_PATIENCE = 4.0
 _PAUSE = 0.002
 # How a broker may end while something else is waited for: as asked, or as its queue is gone.
 _EXPECTED = (None, 0, 1, NotFound.exit_code, -signal.SIGKILL)
 # Seconds between signs of life of those that wait.
 _SIGNS_OF_LIFE = 1.0
+# Seconds: busy workers are tried so often.
+_PROBES_EVERY = 1.0
 # What a broker takes in before it does something else.
 _ROUND = 1000
 # Turns of a broker after which it has seen what was on disk before the first of them.
@@ -107,6 +111,9 @@ class Lists:
 
     def fds(self) -> list[int]:
         return [self._pipe.fileno()]
+
+    def missing(self) -> str:
+        return ""
 
     def next_tick_at(self) -> float | None:
         return None
@@ -327,6 +334,11 @@ class Door(Site):
         worker.join(slots)
         return worker
 
+    def lose(self, worker: Worker) -> None:
+        """Let a worker vanish with what it has, and the broker see whether it is there."""
+        worker.vanish()
+        self.later(_PROBES_EVERY)
+
     def client(self, name: str = "c") -> Client:
         client = CLIENTS[self.protocol](self, name.encode())
         client.connect()
@@ -355,7 +367,8 @@ class Door(Site):
         return self._heard.pop(peer, [])
 
     def until(self, fact: Callable[[], Any], words: str) -> Any:
-        ends_at = time.monotonic() + PATIENCE
+        patience = _NO_PATIENCE if self.protocol in self.row.not_yet else PATIENCE
+        ends_at = time.monotonic() + patience
         while not (found := fact()):
             self._listen()
             assert self._process.exitcode in _EXPECTED, self.said()

@@ -73,7 +73,7 @@ def test_request_whose_worker_is_killed_is_dealt_to_another(door: Door) -> None:
     client.asks("question")
     worker = door.worker("killed")
     worker.gets("question")
-    worker.vanish()
+    door.lose(worker)
     another = door.worker("another")
     another.answers(another.gets("question"))
     door.until(lambda: client.is_answered("question"), "it is answered")
@@ -88,4 +88,42 @@ def test_request_that_never_reached_its_worker_is_dealt_to_another(door: Door) -
     door.turns()
     another = door.worker("another")
     another.answers(another.gets("question"))
+    door.until(lambda: client.is_answered("question"), "it is answered")
+
+
+def test_request_whose_workers_are_all_killed_is_refused_in_the_end(door: Door) -> None:
+    door.broker(retries=1)
+    client = door.client()
+    client.asks("question")
+    for number in range(2):
+        worker = door.worker(f"w{number}")
+        worker.gets("question")
+        door.lose(worker)
+        if number == 0:
+            door.until(lambda: "failed 1" in door.states().values(), "it has cost a worker")
+    door.until(client.is_refused, "the client is told")
+    client.asks("question")
+    door.until(client.is_refused, "it is told so again")
+    assert door.states() == {}
+
+
+def test_request_that_no_worker_takes_in_time_is_refused(door: Door) -> None:
+    door.broker()
+    client = door.client()
+    client.asks("question")
+    door.until(door.states, "it is kept")
+    for _ in range(3):
+        # In steps: a broker that stood still for so long might be taken for dead.
+        door.later(12)
+    if door.differs:
+        assert client.answers() == []
+        worker = door.worker()
+    else:
+        door.until(client.is_refused, "the client is told")
+        assert door.states() == {}
+        worker = door.worker("late")
+        door.turns()
+        assert worker.has() == []
+        client.asks("question")
+    worker.answers(worker.gets("question"))
     door.until(lambda: client.is_answered("question"), "it is answered")

@@ -226,7 +226,7 @@ class _Street:
         self._now += _TICKS[self._script.choose(len(_TICKS))]
         at = self._broker.next_tick_at()
         if at is not None and at <= self._now:
-            self._carry_out(self._broker.tick(self._now))
+            self._carry_out(self._broker.tick(self._now, self._now))
         for peer, end in self._ends.items():
             self._up[peer].extend(end.tick(self._now))
             self._listen_to(end)

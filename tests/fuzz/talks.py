@@ -17,9 +17,9 @@ from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import Client as RoundRobinClient
 from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
 from queuedriver.doors.scale0 import broker as scale0_broker
-from queuedriver.doors.scale0 import tables as scale0
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
+from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.words import (
     BrokerSession,
     Effect,
@@ -286,7 +286,7 @@ TALKS = {
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],
     ),
     "scale0": Talk(
-        lambda: scale0_broker.Broker("b", scale0.Options(broker=_SCALE0), 30.0),
+        lambda: scale0_broker.Broker("b", BrokerSettings(input="in", job_timeout=30.0)),
         [*[_worker(_scale0_worker)] * 2, *[Scale0ClientEnd] * 2],
     ),
     "fuq": Talk(lambda: FuqBroker(job_timeout=30.0), [FuqEnd] * 3, _task, is_stream=True),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import process_ticks
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from tests.drivers import Ended, Site

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.live_status import Board
 from queuedriver.options import Options
 from tests.integration.preloaded import COMMAND, Watch, load_of

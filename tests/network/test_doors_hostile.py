@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import pytest
 import zmq
 
 from queuedriver.doors.conversation import Conversation
-from queuedriver.doors.meter import BURST, RATE, Meter
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.worker import Worker
 from queuedriver.doors.transports.base import AROUND, MAX_FRAMES, Gone, Message
@@ -310,14 +310,29 @@ def test_request_that_has_no_frame_left_for_the_way_home_is_an_error_of_its_clie
     assert RoundRobinBroker().receive(b"client", most[:4] + most[5:], 0.0, 0.0)
 
 
-def test_peer_may_send_so_much_at_once_and_so_much_for_ever_and_others_are_not_hindered() -> None:
-    meter = Meter()
-    # Whoever keeps to the rate never notices.
-    assert all(meter.allow(b"honest", at / RATE) for at in range(int(10 * RATE)))
-    seconds = 5
-    heard = sum(meter.allow(b"flood", at / (20 * RATE)) for at in range(int(20 * RATE * seconds)))
-    assert heard == pytest.approx(BURST + seconds * RATE, rel=0.01)
-    assert meter.allow(b"honest", 10.0)
+def test_peer_that_sends_without_end_keeps_nobody_else_from_being_heard() -> None:
+    hub = Hub(["tcp://127.0.0.1:*"])
+    flood, honest = (Spoke(hub.endpoints[0], name) for name in (b"flood", b"honest"))
+    heard: Counter[bytes] = Counter()
+    try:
+        for spoke in (flood, honest):
+            spoke.send(b"", (b"begin",))
+        until(lambda: _hears(hub, heard) and len(heard) == 2, "both are there")
+        heard.clear()
+        for _ in range(8_000):
+            flood.send(b"", (b"more",))
+        honest.send(b"", (b"one",))
+        until(lambda: _hears(hub, heard) and heard[b"honest"] == 1, "the other one is heard")
+        # Nothing of either is dropped: what is not said again may be a result.
+        until(lambda: _hears(hub, heard) and heard[b"flood"] == 8_000, "all is heard")
+    finally:
+        for end in (hub, flood, honest):
+            end.close()
+
+
+def _hears(hub: Hub, heard: "Counter[bytes]") -> bool:
+    heard.update(arrival.peer for arrival in hub.arrivals())
+    return True
 
 
 # Names

@@ -8,9 +8,8 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from tests.simulation.exhaustive import Explored, explore
-from tests.simulation.run import Run
 from tests.simulation.scene import SCENES
-from tests.simulation.schedules import broken, draw
+from tests.simulation.schedules import Schedule, broken, draw
 
 # Seeds that one process tries at a time: half a second.
 _PART = 250
@@ -94,7 +93,7 @@ def attempt(first: int, until: int) -> list[tuple[int, str]]:
 
 def _warm_up() -> None:
     for name in SCENES:
-        Run(SCENES[name], [])()
+        Schedule(SCENES[name], ()).run()()
     # What is there now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()

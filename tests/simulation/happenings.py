@@ -80,6 +80,8 @@ class Happenings:
         self.on_killed: Callable[[Process, int], None] = lambda *_: None
         self.on_death: Callable[[Process, str], None] = lambda *_: None
         self.on_claim: Callable[[bytes], None] = lambda data: None
+        # Whether what is visible is all of it.
+        self.is_whole: Callable[[bytes], bool] = lambda data: data[-1:] == b">"
         # What others do, by its kind: each returns what is to be told of it.
         self.acts: Mapping[str, Callable[[int], str]] = {}
         # Who is asked at each step, and may end the run.
@@ -281,7 +283,7 @@ class Happenings:
 
     def _check_whole(self, name: str, inode: Inode) -> None:
         file = inode.entries is None
-        if file and name.endswith(".ready") and inode.data[-1:] != b">":
+        if file and name.endswith(".ready") and not self.is_whole(inode.data):
             raise self.world.broken(f"half-written: {name} is visible, and has {inode.data!r}")
 
     # The story

@@ -130,6 +130,7 @@ class Kernel:
         os.O_CLOEXEC,
     )
     O_WRONLY, O_CREAT, O_EXCL, O_DIRECTORY = os.O_WRONLY, os.O_CREAT, os.O_EXCL, os.O_DIRECTORY
+    O_APPEND = os.O_APPEND
     ST_RDONLY = os.ST_RDONLY
 
     def __init__(self, disk: Disk, noreplace: bool = True) -> None:
@@ -304,7 +305,8 @@ class Kernel:
         file = self._open(fd)
         if not file.flags & _WRITES:
             _fail(errno.EBADF)
-        inode, at = file.inode, file.position
+        inode = file.inode
+        at = len(inode.data) if file.flags & os.O_APPEND else file.position
         part = bytes(data if inode.data else data[: (len(data) + 1) // 2])
         if grows := max(0, at + len(part) - len(inode.data)):
             if grows > (room := self.disk.room):
@@ -316,7 +318,7 @@ class Kernel:
         inode.data = inode.data[:at] + part + inode.data[at + len(part) :]
         inode.mtime = self.disk.now
         self.disk.changes += 1
-        file.position += len(part)
+        file.position = at + len(part)
         return len(part)
 
     @step

@@ -10,6 +10,8 @@ from typing import Any
 
 from queuedriver import Driver, Options, Queue
 from queuedriver.claims.liveness import Observer
+from queuedriver.doors.fuq.broker_life import run_broker
+from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.errors import AlreadyThere, QueueError
 from queuedriver.operating import operations
 from queuedriver.processors.call import CallProcessor
@@ -51,6 +53,11 @@ def make(path: str, outputs: Sequence[str], name: str, options: Options) -> Queu
         queue.close()
         raise
     return queue
+
+
+def deal_jobs(path: str, outputs: Sequence[str], name: str, options: Options) -> object:
+    """`queuedriver broker fuq`; how it left."""
+    return run_broker(BrokerSettings(input=path, outputs=tuple(outputs), id=name, options=options))
 
 
 def submit(path: str, docid: str, data: bytes, durable: bool) -> bool:

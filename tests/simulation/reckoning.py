@@ -175,12 +175,12 @@ def _settle(
         strikes += sum(happened[kind] for kind in _STRIKES_ANY)
         if ledger.deaths[data, "crash"] + strikes // 3 <= _RETRIES:
             raise Violation(f"charged without fault: {what}")
-    tries = 1 + (submission.kind == "later") + _lost(happened)
+    tries = 1 + (submission.kind == "later") + lost_claims(happened)
     if ledger.claims[data] > tries:
         raise Violation(f"tried in vain: {docid} was claimed {ledger.claims[data]} times")
 
 
-def _lost(happened: Counter[str]) -> int:
+def lost_claims(happened: Counter[str]) -> int:
     """How many claims of one document may have been given up for what has happened. A lease that
     expires may be that of both drivers, of one after the other."""
     some = sum(happened[kind] * claims for kind, claims in _COSTS_SOME.items())

@@ -70,7 +70,7 @@ class Run:
                 self._begin()
                 self._play()
                 self._finish()
-                reckon(self.world.disk, self.happenings.count, self.ledger)
+                self.reckon()
             finally:
                 self.world.close()
 
@@ -83,12 +83,18 @@ class Run:
         """Whatever was left has to be dealt with by those who come later, as long as they are left
         in peace; and what is kept for a week, by whoever comes after that."""
         disk = self.world.disk
-        self._come_later_until(
-            lambda: left_over(self.scene, disk, self.happenings.count), "left over"
-        )
+        self._come_later_until(self.left_over, "left over")
         if kept_for_a_week(disk):
             self.world.pass_time(_LONG)
             self._come_later_until(lambda: kept_for_a_week(disk), "kept for ever")
+
+    def left_over(self) -> list[str]:
+        """What nobody may leave behind."""
+        return left_over(self.scene, self.world.disk, self.happenings.count)
+
+    def reckon(self) -> None:
+        """A Violation unless each submission ended in one way, once."""
+        reckon(self.world.disk, self.happenings.count, self.ledger)
 
     def _come_later_until(self, left_by_now: Callable[[], list[str]], wrong: str) -> None:
         in_peace, asked = 0, False

@@ -19,6 +19,11 @@ Some are items that the system will not move, whoever asks; they stay, and the o
     theirs   another user's file, in a sticky directory
     locked   another user's directory: it can be renamed where it is, and cannot be moved elsewhere
     long     a name that leaves no room for what a claim adds to it
+
+And some are jobs, for brokers (`jobs.py`): each of their tasks comes out once.
+
+    job      three tasks, of which the second fails
+    killer   two tasks, of which the second ends its client, always: it is discarded
 """
 
 import errno
@@ -28,6 +33,7 @@ from typing import NamedTuple
 
 from queuedriver import Options
 from queuedriver.format import names
+from queuedriver.jobs.jobfile import JobFile, encode
 from tests.simulation import product
 from tests.simulation.disk import Disk, Inode
 from tests.simulation.seams import installed
@@ -49,6 +55,21 @@ STUCK: Mapping[str, tuple[int, bool]] = {
 }
 # What a large output takes of the disk.
 LARGE = 4 << 20
+
+
+class JobKind(NamedTuple):
+    """What becomes of a job's tasks."""
+
+    tasks: int
+    # Those that fail, and those that end their clients.
+    failing: frozenset[int] = frozenset()
+    lost: frozenset[int] = frozenset()
+
+
+JOBS: Mapping[str, JobKind] = {
+    "job": JobKind(3, failing=frozenset({2})),
+    "killer": JobKind(2, lost=frozenset({2})),
+}
 
 
 class Scene(NamedTuple):
@@ -74,7 +95,13 @@ class Scene(NamedTuple):
     also: tuple[tuple[str, int], ...] = ()
 
     @property
+    def of_jobs(self) -> bool:
+        return kind_of(self.docids[0]) in JOBS
+
+    @property
     def outputs(self) -> tuple[str, ...]:
+        if self.of_jobs:
+            return OUTPUTS[:1]
         return (TODAY, *OUTPUTS[1:]) if self.turned else OUTPUTS
 
 
@@ -110,6 +137,11 @@ SCENES: Mapping[str, Scene] = {
         Scene("full of large", ("large-a", "good-b"), _options(), also=(("fill", 40),)),
         # Items that the system will not move.
         *(Scene(kind, (f"{kind}-a", "good-b", "good-c"), _options()) for kind in STUCK),
+        # Brokers, and jobs of some tasks.
+        Scene("jobs", ("job-a",), _options()),
+        Scene("durable jobs", ("job-a",), _options(durable=True)),
+        Scene("jobs on one host", ("job-a",), _options(), drivers=("A", "A")),
+        Scene("killers", ("killer-a",), _options()),
     )
 }
 
@@ -140,6 +172,8 @@ class Submission(NamedTuple):
 
 
 def initial(docid: str) -> Submission:
+    if (kind := JOBS.get(kind_of(docid))) is not None:
+        return Submission(docid, encode(JobFile("sim", docid, kind.tasks)))
     return Submission(docid, f"<{docid}>".encode())
 
 

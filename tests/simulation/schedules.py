@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.simulation.happenings import Interruption
+from tests.simulation.jobs import JobRun
 from tests.simulation.run import Run
 from tests.simulation.scene import SCENES, Scene
 from tests.simulation.world import Violation
@@ -43,6 +44,11 @@ class Schedule(NamedTuple):
 
     scene: Scene
     interruptions: tuple[Interruption, ...]
+
+    def run(self) -> Run:
+        """A run of it, to be called."""
+        kind = JobRun if self.scene.of_jobs else Run
+        return kind(self.scene, list(self.interruptions))
 
 
 def draw(
@@ -101,7 +107,7 @@ def schedule(scene: str, *interruptions: tuple[int, str, int]) -> Schedule:
 def broken(schedule: Schedule) -> str | None:
     """The promise that a schedule breaks."""
     try:
-        Run(schedule.scene, list(schedule.interruptions))()
+        schedule.run()()
     except Violation as violation:
         return str(violation)
     return None
@@ -109,7 +115,7 @@ def broken(schedule: Schedule) -> str | None:
 
 def story(schedule: Schedule, whole: bool = False) -> list[str]:
     """What is done in it, step by step, and how it ends."""
-    run = Run(schedule.scene, list(schedule.interruptions))
+    run = schedule.run()
     run.happenings.tell(whole)
     end = "all is well"
     try:

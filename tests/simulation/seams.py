@@ -18,12 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import Any, NamedTuple, Self
-
-import filelock
+from typing import Any, NamedTuple
 
 from queuedriver.claims import liveness
-from queuedriver.disk import filesystem, journal, mounts, processes
+from queuedriver.disk import filesystem, journal, lock, mounts, processes
 from queuedriver.driving import group
 from queuedriver.format.records import Identity
 from tests.simulation.disk import Disk
@@ -173,32 +171,20 @@ class Select:
             return []
 
 
-class FileLock:
-    """Stands for `filelock.FileLock`: the kernel lets go of what a dead process held."""
-
-    def __init__(self, world: World, path: str, timeout: float = -1, **_: object) -> None:
-        self._world, self._path = world, path
-        self._timeout = timeout if timeout >= 0 else float("inf")
-
-    def acquire(self) -> Self:
-        world = self._world
-        until = world.now + self._timeout
-        while (holder := world.locks.get(self._path)) is not None and holder.alive:
-            if world.now > until:
-                raise filelock.Timeout(self._path)
-            world.sleep(0.05)
-        world.locks[self._path] = world.process
-        return self
-
-    def release(self) -> None:
-        if self._world.locks.get(self._path) is self._world.process:
-            del self._world.locks[self._path]
-
-    def __enter__(self) -> Self:
-        return self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+@contextmanager
+def locked(world: World, path: str, patience: float = 0.0) -> Iterator[None]:
+    """Stands for `lock.locked`: the kernel lets go of what a dead process held."""
+    until = world.now + patience
+    while (holder := world.locks.get(path)) is not None and holder.alive:
+        if world.now > until:
+            raise lock.Held(path)
+        world.sleep(0.05)
+    world.locks[path] = world.process
+    try:
+        yield
+    finally:
+        if world.locks.get(path) is world.process:
+            del world.locks[path]
 
 
 class Counts:
@@ -247,10 +233,10 @@ def _stand_ins(world: World) -> list[tuple[object, object]]:
         (select, Select(world)),
         (random, Chance()),
         (filesystem._aside, Counts(world)),
-        (filelock.FileLock, functools.partial(FileLock, world)),
+        (lock.locked, functools.partial(locked, world)),
         # Who is there, and who one is.
         (liveness.identify, identify),
-        (liveness.process_ticks, world.ticks),
+        (processes.process_ticks, world.ticks),
         (liveness.host_id, lambda: world.process.host.name),
         (processes.kill_marked, lambda marks: 0),
         (mounts.filesystem_type, lambda path: "nfs4"),

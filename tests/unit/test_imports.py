@@ -8,7 +8,11 @@ import pytest
 # Each takes a millisecond or more, of each process; what needs one imports it then.
 COSTLY = {
     "bz2",
+    "filelock",
+    "hashlib",
+    "logging",
     "lzma",
+    "pathlib",
     "pydantic",
     "psutil",
     "rich",
@@ -25,9 +29,14 @@ KEEPING = {"watchdogd.supervisor", "watchdogd.stages"}
 @pytest.mark.parametrize(
     ("module", "needless"),
     [
-        ("watchdogd.programs.driver", {*COSTLY, *KEEPING, "tempfile"}),
-        ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING, "tempfile", "filelock"}),
-        ("watchdogd.cli.run", {*COSTLY, *DRIVING, "tempfile"}),
+        ("watchdogd.programs.driver", {*COSTLY, *KEEPING}),
+        ("watchdogd.programs.io_helper", {*COSTLY, *KEEPING, *DRIVING}),
+        ("watchdogd.cli.keep", {*COSTLY, *DRIVING}),
+        # Until its helper is begun.
+        (
+            "watchdogd.cli.run",
+            {*COSTLY, *DRIVING, *KEEPING, "msgspec", "tomllib", "watchdogd.check"},
+        ),
     ],
 )
 def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
@@ -38,3 +47,18 @@ def test_a_process_of_a_pipeline_imports_no_more_than_it_needs(
         [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
     )
     assert needless & {*ran.stdout.split()} == set()
+
+
+@pytest.mark.parametrize("module", ["watchdogd.programs.driver", "watchdogd.programs.io_helper"])
+def test_a_program_of_a_watchdog_loads_without_what_typing_has_itself(module: str) -> None:
+    script = (
+        "import sys\nfrom watchdogd.programs import loading\n"
+        f"loading.begin()\nimport {module}\nprint(*sys.modules)\n"
+        # Whoever wants all of it gets it.
+        "from typing_extensions import Sentinel\nimport msgspec\n"
+        "assert msgspec.json.decode(b'[1]', type=list[int]) == [1]"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert {"typing_extensions", "inspect", "dis", "ast"} & {*ran.stdout.split()} == set()

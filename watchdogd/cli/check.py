@@ -11,7 +11,7 @@ from queuedriver.cli.render import columns_of, escape, escape_name, table, write
 from queuedriver.cli.words import flag, option
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, examine
-from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.imports import check_imports
 from watchdogd.pipeline.drawing import COLUMNS, draw, ends
 from watchdogd.pipeline.problems import BadPipeline, Problem

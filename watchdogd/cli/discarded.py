@@ -18,13 +18,8 @@ from queuedriver.operating import operations
 from queuedriver.operating.document_view import Place, list_places
 from queuedriver.operating.operations import Result
 from queuedriver.operating.queue import Queue
-from watchdogd.cli.pipeline_argument import (
-    PIPELINE_FILE,
-    Chosen,
-    choose,
-    nearest_first,
-    stage_named,
-)
+from watchdogd.cli.arguments import PIPELINE_FILE
+from watchdogd.cli.pipeline_argument import Chosen, choose, nearest_first, stage_named
 
 _STAGE = "{:<16}  {}"
 # Of several queues the one that did most for a document speaks for all.
@@ -87,20 +82,18 @@ def retry(
     inputs = dict.fromkeys(chosen.pipeline.path(queue) for one in stages for queue in one.inputs)
     wanted = {path: _wanted(path, named) for path in inputs if os.path.exists(path)}
     every = [docid for docids in wanted.values() for docid in docids]
-    if every and named is None:
-        where = f"stage {stage.name}" if stage else f"all stages of {chosen.given}"
-        confirm(f"retry {format_count(len(every), 'discarded document')} of {where}", yes)
-    elif every and by_glob(named, every):
-        confirm(f"retry {format_count(len(every), 'document')} of {chosen.given}", yes)
+    where = f"stage {stage.name}" if stage else f"the stages of {chosen.given}"
+    if every and (named is None or by_glob(named, every)):
+        sort = "document" if named else "discarded document"
+        confirm(f"retry {format_count(len(every), sort)} of {where}", yes)
     found = [(path, one) for path, docids in wanted.items() for one in _retry(path, docids)]
     if named is not None:
         found.sort(key=lambda one: _RANK.index(one[1].came))
         found = list({result.docid: (path, result) for path, result in found}.values())
     for docid in named or ():
         if not any(is_meant(docid, one) for one in every):
-            where = f"stage {stage.name}" if stage else f"any stage of {chosen.given}"
             nearest = nearest_first(docid, [one.name for one in chosen.pipeline.stages])
-            there_are = "" if stage else f"; its stages are: {', '.join(nearest)}"
+            there_are = "" if stage else f", which are: {', '.join(nearest)}"
             found.append(("", Result(docid, "missing", f"no {docid!r} in {where}{there_are}")))
     code = report_refusals([result for _, result in found])
     if as_json:

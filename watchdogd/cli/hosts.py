@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import closing
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -81,7 +82,7 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
     seen = {}
     unreadable = []
     me, now = identify(os.getpid()), time.time()
-    try:
+    with closing(directory):
         for name in sorted(islice(directory.names(), _MOST_DOCUMENTS)):
             if not name.endswith(".json") or name.startswith("."):
                 continue
@@ -99,8 +100,6 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
                 if is_trouble(error):
                     raise
                 unreadable.append(f"{os.path.join(directory.path, name)}: {error.strerror}")
-    finally:
-        directory.close()
     return Hosts((*seen.values(), *newer.values()), tuple(unreadable))
 
 
@@ -119,7 +118,5 @@ def read_controls(root: str, host: str = "") -> Controls:
         directory = Directory.open(os.path.join(root, control.CONTROL), inside=1)
     except (FileNotFoundError, NotADirectoryError):
         return Controls()
-    try:
+    with closing(directory):
         return control.read(directory, host)
-    finally:
-        directory.close()

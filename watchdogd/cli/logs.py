@@ -14,7 +14,8 @@ from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.filesystem import regular_size
 from queuedriver.errors import BadArgument, NotFound
 from watchdogd import control
-from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, Target, choose, targets
+from watchdogd.cli.arguments import PIPELINE_FILE
+from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, targets
 from watchdogd.driver_ids import local_directory
 
 LOGS = "logs"
@@ -46,7 +47,7 @@ def logs(
     host: str | None = option("HOST", "Only of this host."),
     as_json: bool = flag("Print JSON, one a line.", "--json"),
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Show what drivers print.
 
     Those of other hosts are copies that their watchdogs make every few seconds.
@@ -54,7 +55,10 @@ def logs(
     if lines < 0:
         raise BadArgument(f"-n {lines}: how many lines cannot be less than none")
     chosen = choose(pipeline, hung_too=True)
-    places = {name: path for name, path in _places(chosen).items() if host in (None, name)}
+    places = _places(chosen)
+    if host is not None:
+        check_host(chosen, host, places)
+        places = {name: path for name, path in places.items() if name == host}
     shown = _Shown(places, targets(chosen, what or (), host), as_json=as_json)
     try:
         shown.find()
@@ -70,7 +74,6 @@ def logs(
     finally:
         for tail in shown.tails.values():
             tail.close()
-    return 0
 
 
 def _places(chosen: Chosen) -> dict[str, str]:
@@ -256,12 +259,11 @@ def _kept(path: str) -> Iterator[FileIO]:
 
 def _last_lines(file: FileIO, count: int) -> list[bytes]:
     """Return the last lines, without their ends, read from the end, where it then stands."""
-    size = start = file.seek(0, os.SEEK_END)
-    data = b""
+    size, most, data = file.seek(0, os.SEEK_END), _BLOCK, b""
     with suppress(OSError):
-        while start and data.count(b"\n") <= count and len(data) < _MOST:
-            start = max(0, start - max(_BLOCK, len(data)))
-            data = os.pread(file.fileno(), size - start - len(data), start) + data
+        while len(data) < min(size, _MOST) and data.count(b"\n") <= count:
+            data = os.pread(file.fileno(), min(most, size), max(0, size - most))
+            most *= 2
     lines = data.split(b"\n")
     if lines[-1] == b"":
         lines.pop()

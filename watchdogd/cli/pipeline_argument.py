@@ -1,15 +1,14 @@
 """Which pipeline, stage, driver and host the words of a command line mean."""
 
 import os
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from queuedriver.cli.words import argument, option
-from queuedriver.errors import BadArgument, FileSystemTrouble, NotFound, QueueError
+from queuedriver.errors import FileSystemTrouble, NotFound
+from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
@@ -18,16 +17,8 @@ from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import HOSTS, StageReport
 from watchdogd.report_file import answers
 
-VARIABLE = "WATCHDOGD_PIPELINE"
-USUAL = "pipeline.toml"
-_TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
 # So many names are told of what there is.
 _MOST_TOLD = 20
-
-PIPELINE_FILE = option(
-    "FILE", f"The pipeline's file; else ${VARIABLE}, {USUAL}.", "--pipeline", "-p"
-)
-PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} here or above.")
 
 
 class Chosen(NamedTuple):
@@ -87,19 +78,11 @@ def _known_here(given: str | None, environ: Mapping[str, str] = os.environ) -> t
     """Return the file that is meant, by its path as text, and its watchdogs on this host; nothing
     where it has none."""
     named = given or environ.get(VARIABLE)
-    for file in (named, os.path.join(named, USUAL)) if named else _usual():
+    for file in (named, os.path.join(named, USUAL)) if named else usual_files():
         path = os.path.abspath(file)
         if (hosts := hosts_here(path)).seen:
             return path, hosts
     return "", Hosts()
-
-
-def _usual() -> Iterator[str]:
-    """Yield where the file may be when nobody says: here, and above."""
-    directory = os.getcwd()
-    while directory not in (os.sep, ""):
-        yield os.path.join(directory, USUAL)
-        directory = os.path.dirname(directory)
 
 
 def _touch(given: str | None, here: Hosts) -> None:
@@ -108,40 +91,6 @@ def _touch(given: str | None, here: Hosts) -> None:
     load_bytes(file)
     for root in [one.report.root for one in here.alive] or [read(file).root]:
         os.listdir(os.path.join(root, HOSTS))
-
-
-def either(argument: str | None, option: str | None) -> str | None:
-    """Return the file of a command that may be told it in two ways."""
-    if argument is not None and option is not None and argument != option:
-        raise BadArgument(f"{argument} or -p {option}: name one of them")
-    return argument if argument is not None else option
-
-
-def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the pipeline's file: the one that was named, or the one that must be meant."""
-    if named := given or environ.get(VARIABLE):
-        inside = os.path.join(named, USUAL)
-        return inside if os.path.isdir(named) and os.path.exists(inside) else named
-    if os.path.exists(USUAL):
-        return USUAL
-    found = [name for name in sorted(os.listdir()) if name.endswith(".toml") and _is_one(name)]
-    if len(found) == 1:
-        return found[0]
-    how = f"name one with -p FILE, or set {VARIABLE}"
-    if found:
-        raise BadArgument(f"{', '.join(found)}: which of them? {how}")
-    for file in _usual():
-        if os.path.exists(file):
-            return file
-    raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
-
-
-def _is_one(name: str) -> bool:
-    try:
-        return _TABLE.search(load_bytes(name)) is not None
-    except (QueueError, OSError):
-        # Another file, perhaps a pipe that nobody writes into.
-        return False
 
 
 def _completed(pipeline: Pipeline | None, root: str, hosts: Hosts) -> Pipeline:
@@ -229,9 +178,10 @@ def _drivers_known(chosen: Chosen) -> list[str]:
     return list(names)
 
 
-def check_host(chosen: Chosen, host: str) -> None:
-    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had."""
-    known = [one.report.host for one in chosen.hosts.seen]
+def check_host(chosen: Chosen, host: str, also: Iterable[str] = ()) -> None:
+    """Raise NotFound for a host that has no watchdog of this pipeline, nor ever had, and is not
+    `also` known."""
+    known = list(dict.fromkeys((*(one.report.host for one in chosen.hosts.seen), *also)))
     if host not in known:
         _refuse(chosen, "host", host, known)
 

@@ -7,6 +7,7 @@ import time
 from queuedriver.cli.program import say
 from queuedriver.cli.render import rate, redraw
 from queuedriver.format.units import format_duration
+from watchdogd.events import Event, Kind, describe
 from watchdogd.stage_drivers import StageDrivers
 from watchdogd.supervisor import Supervisor
 
@@ -14,6 +15,13 @@ from watchdogd.supervisor import Supervisor
 _DRAW_EVERY = 0.25
 _SAY_EVERY = 60.0
 _WIDTH = 24
+
+
+# What a person who sits before it wants to be told of while it runs.
+_LOUD: tuple[Kind, ...] = (
+    *("crash-looped", "trial", "hung", "killed", "unkillable", "degraded", "reload-refused"),
+    *("waiting-fs", "fs-well", "note"),
+)
 
 
 class Progress:
@@ -32,6 +40,12 @@ class Progress:
         if now >= self._due_at:
             self._due_at = now + self._every
             (redraw if self._terminal else say)(_line(watchdog))
+
+    def hear(self, event: Event) -> None:
+        """Tell of an event, if it is worth it."""
+        bad_end = event.event == "exited" and (event.signal or event.exit_code)
+        if bad_end or event.event in _LOUD:
+            self.tell(describe(event))
 
     def tell(self, words: str) -> None:
         """Say what stays to be read."""

@@ -1,42 +1,18 @@
-"""`run`: a watchdog, from its pipeline's file to its exit code."""
+"""`run`: a watchdog, from its command line on.
 
-import os
+Its helper is begun before anything else, and loads while the rest of this process does.
+"""
+
 import resource
-import shlex
-import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
-from queuedriver.cli.program import explain, say
 from queuedriver.cli.words import flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotPermitted
-from queuedriver.format.settings import check_path
-from queuedriver.format.units import format_count
-from watchdogd import driver_ids
-from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
-from watchdogd.cli.progress import Progress, ends
-from watchdogd.events import Event, Events, describe
-from watchdogd.helper import Helper
-from watchdogd.lock import only_one, refuse_another
-from watchdogd.messages import Brief
-from watchdogd.notify import Notifier
-from watchdogd.pipeline.model import Pipeline
-from watchdogd.report_file import note_file
-from watchdogd.signals import Signals
-from watchdogd.stages import LAST_COMMANDS
-from watchdogd.supervisor import Supervisor
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.helper_process import begin
 
 # Each driver takes two descriptors; more than this is of use to nobody.
 _MOST_FILES = 65_536
-# What a person who sits before it wants to be told of while it runs.
-_LOUD = frozenset(
-    (
-        *("crash-looped", "trial", "hung", "killed", "unkillable", "degraded", "reload-refused"),
-        *("waiting-fs", "fs-well", "note"),
-    )
-)
 
 
 def run(
@@ -65,135 +41,18 @@ def run(
       75  --drain: it was asked to leave before everything was through
       77  not permitted          78  the file, or a stage, can never work
     """
-    host = host or socket.gethostname()
-    if not host.isprintable():
-        raise BadArgument(f"--host {host!r}: a name is printable; choose another")
-    progress = Progress(quiet=quiet, drain=drain)
-    # All that could be said later is said now, before anything is started.
-    given = either(pipeline, option)
-    found = check_host(pipeline_file(given), host)
-    if drain and not any(stage.inputs for stage in found.pipeline.stages):
-        raise ConfigError(
-            "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "
-            "leave --drain out, and stop them when that broker is through"
-        )
-    for note in found.notes:
-        progress.tell(note)
-    local = _make_local(found.pipeline, host)
-    with only_one(found.pipeline.root, host, local):
-        refuse_another(found.pipeline.root, host, progress.tell)
-        look = f"watchdogd status{f' {shlex.quote(given)}' if given else ''}"
-        progress.tell(f"{found.pipeline.name} runs on {host}; {look} says how it goes")
-        return _watch(found, host, local, progress, drain=drain)
-
-
-def _make_local(pipeline: Pipeline, host: str) -> str:
-    local = driver_ids.local_directory(pipeline.root, host)
-    check_path(local)
-    try:
-        for name in ("logs", "boards"):
-            os.makedirs(os.path.join(local, name), mode=0o700, exist_ok=True)
-    except PermissionError as error:
-        raise NotPermitted(
-            f"{error.filename}: permission denied; set {driver_ids.STATE_VARIABLE} to a directory "
-            "of yours on a local disk"
-        ) from None
-    return local
-
-
-def _watch(found: Findings, host: str, local: str, progress: Progress, *, drain: bool) -> int:
-    pipeline = found.pipeline
-
-    def tell(event: Event) -> None:
-        bad_end = event.event == "exited" and (event.signal or event.exit_code)
-        if bad_end or event.event in _LOUD:
-            progress.tell(describe(event))
-
-    # Nothing of ours may hold a file system that somebody wants to unmount, or wait for it.
-    os.chdir("/")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
     children = Children()
-    events = Events(local, host, pipeline.directory, children, tell)
-    events.command = pipeline.on_event
-    brief = Brief(pipeline=pipeline, host=host, local=local)
-    helper = Helper(brief, children, events.say)
+    begun = None
     with suppress(OSError):
-        # Without it, `status` knows nothing while the root does not answer.
-        note_file(pipeline.file, host, local)
-    signals = Signals()
-    signals.install()
-    notifier = Notifier(os.environ, os.getpid())
-    watchdog = Supervisor(
-        pipeline, host, local, children, helper, events, signals, notifier, drain=drain
-    )
-    watchdog.reload.notes = found.notes
-    watchdog.watch = progress
-    fallen = None
+        # Nothing is lost with one that cannot be started now.
+        begun = begin(children)
     try:
-        watchdog.run()
-    except Exception as error:  # noqa: BLE001 - the top of the command, but `status` is to name it
-        fallen = explain(error)
-        watchdog.crashed(fallen[0])
+        from watchdogd.cli.keep import keep
+
+        return keep(either(pipeline, option), host, children, begun, drain=drain, quiet=quiet)
     finally:
-        helper.abandon()
-        events.close(LAST_COMMANDS)
-        signals.end()
-        progress.clear()
-    if fallen is not None:
-        # Who lives on is told to leave by the kernel, and ended by the warden.
-        words, code = fallen
-        say(words)
-        return code
-    children.close()
-    return _close(watchdog, progress)
-
-
-def _left_alone(watchdog: Supervisor) -> Iterator[str]:
-    """Tell what was in the queues all the time, and is no document: somebody may wait for it."""
-    pipeline = watchdog.pipeline
-    for name in dict.fromkeys(name for stage in pipeline.stages for name in stage.inputs):
-        seen = watchdog.helper.view.queues.get(name)
-        if watchdog.drain and seen is not None and seen.foreign:
-            path = pipeline.path(name)
-            verb = "is no document and was" if seen.foreign == 1 else "are no documents and were"
-            yield (
-                f"{format_count(seen.foreign, 'file')} in {path} {verb} left alone; "
-                f"queuedriver status {path} says why"
-            )
-
-
-def _went_through(watchdog: Supervisor) -> int:
-    """Return how many documents have left the pipeline at its ends."""
-    pipeline, view = watchdog.pipeline, watchdog.helper.view
-    if watchdog.drain:
-        inputs = {name for stage in pipeline.stages for name in stage.inputs}
-        then, now = (
-            sum(one.unfinished for name, one in queues.items() if name in inputs)
-            for queues in (view.at_first, view.queues)
-        )
-        # Results may be more: a pipeline may part.
-        return max(0, then - now - sum(view.discarded.values()))
-    return sum(stage.totals.documents for stage in ends(watchdog))
-
-
-def _close(watchdog: Supervisor, progress: Progress) -> int:
-    """Say the last words; return the exit code."""
-    pipeline = watchdog.pipeline
-    discarded = watchdog.helper.view.discarded
-    where = ", ".join(pipeline.path(name) for name in pipeline.results)
-    went = f"{format_count(_went_through(watchdog), 'document')} went through"
-    progress.tell(f"{went}: {where}" if where else went)
-    for words in _left_alone(watchdog):
-        progress.tell(words)
-    for name, count in discarded.items():
-        place = os.path.join(pipeline.path(name), "discarded")
-        progress.tell(f"{format_count(count, 'document')} discarded, with the reason: {place}")
-    if watchdog.drain and watchdog.drain.hopeless:
-        say(watchdog.drain.hopeless)
-        return 78
-    if watchdog.drain and not watchdog.stages.done:
-        progress.tell("asked to leave before everything was through; run it again for the rest")
-        return 75
-    return 1 if discarded and watchdog.drain else 0
+        if begun is not None:
+            begun.end()

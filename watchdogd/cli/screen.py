@@ -2,19 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from queuedriver.cli.render import (
-    SHARES,
-    Paint,
-    escape_name,
-    eta,
-    rate,
-    shares,
-    table,
-    width,
-)
+from queuedriver.cli import render
+from queuedriver.cli.render import SHARES, Paint, escape_name, shares
 from queuedriver.format.units import format_duration, format_size
+from watchdogd.cli.sentences import AMISS, sentences_of, standing_line
 from watchdogd.cli.status_facts import Result, SeenDriver, SeenStage, View
-from watchdogd.cli.words import AMISS, standing_line, words_of
 
 _STAGE_COLUMNS = (
     *("STAGE", "STATE", ">WAITING", ">WORKING", ">FAILED", ">DISCARDED", ">LATER", ">DRIVERS"),
@@ -46,9 +38,9 @@ def lines(view: View, columns: int | None, paint: Paint) -> Iterator[str]:
     yield f"{paint.head(escape_name(pipeline.name))}  {where}"
     for host in hosts.seen:
         yield escape_name(standing_line(host, view.at))
-    for words in words_of(view):
-        colour = paint.bad if words.bad else paint.loud
-        yield colour(escape_name(words.text))
+    for sentence in sentences_of(view):
+        colour = paint.bad if sentence.bad else paint.loud
+        yield colour(escape_name(sentence.text))
     yield ""
     watched = bool(view.chosen.hosts.alive)
     yield from _table(_STAGE_COLUMNS, [_stage(one, watched) for one in view.stages], columns, paint)
@@ -67,14 +59,14 @@ def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], wide: int | None, paint: Paint
 ) -> Iterator[str]:
     """Yield a table with the words for states in colour, and no more columns than fit."""
-    drawn = table(columns, rows, wide, _ALWAYS)
+    drawn = render.table(columns, rows, wide, _ALWAYS)
     for spared in _SPARED:
-        if wide is None or max(map(width, drawn)) <= wide:
+        if wide is None or max(map(render.width, drawn)) <= wide:
             break
         kept = [index for index, one in enumerate(columns) if one.lstrip(">~") != spared]
         columns = [columns[index] for index in kept]
         rows = [[row[index] for index in kept] for row in rows]
-        drawn = table(columns, rows, wide, _ALWAYS)
+        drawn = render.table(columns, rows, wide, _ALWAYS)
     state = list(columns).index("STATE")
     yield paint.head(drawn[0])
     for row, line in zip(rows, drawn[1:], strict=True):
@@ -95,11 +87,11 @@ def _stage(stage: SeenStage, watched: bool) -> tuple[str, ...]:
         ),
         _count(stage.later or 0),
         f"{stage.drivers}/{_wanted(stage, watched)}",
-        rate(stage.rate),
+        render.rate(stage.rate),
         "" if stage.service is None else format_duration(stage.service),
         format_size(stage.memory) if stage.memory else "",
         *shares(stage.work, stage.wait, stage.block, stage.overhead),
-        eta(stage.waiting or 0, stage.eta),
+        render.eta(stage.waiting or 0, stage.eta),
     )
 
 

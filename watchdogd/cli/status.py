@@ -5,18 +5,19 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Timer
 
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
-from queuedriver.cli.render import columns_of, paint_for, size_of_terminal, width, write_json
+from queuedriver.cli.render import Paint, columns_of, paint_for, size_of_terminal, width, write_json
 from queuedriver.errors import ConfigError
-from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, choose, either
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import choose
 from watchdogd.cli.screen import lines
+from watchdogd.cli.sentences import sentences_of
 from watchdogd.cli.status_facts import View, look
-from watchdogd.cli.words import words_of
 
 _CODES = {"running": 0, "not running": 3, "unknown": 4}
 # A file system that has not answered by then may not do so for long.
@@ -48,8 +49,14 @@ def status(
       4   that cannot be known from here, or it is there and does not turn
       66  no such file              78  the file has mistakes, and no watchdog runs
     """
-    with _impatiently():
+    # For whoever does not know what is waited for.
+    slow = Timer(_PATIENCE, say, ["the file system is slow to answer, or does not; still waiting"])
+    slow.daemon = True
+    slow.start()
+    try:
         view = look(choose(either(pipeline, option), hung_too=True))
+    finally:
+        slow.cancel()
     if as_json:
         _print_json(view)
     else:
@@ -73,7 +80,7 @@ def top(
     given = either(pipeline, option)
     chosen = choose(given, hung_too=True)
     observer = Observer()
-    with _screen(drawn=not as_json) as keys:
+    with nullcontext(list[int]()) if as_json else _screen() as keys:
         while True:
             began = time.monotonic()
             view = look(chosen, observer)
@@ -95,27 +102,12 @@ def _code(view: View) -> int:
 
 
 def _print_json(view: View, indent: int | None = 2) -> None:
-    write_json({**view.as_json(), "words": [one.text for one in words_of(view)]}, indent)
+    write_json({**view.as_json(), "words": [one.text for one in sentences_of(view)]}, indent)
 
 
 @contextmanager
-def _impatiently() -> Iterator[None]:
-    """Say what one waits for while a file system does not answer."""
-    timer = Timer(_PATIENCE, say, ["the file system is slow to answer, or does not; still waiting"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _screen(*, drawn: bool) -> Iterator[list[int]]:
+def _screen() -> Iterator[list[int]]:
     """Enter a screen of its own, with keys as they are hit; afterwards all is as it was."""
-    if not drawn:
-        yield []
-        return
     import termios
     import tty
 
@@ -135,18 +127,14 @@ def _draw(view: View) -> None:
     """Draw all in one write, over what was there: nothing flickers."""
     size = size_of_terminal()
     drawn = list(lines(view, size.columns, paint_for(sys.stdout)))
-    heights = [1 + max(0, width(_plain(line)) - 1) // size.columns for line in drawn]
+    # Colours take no room.
+    plain = lines(view, size.columns, Paint())
+    heights = [1 + max(0, width(line) - 1) // size.columns for line in plain]
     while len(drawn) > 1 and sum(heights[: len(drawn)]) >= size.lines:
         drawn.pop()
     text = "".join(f"{line}{_CLEAR_LINE}\r\n" for line in drawn)
     sys.stdout.write(f"{_HOME}{text}{_CLEAR_BELOW}")
     sys.stdout.flush()
-
-
-def _plain(line: str) -> str:
-    """Return a line without what `Paint` put into it."""
-    parts = line.split("\033[")
-    return parts[0] + "".join(part.partition("m")[2] for part in parts[1:])
 
 
 def _quits(keys: list[int], seconds: float) -> bool:

@@ -26,19 +26,11 @@ from watchdogd.stage_words import stage_facts
 
 # What of a watchdog's report is told of the watchdog itself.
 _OF_WATCHDOG = (
-    *(
-        "host",
-        "state",
-        "pid",
-        "started_at",
-        "at",
-        "trouble",
-        "reload_error",
-        "crash",
-        "hopeless",
-        "notes",
-    ),
+    *("host", "state", "pid", "started_at", "at", "trouble", "reload_error", "crash", "hopeless"),
+    "notes",
 )
+# What the word of a host that does nothing now weighs beside others', in documents per second.
+_IDLE = 1e-9
 # What of the counts of its queues is told of a stage.
 _COUNTED = ("waiting", "failed", "later", "discarded", "next_due")
 
@@ -135,8 +127,7 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
     controls, queues = Controls(), {}
     results: tuple[Result, ...] = ()
     if not chosen.hung:
-        inputs = dict.fromkeys(queue for stage in pipeline.stages for queue in stage.inputs)
-        looks = {queue: _overview(pipeline.path(queue), observer, now) for queue in inputs}
+        looks = {one: _overview(pipeline.path(one), observer, now) for one in pipeline.inputs}
         queues = {queue: seen for queue, seen in looks.items() if seen is not None}
         controls = read_controls(pipeline.root, chosen.hosts.own_name)
         results = tuple(_result(queue, pipeline.path(queue), now) for queue in pipeline.results)
@@ -305,10 +296,8 @@ def _stage(
 
 def _service(reports: Sequence[StageReport], drivers: Iterable[SeenDriver]) -> float | None:
     """Return seconds of work in a document; of several hosts, by how many documents each does."""
-    known = [(one.service, one.rate) for one in reports if one.service is not None]
-    if rates := sum(rate for _, rate in known):
-        return sum(service * rate for service, rate in known) / rates
+    known = [(one.service, one.rate or _IDLE) for one in reports if one.service is not None]
     if known:
-        return sum(service for service, _ in known) / len(known)
+        return sum(service * rate for service, rate in known) / sum(rate for _, rate in known)
     documents = sum(one.documents for one in drivers)
     return sum(one.work for one in drivers) / 1000 / documents if documents else None

@@ -12,34 +12,36 @@ from collections.abc import Callable, Iterable
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound
-from queuedriver.format.units import format_count
+from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError, Unreachable
+from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
 from watchdogd import control
+from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
-from watchdogd.cli.pipeline_argument import (
-    PIPELINE_FILE,
-    Chosen,
-    Target,
-    check_host,
-    choose,
-    stage_named,
-    targets,
-)
+from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
 from watchdogd.messages import QueueSeen
 from watchdogd.queues.control_files import spread_pause
 
-_NOT_THERE = 69
-_CONFIG = 78
 # How often one looks whether what was asked has been done.
 _LOOK_EVERY = 0.2
 # More drivers than so many for each processor are asked back.
 _PER_PROCESSOR = 16
 _NUMBER = re.compile(r"(?P<stage>[^=]+)=(?:(?P<number>[0-9]{1,9})|auto)")
 
+# Seconds after which a request is looked at and an answer has come, however long a look at the
+# queues takes; and the same with what a reload loads anew.
+_HEARD_AFTER = 60.0
+_READ_TAKES = 120.0
+
 _STAGES = argument("[STAGE]...", "Only these; else the pipeline.")
 _HOST = option("HOST", "Only on this host; else on each.")
+
+
+class TooLong(QueueError):
+    """What was asked is not done after all the time that it may take."""
+
+    exit_code = 75
 
 
 def scale(
@@ -66,7 +68,7 @@ def scale(
         check_host(chosen, host)
     _ask_back(chosen, wanted, host, yes)
     control.scale(chosen.pipeline.root, wanted, host)
-    _nobody(chosen, host, "it holds once one does")
+    _warn(chosen, host, "it holds once one does")
 
 
 def _ask_back(chosen: Chosen, wanted: dict[str, int | None], host: str | None, yes: bool) -> None:
@@ -93,7 +95,7 @@ def pause(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FIL
         control.pause(chosen.pipeline.root, _queues(chosen, stage))
     else:
         control.pause(chosen.pipeline.root)
-        _nobody(chosen, None, "drivers that run without one go on")
+        _warn(chosen, None, "drivers that run without one go on")
 
 
 def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FILE) -> None:
@@ -114,7 +116,7 @@ def resume(stage: list[str] | None = _STAGES, pipeline: str | None = PIPELINE_FI
         return
     control.resume(root)
     # So would a watchdog, if there is one.
-    inputs = {queue for one in chosen.pipeline.stages for queue in one.inputs}
+    inputs = chosen.pipeline.inputs
     seen = {queue: QueueSeen(paused=True) for queue in inputs if _is_paused(chosen, queue)}
     spread_pause(chosen.pipeline, seen, paused=False)
 
@@ -129,7 +131,7 @@ def restart(
     ),
     host: str | None = _HOST,
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Start drivers anew, those of a stage one after the other.
 
     Each finishes the document at hand. One that has crash-looped is tried again.
@@ -139,17 +141,16 @@ def restart(
         check_host(chosen, host)
     every = [Target(stage, host=host or "") for stage in chosen.pipeline.stages]
     meant = targets(chosen, what, host) if what else every
-    if any(_nobody(chosen, one.host or None) for one in meant):
-        return _NOT_THERE
+    for at in dict.fromkeys(one.host for one in meant):
+        _warn(chosen, at or None)
     for one in meant:
         control.restart(chosen.pipeline.root, one.name, time.time_ns() // 1000, one.host)
-    return 0
 
 
 def reload(
     wait: bool = flag("Until all have; exit code 78: one refused."),
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Let the watchdogs read the pipeline's file again.
 
     Only what has changed is touched, one driver after the other. A file with mistakes changes
@@ -158,36 +159,38 @@ def reload(
     chosen = _chosen(pipeline)
     if chosen.error:
         raise ConfigError(f"nothing is reloaded: {chosen.error}")
-    if _nobody(chosen, None):
-        return _NOT_THERE
+    _warn(chosen)
     request = control.reload(chosen.pipeline.root, time.time_ns() // 1000)
     if not wait:
-        return 0
-    hosts = _wait(chosen, lambda one: request.serial not in one.report.served, "read the file")
+        return
+    hosts = _wait(
+        chosen, lambda one: request.serial not in one.report.served, "read the file", _READ_TAKES
+    )
     refused = [one.report for one in hosts.alive if one.report.reload_error]
-    for report in refused:
-        say(f"{report.host} goes on as before: {report.reload_error}")
-    return _CONFIG if refused else 0
+    if refused:
+        words = (f"{one.host} goes on as before: {one.reload_error}" for one in refused)
+        raise ConfigError("\n".join(words))
 
 
 def stop(
     now: bool = flag("Give the documents at hand back, uncounted."),
     wait: bool = flag("Until they have left."),
     pipeline: str | None = PIPELINE_FILE,
-) -> int:
+) -> None:
     """Let the watchdogs of all hosts leave, with their drivers.
 
     Drivers finish the documents at hand, for at most their stage's grace. On one host alone:
     send its watchdog TERM.
     """
     chosen = _chosen(pipeline)
-    if _nobody(chosen, None):
-        return _NOT_THERE
+    _warn(chosen)
     before = {one.report.identity for one in chosen.hosts.alive}
     control.stop(chosen.pipeline.root, now=now)
     if wait:
-        _wait(chosen, lambda one: one.report.identity in before, "leave")
-    return 0
+        from watchdogd.stages import leaving_takes
+
+        takes = leaving_takes(chosen.pipeline.stages) + _HEARD_AFTER
+        _wait(chosen, lambda one: one.report.identity in before, "leave", takes)
 
 
 def _chosen(file: str | None) -> Chosen:
@@ -211,29 +214,36 @@ def _queues(chosen: Chosen, stages: Iterable[str]) -> list[str]:
     return found
 
 
-def _nobody(chosen: Chosen, host: str | None, otherwise: str = "") -> bool:
-    """Return whether nobody is there to obey, for certain, and say so. A request that nobody serves
-    must not wait for whoever comes next."""
+def _warn(chosen: Chosen, host: str | None = None, otherwise: str = "") -> None:
+    """Say that nobody may be there to obey, and what that means. Unreachable where it is certain,
+    and means nothing `otherwise`: a request must not wait for whoever comes next."""
     meant = chosen.hosts.meant(host)
     if meant.alive:
-        return False
+        return
     there = [one.report.host for one in meant.seen if one.standing in ("silent", "hung")]
     words = f"no watchdog runs{' on ' + host if host else ''}"
     if there:
         words = f"nothing is heard of the watchdog on {', '.join(there)}"
+    if meant.state == "not running" and not otherwise:
+        raise Unreachable(words)
     say(f"{words}: {otherwise}" if otherwise else words)
-    return meant.state == "not running"
 
 
-def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str) -> Hosts:
-    """Wait until nobody who lives is left to do it; return what all say then."""
+def _wait(chosen: Chosen, left: Callable[[SeenHost], bool], to: str, takes: float) -> Hosts:
+    """Wait until nobody who lives is left to do it; return what all say then. TooLong after so many
+    seconds."""
+    ends_at = time.monotonic() + takes
     said = False
     while True:
         hosts = read_hosts(chosen.pipeline.root)
-        remaining = sum(map(left, hosts.alive))
+        remaining = [one.report.host for one in hosts.alive if left(one)]
         if not remaining:
             return hosts
+        if time.monotonic() >= ends_at:
+            status = chosen.command("status")
+            within = format_duration(takes)
+            raise TooLong(f"{', '.join(remaining)} did not {to} within {within}; see {status}")
         if not said:
-            say(f"waiting for {format_count(remaining, 'watchdog')} to {to}")
+            say(f"waiting for {format_count(len(remaining), 'watchdog')} to {to}")
             said = True
         time.sleep(_LOOK_EVERY)

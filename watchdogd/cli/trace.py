@@ -6,6 +6,7 @@ the queues tell which, and so the way is followed in both directions from the na
 
 import graphlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ import msgspec
 from queuedriver.claims.liveness import Observer
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.docids import extended
-from queuedriver.cli.program import say
+from queuedriver.cli.look import warn_of_gaps
 from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
 from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import argument
@@ -24,12 +25,13 @@ from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event, describe
 from queuedriver.format.names import JOURNAL
-from queuedriver.format.units import format_count, format_duration
+from queuedriver.format.units import format_duration
 from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, history
 from queuedriver.operating.history import read_origins
 from queuedriver.operating.queue import Queue
+from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import read_controls
-from watchdogd.cli.pipeline_argument import PIPELINE_FILE, Chosen, choose
+from watchdogd.cli.pipeline_argument import Chosen, choose
 from watchdogd.pipeline.model import Pipeline, Stage
 
 _READY = ".ready"
@@ -92,11 +94,7 @@ def trace(
         for line in _lines(found, paint_for(sys.stdout)):
             print(line)
         print(escape_name(last))
-    # So that nobody takes silence for a fact.
-    for path in sorted({path for stop in found.stops for path in stop.document.journal.unreadable}):
-        say(f"{path} could not be read")
-    if skipped := max((stop.document.journal.skipped for stop in found.stops), default=0):
-        say(f"damaged and left out: {format_count(skipped, 'line')} of a journal")
+    warn_of_gaps([stop.document.journal for stop in found.stops])
 
 
 def _extended(pipeline: Pipeline, docid: str) -> str:
@@ -115,15 +113,13 @@ def _route(chosen: Chosen, docid: str) -> Route:
     """Look for a document everywhere."""
     pipeline = chosen.pipeline
     order = _in_order(pipeline.stages)
-    paused = read_controls(pipeline.root).paused
     known: _Known = {queue: {docid: 0.0} for queue in pipeline.queues}
     for stage in reversed(order):
         _look_back(pipeline, stage, known)
     stops = []
-    observer = Observer()
     for stage in order:
         for queue in stage.inputs:
-            for stop in _stops(chosen, stage, queue, known[queue], observer, paused=paused):
+            for stop in _stops(chosen, stage, queue, known[queue]):
                 stops.append(stop)
                 for name, at in _published(stop):
                     for output in stage.outputs:
@@ -153,17 +149,10 @@ def _look_back(pipeline: Pipeline, stage: Stage, known: _Known) -> None:
                     known[queue].setdefault(event.docid, 0.0)
 
 
-def _stops(
-    chosen: Chosen,
-    stage: Stage,
-    queue: str,
-    docids: Mapping[str, float],
-    observer: Observer,
-    *,
-    paused: bool,
-) -> list[Stop]:
+def _stops(chosen: Chosen, stage: Stage, queue: str, docids: Mapping[str, float]) -> list[Stop]:
     """Return what a queue knows of the document under any of its names there."""
-    found = []
+    found: list[Stop] = []
+    observer = Observer()
     with suppress(NotFound), Queue.open(chosen.pipeline.path(queue)) as opened:
         ahead = list(docids)
         for docid in ahead:
@@ -171,7 +160,7 @@ def _stops(
             if seen.unknown or (seen.foreign and not seen.journal.events):
                 continue
             events = [one for one in history(seen) if one.docid == docid]
-            why = _reason(chosen, stage, seen, paused=paused)
+            why = _reason(chosen, stage, seen)
             found.append(Stop(stage.name, queue, seen, events, docids.get(docid, 0.0), why))
             # It goes on under another docid here, because its own was taken.
             ahead += [one.renamed for one in events if one.renamed and one.renamed not in ahead]
@@ -185,16 +174,17 @@ def _is_sure(stop: Stop) -> bool:
     return bool(stop.document.places or stop.document.attempts or stop.events)
 
 
-def _reason(chosen: Chosen, stage: Stage, seen: DocumentView, *, paused: bool) -> str:
+def _reason(chosen: Chosen, stage: Stage, seen: DocumentView) -> str:
     """Return why it is where it is: in the queue's own words, but for what a watchdog is asked."""
-    if seen.waits and (paused or seen.around.paused):
+    paused = seen.waits and read_controls(chosen.pipeline.root).paused
+    if paused or (seen.waits and seen.around.paused):
         resume = chosen.command("resume" if paused else f"resume {stage.name}")
         return f"paused: nothing is claimed before {resume}"
     if seen.waits and not seen.around.quit and not seen.around.living:
         if chosen.hosts.alive:
             return "no driver of its stage is alive; see " + chosen.command("status")
         return f"no watchdog runs, and no driver of its stage; start it with {chosen.start}"
-    return explain(seen)
+    return explain(seen, chosen.command(shlex.join(("retry", stage.name, seen.docid))))
 
 
 def _published(stop: Stop) -> Iterator[tuple[str, float]]:

@@ -9,7 +9,7 @@ import sys
 
 from queuedriver.cli.words import option
 from queuedriver.errors import BadArgument, ConfigError
-from watchdogd.cli.pipeline_argument import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.driver_ids import STATE_VARIABLE, state_of
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read

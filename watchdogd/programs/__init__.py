@@ -6,5 +6,6 @@ broker         deals the documents of a stage to workers elsewhere
 worker         processes what a broker deals
 io_helper      looks at the queues and does all other input and output below the root
 import_check   imports what a stage calls, to see whether it can be
+loading        what they do first, so that they load sooner
 warden         ends what a watchdog leaves that was killed
 """

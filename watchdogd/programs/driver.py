@@ -15,19 +15,23 @@ if __name__ == "__main__":
     # What the watchdog sends before the driver listens is a wish to leave at once.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+from watchdogd.programs import loading
+
+if __name__ == "__main__":
+    loading.begin()
+
 import contextlib
 import os
 import sys
 import threading
 import time
-import traceback
 
 import msgspec
 
-from queuedriver.claims.liveness import process_ticks
+from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.driver import Driver
+from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.loop import Left
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
@@ -41,6 +45,7 @@ _ROTATE_EVERY = 2.0
 
 def main() -> None:
     """Be the process that the watchdog starts for one driver."""
+    loading.end()
     order = decode(sys.stdin.buffer.read())
     if order.parent:
         die_with_parent(order.parent)
@@ -61,7 +66,9 @@ def live(order: Order, processor: Processor | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the top of a process: whatever is left is a bug
         code = exit_code_of(error)
         if code is None or error.__cause__ is not None:
-            # A bug of ours, or what a user's module raised.
+            # A bug of ours, or what a user's module raised. Late: mostly nothing is amiss.
+            import traceback
+
             traceback.print_exception(error.__cause__ or error)
         if code is not None:
             return _fail(board, str(error), code)
@@ -101,7 +108,7 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         board=board,
     )
     try:
-        return driver.run()
+        return driver.run(last=True)
     finally:
         for words in driver.unnoted:
             _say(words)

@@ -10,6 +10,11 @@ socket hangs up a signal says so, and the process ends wherever it is, for each 
 protocol may be cut short by the death of whoever takes it.
 """
 
+from watchdogd.programs import loading
+
+if __name__ == "__main__":
+    loading.begin()
+
 import contextlib
 import fcntl
 import math
@@ -26,6 +31,7 @@ from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
+from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
@@ -43,7 +49,7 @@ from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import Root
 from watchdogd.report_file import read_saved
 
-_SOCKET = 0
+_SOCKET, _STDERR = 0, 2
 # Seconds of silence after which it is time to say that we live, while idle.
 _SAY_EVERY = 1.2
 # A look each second; one that takes long, in ten times what it takes, but at least this often.
@@ -292,10 +298,15 @@ def _words(error: OSError | QueueError) -> str:
 
 def main() -> None:
     """Do what a watchdog asks for, until it ends."""
+    loading.end()
     watchdog = Connection(_SOCKET)
     brief = decode(watchdog.hear_first(), Brief)
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        log = open_helper_log(brief.local)
+        os.dup2(log, _STDERR)
+        os.close(log)
     with contextlib.suppress(OSError):
         set_name("watchdogd-io")
     watchdog.say(Message())

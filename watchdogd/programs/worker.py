@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from queuedriver.doors import door as doors
 from queuedriver.doors.settings import settings_of
+from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
-from queuedriver.driving.loop import Left
 from queuedriver.format.records import Counters
 from queuedriver.processors.base import Processor
 from watchdogd.orders import Order

@@ -11,10 +11,10 @@ from queuedriver.claims.liveness import (
     DRIVERS,
     NETWORK_BEAT,
     Observer,
-    process_ticks,
     read_registrations,
 )
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import process_ticks
 from queuedriver.format.records import Registration
 from queuedriver.operating.queue import Queue
 from watchdogd.messages import Recovered

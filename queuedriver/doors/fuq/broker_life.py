@@ -18,16 +18,15 @@ from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED
 from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
 from queuedriver.doors.fuq.settings import BrokerSettings
-from queuedriver.doors.meter import Meter
 from queuedriver.doors.transports import tls
 from queuedriver.doors.transports.addresses import is_loopback
 from queuedriver.doors.transports.base import Arrival, Joined, Message
 from queuedriver.doors.transports.tcp import Listener
 from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
 from queuedriver.driving import live_status
-from queuedriver.driving.driver import mints
+from queuedriver.driving.life import Left, finish, mints, register, say_goodbye
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.loop import Left, Loop, finish, left, register, say_goodbye
+from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.wake import Woken
@@ -112,7 +111,8 @@ class FuqBroker:
                 raise
             finally:
                 self.unnoted = say_goodbye(found, beats[0], end)
-        return left(end, self._tally, options)
+        code = end.exit_code or int(options.drain and self._tally.discarded > 0)
+        return Left(end.word, end.why, code, self._tally.counters())
 
     def _loop_over(
         self,
@@ -188,7 +188,6 @@ class FuqLoop(Loop):
         self._write_at = 0.0
         self._stops_at = 0.0
         self._grace = options.grace
-        self._meter = Meter()
         self._tell = tell
         for fd in listener.fds():
             self.waker.also(fd)
@@ -346,11 +345,7 @@ class FuqLoop(Loop):
         if isinstance(arrival, Joined):
             return self._session.joined(arrival.peer, now)
         if isinstance(arrival, Message):
-            if self._meter.allow(arrival.peer, now):
-                return self._session.receive(arrival.peer, arrival.frames, now)
-            # Of a stream nothing can be left out.
-            self._listener.drop(arrival.peer)
-        self._meter.forget(arrival.peer)
+            return self._session.receive(arrival.peer, arrival.frames, now)
         return self._session.gone(arrival.peer, now)
 
     def _carry_out(self, effects: FuqEffects, now: float) -> None:

@@ -1,7 +1,6 @@
 """The scale0 protocol: services, requests, workers that hear of other brokers.
 
-tables    transition tables and options
-wire      messages
-requests  the states of clients' requests
-broker, worker, client  a session each
+broker  what a broker knows of a worker: the table, and the session (read this first)
+wire    messages
+worker, client  the other sides
 """

@@ -1,459 +1,444 @@
-"""Scale0, a broker: configuration for workers, and what they are dealt. Pure.
+"""Scale0: workers offer services, and learn their configuration from their broker.
+
+    worker                              broker                            frontend
+    CHECKCONFIG config_version
+                                        CONFIG, or {unchanged: true}
+    READY services, time, version
+                                        READYOK: it is listed
+    PING time, version                  PONG both times, version
+                                                                          WORKREQUEST service, body
+                                        WORKREQUEST identifier, body
+    WORKREPLY identifier, body
+                                        WORKREPLY                         (or DISCONNECTERROR)
+    READY: listed again
+
+One READY is one request. What a worker is sent is known by its identifier: `<broker>:<serial>` for
+a document, `<frontend>:<message id>` for a frontend's request; a reply to anything else is dropped.
+
+A worker of which the broker is not sure (it never asked for its configuration, or has another
+version of it) is told FORCENEGOTIATE and begins with CHECKCONFIG; the second time in a row that its
+version is another, it is disconnected.
 
 The wall clock is compared with what workers say of theirs, and is shown to them; who lives and
 whose turn it is follows `now` alone.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Postponed, Released
-from queuedriver.doors.roster import Order, Policy, Roster
-from queuedriver.doors.scale0.requests import Requests, name_of
-from queuedriver.doors.scale0.tables import BROKER, BUSY, CONFIGURED, LISTED, UNKNOWN, Options
-from queuedriver.doors.scale0.wire import (
-    CLOCK,
-    DONE,
-    MALFORMED,
-    NOT_ACCEPTING,
-    REDIRECT,
-    VERSION,
-    CheckConfig,
-    Config,
-    DisconnectError,
-    Event,
-    ForceNegotiate,
-    Message,
-    NeedBroker,
-    Ping,
-    Pong,
-    Ready,
-    ReadyOk,
-    WorkReply,
-    WorkRequest,
-    decode,
-    encode,
-    frontend_identity,
-    frontend_name,
-    has_envelope,
-    setback,
-    unpack,
-)
-from queuedriver.doors.scale0.wire import UNKNOWN as NO_SUCH
+from queuedriver.claims.outcomes import Released
+from queuedriver.doors import exchange
+from queuedriver.doors.exchange import Exchange
+from queuedriver.doors.scale0 import wire
+from queuedriver.doors.scale0.settings import BrokerSettings
+from queuedriver.doors.statuses import DONE, setback
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
-    Answered,
-    Done,
+    Answer,
+    Asked,
     Effects,
-    Lost,
+    End,
+    How,
+    Processed,
     Request,
     Say,
     Send,
-    SetBack,
     Work,
-    undelivered,
+    shown,
 )
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.format.records import Failure
 
-# The longest that a worker may ask to be silent, in seconds.
+UNKNOWN, CONFIGURED, LISTED, BUSY = "unknown", "configured", "listed", "busy"
+_IDLE = f"{CONFIGURED} | {LISTED}"
+_KNOWN = f"{_IDLE} | {BUSY}"
+_ANYBODY = f"{UNKNOWN} | {_KNOWN}"
+_FULL = "301 to another broker, or 503; disconnected"
+_BACK = "its turns are taken back"
+_DONE = "published, or passed on to the frontend"
+
+
+def _of_both(event: str) -> list[Row]:
+    """Return the rows that READY and PING have alike."""
+    return [
+        Row(UNKNOWN, event, "", "FORCENEGOTIATE", UNKNOWN),
+        Row(_IDLE, event, "other version", f"FORCENEGOTIATE; {_BACK}", CONFIGURED),
+        Row(BUSY, event, "other version", f"FORCENEGOTIATE; {_BACK}", BUSY),
+        ours(_KNOWN, event, "other version again", "426; disconnected", UNKNOWN),
+        Row(_KNOWN, event, "other time", "409; disconnected", UNKNOWN),
+    ]
+
+
+BROKER = Table(
+    "scale0: what a broker knows of a worker",
+    [
+        Row(UNKNOWN, "CHECKCONFIG", "", "CONFIG", CONFIGURED),
+        Row(_IDLE, "CHECKCONFIG", "", f"CONFIG; {_BACK}", CONFIGURED),
+        ours(BUSY, "CHECKCONFIG", "", f"CONFIG; {_BACK}", BUSY),
+        ours(BUSY, "CHECKCONFIG", "nothing in hand", f"CONFIG; {_BACK}", CONFIGURED),
+        ours(_ANYBODY, "CHECKCONFIG", "not JSON", "501; disconnected", UNKNOWN),
+        ours(UNKNOWN, "CHECKCONFIG", "full", _FULL, UNKNOWN),
+        ours(_ANYBODY, "CHECKCONFIG", "leaving", _FULL, UNKNOWN),
+        Row(_IDLE, "READY", "", "READYOK; it is listed, for one request more", LISTED),
+        Row(BUSY, "READY", "", "READYOK; it takes one request more", BUSY),
+        ours(_KNOWN, "READY", "no such service", "501; disconnected", UNKNOWN),
+        ours(_KNOWN, "READY", "leaving", _FULL, UNKNOWN),
+        Row(_KNOWN, "PING", "", "PONG; it lives", SAME),
+        *_of_both("READY"),
+        *_of_both("PING"),
+        Row(f"{LISTED} | {BUSY}", "a request waits", "", "WORKREQUEST; one turn less", BUSY),
+        Row(BUSY, "WORKREPLY", "", _DONE, CONFIGURED),
+        Row(BUSY, "WORKREPLY", "it has turns", _DONE, LISTED),
+        ours(BUSY, "WORKREPLY", "more in hand", _DONE, BUSY),
+        ours(_ANYBODY, "WORKREPLY", "not matched", "the reply is dropped", SAME),
+        Row(_ANYBODY, "NEEDBROKER", "", "301 to this broker, or 503", SAME),
+        ours(UNKNOWN, "DISCONNECTERROR", "", "nothing", UNKNOWN),
+        ours(_KNOWN, "DISCONNECTERROR", "", "what it had is given back", UNKNOWN),
+        ours(UNKNOWN, "anything else", "", "400 or 501", UNKNOWN),
+        ours(_KNOWN, "anything else", "", "400 or 501; what it had is lost", UNKNOWN),
+        Row(_IDLE, "silence", "", "it is forgotten", UNKNOWN),
+        ours(BUSY, "each second", "", "PONG, to see whether it is there", BUSY),
+        ours(BUSY, "time-out", "", "what it had is lost", UNKNOWN),
+        ours(_KNOWN, "unreachable", "", "what it had is lost", UNKNOWN),
+        ours(BUSY, "unreachable", "not sent", "what it was sent is given back", UNKNOWN),
+        ours(_IDLE, "leaving", "", _FULL, UNKNOWN),
+    ],
+)
+
+# What the table calls the ends that the exchange sees.
+_ENDS = {
+    exchange.SILENT: ("silence", ""),
+    exchange.OVERDUE: ("time-out", ""),
+    exchange.UNROUTABLE: ("unreachable", ""),
+    exchange.UNDELIVERED: ("unreachable", "not sent"),
+    exchange.LEAVING: ("leaving", ""),
+}
+
+# So many heartbeats may be missed; and the longest that a worker may ask for, in seconds.
+_LIVENESS = 3
 _MAX_INTERVAL = 3600.0
+# How far a worker's clock may be off, in seconds.
+_CLOCK_LIMIT = 30.0
+# Requests that one worker may have asked for and not been sent yet.
+MAX_TURNS = 100
+# How long a frontend's request waits for a worker, in seconds.
+PATIENCE = 30.0
 
 
-class _Peer(msgspec.Struct):
+class Worker(exchange.Worker):
     """A worker that has had CONFIG."""
 
-    envelope: bool
-    # It was told FORCENEGOTIATE for its version, and has not had the right one since.
+    # Whether an empty frame stands in front of what it says and hears.
+    envelope: bool = False
+    # Whether it was told FORCENEGOTIATE for its version, and has not had the right one since.
     warned: bool = False
-    # It was told READYOK: what is said of start-ups is said.
+    # Whether it was told READYOK: what is said of start-ups is said.
     greeted: bool = False
+    # What it was sent and has not answered: identifiers, and their claims.
+    sent: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _Dealt(msgspec.Struct, frozen=True):
-    claim: str
-    identifier: str
-    attempt: int
-    request: Request | None
-
-
-class Broker:
+class Broker(Exchange[Worker]):
     """All the workers and frontends of one broker, whose name begins its documents' identifiers."""
 
-    def __init__(
-        self, name: str, options: Options | None = None, job_timeout: float | None = None
-    ) -> None:
+    worker = Worker
+    settling_frees = False
+    request_patience = PATIENCE
+
+    def __init__(self, name: str, told: BrokerSettings) -> None:
+        silent_after = told.heartbeat_interval * _LIVENESS
+        super().__init__(silent_after=silent_after, job_timeout=told.job_timeout)
         self._name = name
-        self._options = (options or Options()).check()
-        self._job_timeout = job_timeout
-        self._config = self._options.config()
-        self._version = str(self._config.config_version)
-        silent_after = self._options.heartbeat_interval * self._options.liveness
-        self._roster = Roster(
-            Policy(Order.LISTED, silent_after, max_workers=self._options.max_workers)
+        self._address = told.address
+        self._others = [one for one in told.brokers if one != told.address]
+        self._interval = told.heartbeat_interval
+        self._services = tuple(service.name for service in told.services)
+        config = wire.Config(
+            services=self._services,
+            group_config=wire.Group(brokers=told.brokers),
+            preferred_broker=told.preferred,
         )
-        self._peers: dict[bytes, _Peer] = {}
-        self._requests = Requests(self._options)
-        self._by_claim: dict[str, _Dealt] = {}
-        self._by_identifier: dict[str, _Dealt] = {}
-        self._leaving = False
+        # All brokers of a group come to the same.
+        self._version = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
+        self._config = msgspec.structs.replace(config, config_version=self._version)
         self._next_of_group = 0
-        self._probe_at: float | None = None
-        # What the wall clock is ahead of `now`.
-        self._wall_ahead = 0.0
+        # What the wall clock is ahead of `now`, and the latter at the last deal.
+        self._wall_ahead = self._now = 0.0
 
-    def joined(self, peer: bytes, now: float) -> Effects:
-        """A connection says nothing yet."""
-        return []
+    # What peers say
 
-    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """One message of a worker or of a frontend."""
-        self._wall_ahead = wall - now
-        if not frames:
-            raise RemoteProtocolError("a message without frames", MALFORMED)
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+        self._now, self._wall_ahead = now, wall - now
+        worker = self.workers.get(peer) or Worker(peer, now, UNKNOWN)
+        worker.heard_at = now
+        worker.envelope = wire.has_envelope(frames)
         try:
-            return self._hear(peer, decode(frames), tuple(frames), now)
+            return self._hear(worker, wire.decode(frames), tuple(frames))
         except RemoteProtocolError as error:
+            was = worker.state
+            self._step(worker, "anything else")
             # A worker whose every reply is nonsense must not try a document for ever: it is lost.
-            lost = self._roster.leave(peer, "left")
-            effects = self._lost(lost, now) if lost is not None and lost.claims else []
-            told = DisconnectError(error_code=error.code or MALFORMED, error_message=str(error))
-            return [*effects, *self._disconnect(peer, told, has_envelope(frames), now)]
+            lost = self.lose(worker, exchange.LEFT) if was != UNKNOWN else []
+            return [*lost, *_told(worker, _error(error.code or wire.MALFORMED, str(error)))]
 
-    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
-        """It cannot be reached any more."""
-        effects: Effects = []
-        if unsent and self._roster.settle(peer, unsent):
-            self._take_back(unsent, now)
-            effects.append(undelivered(unsent))
-        self._peers.pop(peer, None)
-        lost = self._roster.leave(peer, "unroutable")
-        return [*effects, *self._lost(lost, now)] if lost is not None else effects
+    def _hear(self, worker: Worker, message: wire.Message, frames: tuple[bytes, ...]) -> Effects:
+        match message.event:
+            case wire.Ping() as event:
+                return self._ping(worker, event)
+            case wire.Ready() as event:
+                return self._ready(worker, event)
+            case wire.WorkReply() as event:
+                return self._work_reply(worker, event, message)
+            case wire.WorkRequest() as event:
+                return self._request(worker, event, frames)
+            case wire.CheckConfig() as event:
+                return self._check_config(worker, event)
+            case wire.NeedBroker():
+                self._step(worker, "NEEDBROKER")
+                return _told(worker, self._offer_of_us(worker))
+            case wire.DisconnectError():
+                return self._part(worker, "DISCONNECTERROR")
+        raise RemoteProtocolError(f"{message.event.command} is not for brokers")
 
-    def ready(self, service: str = "", alone: bool = False) -> bool:
-        """Whether a worker waits that offers this service."""
-        return not self._leaving and self._roster.pick(service, alone=alone) is not None
+    def _check_config(self, worker: Worker, event: wire.CheckConfig) -> Effects:
+        if event.config_type not in ("", "JSON"):
+            text = f"config_type {event.config_type[:40]!r}: there is JSON only"
+            return self._disconnect(worker, event, "not JSON", _error(wire.UNKNOWN, text))
+        if self.leaving:
+            return self._disconnect(worker, event, "leaving", self._elsewhere())
+        was = worker.state
+        if was == UNKNOWN:
+            joined = self.join(worker.name, self._now)
+            if joined is None:
+                return self._disconnect(worker, event, "full", self._elsewhere())
+            joined.state, joined.envelope = was, worker.envelope
+            worker = joined
+        worker.free, worker.greeted = 0, False
+        lost = self._not_in_hand(worker, event)
+        nothing = was == BUSY and not worker.in_hand
+        self._step(worker, "CHECKCONFIG", "nothing in hand" if nothing else "")
+        config = msgspec.structs.replace(self._config, identity=wire.frontend_name(worker.name))
+        if event.config_version is not None and str(event.config_version) == self._version:
+            config = wire.Config(unchanged=True)
+        return [
+            Say(1, "C --- CHECKCONFIG ---> B"),
+            *lost,
+            _send(worker, config),
+            Say(1, "B --- CONFIG ---> C"),
+        ]
 
-    def spare(self, service: str, wanted: bool) -> None:
-        """Keep a worker of this service for what goes alone, or no longer."""
-        self._roster.spare(service, wanted)
+    def _not_in_hand(self, worker: Worker, event: wire.CheckConfig) -> Effects:
+        """Set back what a worker was sent and says it has not: it was lost on its way, or in its
+        last life."""
+        if event.work_in_hand is None:
+            return []
+        has = {one: worker.sent[one] for one in event.work_in_hand if one in worker.sent}
+        worker.sent = has
+        return self.keep_only(worker, has.values())
 
-    def deal(self, work: Work, now: float) -> Effects:
-        """To the worker whose READY is oldest of those that offer the service."""
-        request = work.request
-        if request is not None and (effects := self._requests.refused_before(work.claim, request)):
-            return effects
-        worker = None if self._leaving else self._roster.pick(work.service, alone=work.alone)
-        if worker is None:
-            return [SetBack(work.claim, Released("no worker is ready"))]
+    def _ready(self, worker: Worker, event: wire.Ready) -> Effects:
+        if doubts := self._doubts(worker, event):
+            return doubts
+        services = frozenset(self._services).intersection(event.services)
+        if not services:
+            has = ", ".join(map(repr, self._services))
+            error = _error(wire.UNKNOWN, f"none of its services is one of this broker: {has}")
+            return self._disconnect(worker, event, "no such service", error)
+        if self.leaving:
+            return self._disconnect(worker, event, "leaving", self._elsewhere())
+        self._step(worker, "READY")
+        # Longer than ours, if it wishes; never shorter.
+        interval = min(event.heartbeat_interval or 0.0, _MAX_INTERVAL)
+        interval = max(interval, self._interval)
+        worker.silent_after = interval * _LIVENESS
+        worker.services = services
+        if not worker.free:
+            self.to_the_end(worker)
+        self.offer(worker, min(worker.free + 1, MAX_TURNS), self._now)
+        listed = wire.ReadyOk(
+            heartbeat_interval=interval, time=self._wall(), config_version=self._version
+        )
+        answer = _send(worker, listed)
+        if worker.greeted:
+            return [answer]
+        worker.greeted = True
+        return [Say(1, "C --- READY ---> B"), answer, Say(1, "B --- READYOK ---> C")]
+
+    def _ping(self, worker: Worker, event: wire.Ping) -> Effects:
+        if doubts := self._doubts(worker, event):
+            return doubts
+        self._step(worker, "PING")
+        pong = wire.Pong(time=event.time, broker_time=self._wall(), config_version=self._version)
+        return [_send(worker, pong)]
+
+    def _doubts(self, worker: Worker, event: wire.Ready | wire.Ping) -> Effects:
+        """Tell a worker what is wrong with it; nothing, if it is known and its clock and version
+        are right."""
+        if worker.state == UNKNOWN:
+            self._step(worker, event.command)
+            return [_negotiate(worker, f"no CHECKCONFIG came before this {event.command}")]
+        if event.time is not None and abs(ahead := event.time - self._wall()) > _CLOCK_LIMIT:
+            error = _error(wire.CLOCK, f"its clock is {ahead:+.0f} s off; set it")
+            return self._disconnect(worker, event, "other time", error)
+        warned, worker.warned = worker.warned, False
+        if event.config_version is None or str(event.config_version) == self._version:
+            return []
+        if warned:
+            error = _error(wire.VERSION, f"config_version is still not {self._version}")
+            return self._disconnect(worker, event, "other version again", error)
+        self._step(worker, event.command, "other version")
+        worker.warned, worker.free = True, 0
+        return [_negotiate(worker, f"config_version is {self._version}")]
+
+    def _work_reply(self, worker: Worker, event: wire.WorkReply, message: wire.Message) -> Effects:
+        claim = worker.sent.get(event.identifier)
+        if claim is None:
+            self._step(worker, "WORKREPLY", "not matched")
+            return []
+        work, _ = worker.in_hand[claim]
+        how = _how(work, event, message)
+        del worker.sent[event.identifier]
+        self.settle(worker, claim)
+        turns = "it has turns" if worker.free else ""
+        self._step(worker, "WORKREPLY", "more in hand" if worker.in_hand else turns)
+        return [End(claim, how), *self.rest(worker)]
+
+    # What becomes of workers
+
+    def _step(self, worker: Worker, event: str, when: str = "") -> None:
+        worker.state = BROKER.step(worker.state, event, when)
+
+    def _part(self, worker: Worker, event: str, when: str = "") -> Effects:
+        """Part from a worker by what it did: what it has is given back uncharged."""
+        was = worker.state
+        self._step(worker, event, when)
+        how = Released("its worker left")
+        return self.lose(worker, exchange.LEFT, how) if was != UNKNOWN else []
+
+    def _disconnect(
+        self, worker: Worker, event: wire.Command, when: str, error: wire.DisconnectError
+    ) -> Effects:
+        return [*self._part(worker, event.command, when), *_told(worker, error)]
+
+    def _elsewhere(self) -> wire.DisconnectError:
+        """Name another broker of the group, each in turn; or say that there is none."""
+        text = "this broker leaves" if self.leaving else "this broker has all the workers it may"
+        if not self._others:
+            return _error(wire.NOT_ACCEPTING, text)
+        self._next_of_group = (self._next_of_group + 1) % len(self._others)
+        return _error(wire.REDIRECT, text, self._others[self._next_of_group])
+
+    def _offer_of_us(self, worker: Worker) -> wire.DisconnectError:
+        """Return what NEEDBROKER is answered."""
+        if self.leaving or (worker.state == UNKNOWN and len(self.workers) >= self._max_workers):
+            return _error(wire.NOT_ACCEPTING, "this broker takes nobody")
+        return _error(wire.REDIRECT, "this broker takes you", self._address)
+
+    # Frontends
+
+    def _request(self, peer: Worker, event: wire.WorkRequest, frames: tuple[bytes, ...]) -> Effects:
+        identifier = f"{wire.frontend_name(peer.name)}:{event.message_id}"
+        request = Request(identifier.encode(), frames, event.service)
+        if not 0 < len(event.message_id) <= wire.MAX_NAME:
+            code = wire.MALFORMED
+            text = f"a request needs a message_id of at most {wire.MAX_NAME} characters"
+        elif event.service not in self._services:
+            code = wire.UNKNOWN
+            text = f"no such service; there are: {', '.join(map(repr, self._services))}"
+        elif self.leaving:
+            code, text = wire.NOT_ACCEPTING, "the broker leaves"
+        else:
+            return [Asked(request)]
+        return [Send(peer.name, _refusal(request, code, text))]
+
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
+        code = wire.NOT_ACCEPTING if late else wire.NO_RESPONSE
         try:
-            identifier, body = self._what_to_send(work)
-        except RemoteProtocolError as error:
-            failure = Failure(cause="bad-request", message=str(error), permanent=True)
-            return [SetBack(work.claim, Failed(failure))]
-        if identifier in self._by_identifier:
-            # Repeated after so long that it was kept a second time.
-            again = Postponed(self._options.later_after, "a worker has the same request in hand")
-            return [SetBack(work.claim, again)]
-        state = self._state(worker)
-        BROKER.own_step(state, "a request waits", "it has turns" if state == BUSY else "")
-        if request is not None:
-            self._requests.dealt(request)
-        dealt = _Dealt(work.claim, identifier, work.attempt, request)
-        self._by_claim[work.claim] = self._by_identifier[identifier] = dealt
-        deadline = None if self._job_timeout is None else now + self._job_timeout
-        self._roster.assign(worker, work.claim, now, deadline=deadline, alone=work.alone)
-        if self._probe_at is None:
-            self._probe_at = now + self._options.probe_interval
-        event = WorkRequest(
+            peer = wire.frontend_identity(_name_of(request))
+        except RemoteProtocolError:
+            # Somebody else wrote that into the queue.
+            return None
+        return Answer(peer, _refusal(request, code, why))
+
+    # What the exchange asks
+
+    def deal(self, worker: Worker, work: Work, now: float) -> Send | End:
+        self._now = now
+        return super().deal(worker, work, now)
+
+    def frames_of(self, worker: Worker, work: Work) -> tuple[bytes, ...]:
+        # The end of a claim's N is never used twice: a reply that is late by a whole life of this
+        # broker matches nothing.
+        identifier, body = f"{self._name}:{work.claim.rpartition('-')[2]}", work.payload
+        if (request := work.request) is not None:
+            identifier, body = _name_of(request), wire.decode(request.frames).body
+            wire.frontend_identity(identifier)
+            if identifier in worker.sent:
+                raise RemoteProtocolError("a worker has a request of that name")
+        worker.state = BROKER.own_step(worker.state, "a request waits")
+        worker.sent[identifier] = work.claim
+        event = wire.WorkRequest(
             service=work.service,
             work_request_identifier=identifier,
-            time=now + self._wall_ahead,
+            time=self._wall(),
             config_version=self._version,
             docid="" if request else work.docid,
             attempt=work.attempt,
         )
-        return [msgspec.structs.replace(self._send(worker, event, body), claim=work.claim)]
+        return wire.encode(event, body, worker.envelope)
 
-    def leave(self, now: float) -> Effects:
-        """Elsewhere with those that have nothing in hand; the others go after their reply."""
-        self._leaving = True
-        effects: Effects = []
-        for worker in self._roster.names():
-            if not self._roster.busy(worker):
-                effects.append(self._send(worker, self._elsewhere()))
-                self._roster.leave(worker, "left")
-                self._peers.pop(worker, None)
-        return effects
+    def probe(self, worker: Worker) -> tuple[bytes, ...]:
+        worker.state = BROKER.own_step(worker.state, "each second")
+        return wire.encode(wire.Pong(config_version=self._version), envelope=worker.envelope)
 
-    def tick(self, now: float) -> Effects:
-        """Drop the silent and the overdue, tell frontends that wait, try the busy."""
-        effects: Effects = []
-        for lost in self._roster.expire(now):
-            self._peers.pop(lost.worker, None)
-            effects += self._lost(lost, now)
-        effects += self._requests.tick(now)
-        if self._probe_at is not None and self._probe_at <= now:
-            busy = self._roster.who_is_busy()
-            probe = Pong(broker_time=now + self._wall_ahead, config_version=self._version)
-            effects += [self._send(worker, probe) for worker in busy]
-            self._probe_at = now + self._options.probe_interval if busy else None
-        return effects
+    def farewell(self, worker: Worker) -> tuple[bytes, ...]:
+        return wire.encode(self._elsewhere(), envelope=worker.envelope)
 
-    def next_tick_at(self) -> float | None:
-        """When one of these may be due."""
-        instants = (self._roster.next_tick_at(), self._requests.next_tick_at(), self._probe_at)
-        return min((at for at in instants if at is not None), default=None)
+    def forget(self, worker: Worker, why: str) -> None:
+        if why in _ENDS:
+            worker.state = BROKER.own_step(worker.state, *_ENDS[why])
 
-    # What peers say
-
-    def _hear(
-        self, peer: bytes, message: Message, frames: tuple[bytes, ...], now: float
-    ) -> Effects:
-        envelope = message.envelope
-        match message.event:
-            case Ping() as event:
-                return self._ping(peer, event, envelope, now)
-            case Ready() as event:
-                return self._ready(peer, event, envelope, now)
-            case WorkReply() as event:
-                return self._work_reply(peer, event, message, now)
-            case WorkRequest() as event:
-                return self._requests.ask(peer, frames, event, now, self._leaving)
-            case CheckConfig() as event:
-                return self._check_config(peer, event, envelope, now)
-            case NeedBroker():
-                BROKER.step(self._state(peer), "NEEDBROKER")
-                return [Send(peer, encode(self._offer_of_us(peer), envelope=envelope))]
-            case DisconnectError():
-                BROKER.step(self._state(peer), "DISCONNECTERROR")
-                return self._release(peer, now)
-        raise RemoteProtocolError(f"{message.event.command} is not for brokers", MALFORMED)
-
-    def _check_config(self, peer: bytes, event: CheckConfig, envelope: bool, now: float) -> Effects:
-        state = self._state(peer)
-        if event.config_type not in ("", "JSON"):
-            BROKER.step(state, "CHECKCONFIG", "not JSON")
-            text = f"config_type {event.config_type[:40]!r}: there is JSON only"
-            return self._disconnect(peer, _error(NO_SUCH, text), envelope, now)
-        if self._leaving or not self._roster.join(peer, now, self._options.max_turns, ()):
-            BROKER.step(state, "CHECKCONFIG", "full or leaving")
-            return self._disconnect(peer, self._elsewhere(), envelope, now)
-        BROKER.step(state, "CHECKCONFIG")
-        self._roster.withdraw(peer)
-        warned = peer in self._peers and self._peers[peer].warned
-        self._peers[peer] = _Peer(envelope, warned)
-        config = msgspec.structs.replace(self._config, identity=frontend_name(peer))
-        if event.config_version is not None and str(event.config_version) == self._version:
-            config = Config(unchanged=True)
-        return [
-            Say(1, "C --- CHECKCONFIG ---> B"),
-            *self._not_in_hand(peer, event, now),
-            self._send(peer, config),
-            Say(1, "B --- CONFIG ---> C"),
-        ]
-
-    def _not_in_hand(self, peer: bytes, event: CheckConfig, now: float) -> Effects:
-        """What a worker was sent and says it has not is lost: on its way, or in its last life."""
-        if event.work_in_hand is None:
-            return []
-        kept = frozenset(event.work_in_hand)
-        claims = [
-            claim
-            for claim in self._roster.claims(peer)
-            if self._by_claim[claim].identifier not in kept
-        ]
-        for claim in claims:
-            self._roster.settle(peer, claim)
-        return self._lost(Lost(peer, tuple(claims), "left", doubted=True), now) if claims else []
-
-    def _ready(self, peer: bytes, event: Ready, envelope: bool, now: float) -> Effects:
-        state = self._state(peer)
-        if state == UNKNOWN:
-            BROKER.step(state, "READY")
-            return [_negotiate(peer, envelope, "no CHECKCONFIG came before this READY")]
-        if doubts := self._doubts(peer, event, envelope, now):
-            return doubts
-        services = [name for name in event.services if name in self._options.services]
-        if not services:
-            BROKER.step(state, "READY", "no such service")
-            has = ", ".join(map(repr, self._options.services))
-            error = _error(NO_SUCH, f"none of its services is one of this broker: {has}")
-            return self._disconnect(peer, error, envelope, now)
-        if self._leaving:
-            BROKER.step(state, "READY", "full or leaving")
-            return self._disconnect(peer, self._elsewhere(), envelope, now)
-        BROKER.step(state, "READY")
-        known = self._peers[peer]
-        # Longer than ours, if it wishes; never shorter.
-        interval = max(event.heartbeat_interval or 0.0, self._options.heartbeat_interval)
-        interval = min(interval, max(_MAX_INTERVAL, self._options.heartbeat_interval))
-        silent_after = interval * self._options.liveness
-        self._roster.join(peer, now, self._options.max_turns, services, silent_after)
-        self._roster.offer(peer, now)
-        known.warned = False
-        answer = self._send(
-            peer,
-            ReadyOk(
-                heartbeat_interval=interval,
-                time=now + self._wall_ahead,
-                config_version=self._version,
-            ),
-        )
-        if known.greeted:
-            return [answer]
-        known.greeted = True
-        return [Say(1, "C --- READY ---> B"), answer, Say(1, "B --- READYOK ---> C")]
-
-    def _ping(self, peer: bytes, event: Ping, envelope: bool, now: float) -> Effects:
-        if not self._roster.heard(peer, now):
-            BROKER.step(UNKNOWN, "PING")
-            return [_negotiate(peer, envelope, "this broker does not know this worker")]
-        if doubts := self._doubts(peer, event, envelope, now):
-            return doubts
-        self._peers[peer].warned = False
-        pong = Pong(
-            time=event.time, broker_time=now + self._wall_ahead, config_version=self._version
-        )
-        return [Send(peer, encode(pong, envelope=envelope))]
-
-    def _doubts(self, peer: bytes, event: Ready | Ping, envelope: bool, now: float) -> Effects:
-        """What is wrong with a worker's clock or with its configuration."""
-        wall, version = now + self._wall_ahead, event.config_version
-        if event.time is not None and abs(event.time - wall) > self._options.clock_limit:
-            BROKER.step(self._state(peer), event.command, "other time")
-            text = f"its clock is {event.time - wall:+.0f} s off; set it"
-            return self._disconnect(peer, _error(CLOCK, text), envelope, now)
-        if version is None or str(version) == self._version:
-            return []
-        known = self._peers[peer]
-        if known.warned:
-            BROKER.step(self._state(peer), event.command, "other version again")
-            text = f"config_version is still not {self._version}"
-            return self._disconnect(peer, _error(VERSION, text), envelope, now)
-        BROKER.step(self._state(peer), event.command, "other version")
-        known.warned = True
-        self._roster.withdraw(peer)
-        return [_negotiate(peer, envelope, f"config_version is {self._version}")]
-
-    def _work_reply(self, peer: bytes, event: WorkReply, message: Message, now: float) -> Effects:
-        self._roster.heard(peer, now)
-        dealt = self._by_identifier.get(event.identifier)
-        if dealt is None or dealt.claim not in self._roster.claims(peer):
-            BROKER.step(self._state(peer), "WORKREPLY", "not matched")
-            return []
-        effects = self._ended(dealt, event, message)
-        self._roster.settle(peer, dealt.claim)
-        self._drop(dealt.claim)
-        to = self._state(peer)
-        when = {BUSY: "more in hand", LISTED: "it has turns", CONFIGURED: ""}[to]
-        BROKER.step(BUSY, "WORKREPLY", when)
-        if self._leaving and to != BUSY:
-            effects += self._disconnect(peer, self._elsewhere(), message.envelope, now)
-        return effects
-
-    def _ended(self, dealt: _Dealt, event: WorkReply, message: Message) -> Effects:
-        """What a reply means to what it is for. RemoteProtocolError: nothing at all."""
-        if dealt.request is not None:
-            self._requests.answered(dealt.request)
-            frames: tuple[bytes, ...] = (b"WORKREPLY", message.options, message.body)
-            if has_envelope(dealt.request.frames):
-                frames = (b"", *frames)
-            return [Answered(dealt.claim, frontend_identity(dealt.identifier), frames)]
-        if event.status == DONE:
-            return [Done(dealt.claim, unpack(event, message.body))]
-        return [SetBack(dealt.claim, setback(event, self._options.later_after))]
-
-    # What becomes of workers and of what they had
-
-    def _state(self, peer: bytes) -> str:
-        if peer not in self._roster:
-            return UNKNOWN
-        if self._roster.busy(peer):
-            return BUSY
-        return LISTED if self._roster.turns(peer) else CONFIGURED
-
-    def _drop(self, claim: str) -> _Dealt:
-        dealt = self._by_claim.pop(claim)
-        del self._by_identifier[dealt.identifier]
-        return dealt
-
-    def _lost(self, lost: Lost, now: float) -> Effects:
-        """Each document is charged; a frontend's request is, too, and given up in the end."""
-        charged: list[str] = []
-        effects: Effects = []
-        for claim in lost.claims:
-            dealt = self._drop(claim)
-            if dealt.request is not None:
-                # What is not charged is tried again in any case.
-                attempt = -1 if lost.doubted else dealt.attempt
-                answer = self._requests.give_up(claim, dealt.request, attempt)
-                if answer:
-                    effects += answer
-                    continue
-                self._requests.again(dealt.request, now)
-            charged.append(claim)
-        return [msgspec.structs.replace(lost, claims=tuple(charged)), *effects]
-
-    def _take_back(self, claim: str, now: float) -> None:
-        """A claim is in no worker's hands any more; a frontend's request waits again."""
-        dealt = self._drop(claim)
-        if dealt.request is not None:
-            self._requests.again(dealt.request, now)
-
-    def _release(self, peer: bytes, now: float) -> Effects:
-        """It leaves, or has to: what it had is given back uncharged."""
-        claims = self._roster.claims(peer)
-        self._roster.leave(peer, "left")
-        self._peers.pop(peer, None)
-        effects: Effects = []
-        for claim in claims:
-            self._take_back(claim, now)
-            effects.append(SetBack(claim, Released("its worker left")))
-        return effects
-
-    def _disconnect(
-        self, peer: bytes, error: DisconnectError, envelope: bool, now: float
-    ) -> Effects:
-        words = Say(1, f"{peer!r} is told {error.error_code}: {error.error_message}")
-        told = Send(peer, encode(error, envelope=envelope))
-        return [*self._release(peer, now), told, words]
-
-    def _elsewhere(self) -> DisconnectError:
-        """Another broker of the group, each in turn; or that there is none."""
-        text = "this broker leaves" if self._leaving else "this broker has all the workers it may"
-        others = [one for one in self._options.group if one != self._options.broker]
-        if not others:
-            return _error(NOT_ACCEPTING, text)
-        self._next_of_group = (self._next_of_group + 1) % len(others)
-        to = others[self._next_of_group]
-        return DisconnectError(error_code=REDIRECT, error_message=text, broker=to)
-
-    def _offer_of_us(self, peer: bytes) -> DisconnectError:
-        """What NEEDBROKER is answered."""
-        room = peer in self._roster or len(self._roster) < self._options.max_workers
-        if self._leaving or not room:
-            return _error(NOT_ACCEPTING, "this broker takes nobody")
-        text = "this broker takes you"
-        return DisconnectError(error_code=REDIRECT, error_message=text, broker=self._options.broker)
-
-    # What is sent
-
-    def _send(self, worker: bytes, event: Event, body: bytes | None = None) -> Send:
-        return Send(worker, encode(event, body, self._peers[worker].envelope))
-
-    def _what_to_send(self, work: Work) -> tuple[str, bytes]:
-        """Identifier and body. RemoteProtocolError: a request from disk that is none."""
-        if work.request is not None:
-            return name_of(work.request), decode(work.request.frames).body
-        # The end of a claim's N is never used twice: a reply that is late by a whole life of this
-        # broker matches nothing.
-        return f"{self._name}:{work.claim.rpartition('-')[2]}", work.payload
+    def _wall(self) -> float:
+        """Return the time of day."""
+        return self._now + self._wall_ahead
 
 
-def _error(code: int, text: str) -> DisconnectError:
-    return DisconnectError(error_code=code, error_message=text)
+def _how(work: Work, event: wire.WorkReply, message: wire.Message) -> How:
+    """Return what a reply means to what it is for; RemoteProtocolError: nothing at all."""
+    if (request := work.request) is not None:
+        front = (b"",) if wire.has_envelope(request.frames) else ()
+        frames = (*front, b"WORKREPLY", message.options, message.body)
+        return Answer(wire.frontend_identity(_name_of(request)), frames)
+    if event.status == DONE:
+        return Processed(wire.unpack(event, message.body))
+    return setback(event.status, event.error_message)
 
 
-def _negotiate(peer: bytes, envelope: bool, why: str) -> Send:
-    return Send(peer, encode(ForceNegotiate(error_message=why), envelope=envelope))
+def _name_of(request: Request) -> str:
+    """Return the identifier of a frontend's request."""
+    return request.key.decode(errors="replace")
+
+
+def _refusal(request: Request, code: int, text: str) -> tuple[bytes, ...]:
+    """Return how a frontend is told that its request will not be done."""
+    id = _name_of(request).partition(":")[2][: wire.MAX_NAME]
+    error = wire.DisconnectError(error_code=code, error_message=text, message_id=id)
+    return wire.encode(error, envelope=wire.has_envelope(request.frames))
+
+
+def _error(code: int, text: str, broker: str = "") -> wire.DisconnectError:
+    return wire.DisconnectError(error_code=code, error_message=text, broker=broker)
+
+
+def _send(worker: Worker, event: wire.Command) -> Send:
+    return Send(worker.name, wire.encode(event, envelope=worker.envelope))
+
+
+def _told(worker: Worker, error: wire.DisconnectError) -> Effects:
+    words = f"{shown(worker.name)} is told {error.error_code}: {error.error_message}"
+    return [_send(worker, error), Say(1, words)]
+
+
+def _negotiate(worker: Worker, why: str) -> Send:
+    return _send(worker, wire.ForceNegotiate(error_message=why))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from queuedriver.doors.client_session import NEW, ClientSession
 from queuedriver.doors.scale0.wire import (
-    DONE,
     MALFORMED,
     DisconnectError,
     WorkReply,
@@ -13,6 +12,7 @@ from queuedriver.doors.scale0.wire import (
     encode,
     unpack,
 )
+from queuedriver.doors.statuses import DONE
 from queuedriver.doors.table import Row, Table, ours
 from queuedriver.doors.words import Effects, Result, Send
 from queuedriver.errors import RemoteProtocolError

@@ -66,18 +66,20 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         addresses_of(self.group)
         return super().check()
 
+    @property
+    def address(self) -> str:
+        """Return the address that workers know it by."""
+        return self.advertise or self.listen[0]
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """Return the addresses of its group."""
+        return addresses_of(self.group)
+
     def session(self, id: str) -> "Broker":
         from queuedriver.doors.scale0.broker import Broker
-        from queuedriver.doors.scale0.tables import Options
 
-        options = Options(
-            services=tuple(one.name for one in self.services),
-            broker=self.advertise or self.listen[0],
-            group=addresses_of(self.group),
-            preferred_broker=self.preferred,
-            heartbeat_interval=self.heartbeat_interval,
-        )
-        return Broker(id, options, self.job_timeout)
+        return Broker(id, self)
 
 
 class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):

@@ -15,10 +15,10 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
+from queuedriver.claims.outcomes import Setback
+from queuedriver.doors.statuses import DONE, status
 from queuedriver.doors.words import Result
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.format.records import Failure
 
 # What DISCONNECTERROR says.
 REDIRECT = 301
@@ -29,17 +29,10 @@ NO_RESPONSE = 444
 UNKNOWN = 501
 NOT_ACCEPTING = 503
 
-# The status of a WORKREPLY, as a command's exit code would be.
-DONE = 0
-FAILED = 1
-PERMANENT = 65
-LATER = 75
-
 # Bytes of options: names and sizes of ten thousand outputs fit.
 MAX_OPTIONS = 1 << 20
-# Characters of an identifier, of a name, and of a text.
+# Characters of a message id.
 MAX_NAME = 256
-_MAX_TEXT = 8 * 1024
 
 # Numbers that a peer may send: a larger one is a slip, or an attack on whoever prints it.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
@@ -47,13 +40,32 @@ _Code = Annotated[int, msgspec.Meta(ge=-999, le=999)]
 Version = str | Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 
 
-class _Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The options of one command."""
 
     command: ClassVar[str]
 
 
-class CheckConfig(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class _Dated(Command, frozen=True, kw_only=True, omit_defaults=True):
+    """Those with the sender's time of day and the version of its configuration."""
+
+    time: float | None = None
+    config_version: Version | None = None
+
+
+class _Identified(Command, frozen=True, kw_only=True, omit_defaults=True):
+    """Those that say by which name a worker's reply is known."""
+
+    work_request_identifier: str = ""
+    # As the protocol's own description spells it.
+    work_request_indentifier: str = ""
+
+    @property
+    def identifier(self) -> str:
+        return self.work_request_identifier or self.work_request_indentifier
+
+
+class CheckConfig(Command, frozen=True, kw_only=True, omit_defaults=True):
     """A worker is new here, or was told to begin anew."""
 
     command = "CHECKCONFIG"
@@ -70,7 +82,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     brokers: tuple[str, ...] = ()
 
 
-class Config(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class Config(Command, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker is to know; or that it knows it already."""
 
     command = "CONFIG"
@@ -82,7 +94,7 @@ class Config(_Options, frozen=True, kw_only=True, omit_defaults=True):
     unchanged: bool = False
 
 
-class NeedBroker(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class NeedBroker(Command, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's own broker cannot be reached."""
 
     command = "NEEDBROKER"
@@ -90,61 +102,46 @@ class NeedBroker(_Options, frozen=True, kw_only=True, omit_defaults=True):
     services: tuple[str, ...] = ()
 
 
-class Ready(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class Ready(_Dated, frozen=True, kw_only=True, omit_defaults=True):
     """A worker takes one request."""
 
     command = "READY"
-    services: tuple[str, ...]
+    services: tuple[str, ...] = ()
     heartbeat_interval: float | None = None
-    time: float | None = None
-    config_version: Version | None = None
 
 
-class ReadyOk(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class ReadyOk(_Dated, frozen=True, kw_only=True, omit_defaults=True):
     """It is listed."""
 
     command = "READYOK"
     heartbeat_interval: float | None = None
-    time: float | None = None
-    config_version: Version | None = None
 
 
-class Ping(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class Ping(_Dated, frozen=True, kw_only=True, omit_defaults=True):
     """A worker lives."""
 
     command = "PING"
-    time: float | None = None
-    config_version: Version | None = None
 
 
-class Pong(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class Pong(_Dated, frozen=True, kw_only=True, omit_defaults=True):
     """So does the broker: the worker's own time, and the broker's."""
 
     command = "PONG"
-    time: float | None = None
     broker_time: float | None = None
-    config_version: Version | None = None
 
 
-class WorkRequest(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class WorkRequest(_Identified, frozen=True, kw_only=True, omit_defaults=True):
     """A frontend's to its broker, with service and message id; a broker's to a worker, with the
     identifier by which the reply is known."""
 
     command = "WORKREQUEST"
     service: str = ""
     message_id: str = ""
-    work_request_identifier: str = ""
-    # As the protocol's own description spells it.
-    work_request_indentifier: str = ""
     time: float | None = None
     config_version: Version | None = None
     # Ours, for documents.
     docid: str = ""
     attempt: _Count = 0
-
-    @property
-    def identifier(self) -> str:
-        return self.work_request_identifier or self.work_request_indentifier
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,23 +151,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
 
 
-class WorkReply(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class WorkReply(_Identified, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a request."""
 
     command = "WORKREPLY"
-    work_request_identifier: str = ""
-    work_request_indentifier: str = ""
     # Ours: what became of a document.
     status: _Code = DONE
     error_message: str = ""
     outputs: tuple[Part, ...] | None = None
 
-    @property
-    def identifier(self) -> str:
-        return self.work_request_identifier or self.work_request_indentifier
 
-
-class DisconnectError(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class DisconnectError(Command, frozen=True, kw_only=True, omit_defaults=True):
     """Why a peer is disconnected, or why a frontend's request is not done."""
 
     command = "DISCONNECTERROR"
@@ -182,32 +173,17 @@ class DisconnectError(_Options, frozen=True, kw_only=True, omit_defaults=True):
     message_id: str = ""
 
 
-class ForceNegotiate(_Options, frozen=True, kw_only=True, omit_defaults=True):
+class ForceNegotiate(Command, frozen=True, kw_only=True, omit_defaults=True):
     """The broker is not sure of a worker: it is to begin anew, with CHECKCONFIG."""
 
     command = "FORCENEGOTIATE"
     error_message: str = ""
 
 
-Event = (
-    CheckConfig
-    | Config
-    | NeedBroker
-    | Ready
-    | ReadyOk
-    | Ping
-    | Pong
-    | WorkRequest
-    | WorkReply
-    | DisconnectError
-    | ForceNegotiate
-)
-
-
 class Message(msgspec.Struct, frozen=True):
     """One message."""
 
-    event: Event
+    event: Command
     body: bytes = b""
     # Whether an empty frame stands in front.
     envelope: bool = False
@@ -215,22 +191,11 @@ class Message(msgspec.Struct, frozen=True):
     options: bytes = b"{}"
 
 
-_KINDS: dict[bytes, msgspec.json.Decoder[Event]] = {
-    kind.command.encode(): msgspec.json.Decoder(kind)
-    for kind in (
-        CheckConfig,
-        Config,
-        NeedBroker,
-        Ready,
-        ReadyOk,
-        Ping,
-        Pong,
-        WorkRequest,
-        WorkReply,
-        DisconnectError,
-        ForceNegotiate,
-    )
-}
+_COMMANDS: tuple[type[Command], ...] = (
+    *(CheckConfig, Config, NeedBroker, Ready, ReadyOk, Ping, Pong),
+    *(WorkRequest, WorkReply, DisconnectError, ForceNegotiate),
+)
+_KINDS = {kind.command.encode(): msgspec.json.Decoder(kind) for kind in _COMMANDS}
 _WITH_BODY = frozenset({b"WORKREQUEST", b"WORKREPLY"})
 _json = msgspec.json.Encoder().encode
 
@@ -264,7 +229,7 @@ def decode(frames: Sequence[bytes]) -> Message:
     return Message(event, rest[1] if len(rest) > 1 else b"", envelope, options)
 
 
-def encode(event: Event, body: bytes | None = None, envelope: bool = False) -> tuple[bytes, ...]:
+def encode(event: Command, body: bytes | None = None, envelope: bool = False) -> tuple[bytes, ...]:
     """The frames of a message."""
     head = (event.command.encode(), _json(event))
     frames = head if body is None else (*head, body)
@@ -318,23 +283,7 @@ def unpack(reply: WorkReply, body: bytes) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def setback(reply: WorkReply, later_after: float) -> Setback:
-    """What a status other than 0 means."""
-    text = reply.error_message[:_MAX_TEXT] or "its worker did not say why"
-    if reply.status == LATER:
-        return Postponed(later_after, text)
-    permanent = reply.status == PERMANENT
-    cause = "permanent" if permanent else "exit"
-    return Failed(Failure(cause=cause, message=text, permanent=permanent, exit_code=reply.status))
-
-
 def reply_of(identifier: str, how: Setback) -> WorkReply:
-    """What says so."""
-    match how:
-        case Failed(failure=failure):
-            status, text = PERMANENT if failure.permanent else FAILED, failure.message
-        case Postponed(reason=text) | Released(reason=text):
-            status = LATER
-    return WorkReply(
-        work_request_identifier=identifier, status=status, error_message=text[:_MAX_TEXT]
-    )
+    """Return the reply that says how a document ended, where it was not processed."""
+    code, text = status(how)
+    return WorkReply(work_request_identifier=identifier, status=code, error_message=text)

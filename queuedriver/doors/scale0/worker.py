@@ -20,9 +20,9 @@ from queuedriver.doors.scale0.wire import (
     UNKNOWN,
     VERSION,
     CheckConfig,
+    Command,
     Config,
     DisconnectError,
-    Event,
     ForceNegotiate,
     NeedBroker,
     Ping,
@@ -445,5 +445,5 @@ class Worker(WorkerSession):
         self._ping_at = now + self._interval
 
 
-def _send(event: Event, body: bytes | None = None) -> Send:
+def _send(event: Command, body: bytes | None = None) -> Send:
     return Send(b"", encode(event, body))

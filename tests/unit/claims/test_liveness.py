@@ -20,7 +20,6 @@ from queuedriver.claims.heartbeat import FENCE, Heartbeat
 from queuedriver.claims.liveness import (
     CRASHED,
     EXPIRY,
-    HIDDEN,
     NETWORK_BEAT,
     REBOOTED_AFTER,
     Observer,
@@ -32,11 +31,11 @@ from queuedriver.claims.liveness import (
     identify,
     judge,
     owner_of,
-    process_ticks,
     read_registration,
     read_registrations,
 )
 from queuedriver.disk.filesystem import Directory
+from queuedriver.disk.processes import HIDDEN, process_ticks
 from queuedriver.format import names
 from queuedriver.format.records import LEASE, Counters, Identity, Registration
 from tests.waiting import until

@@ -7,24 +7,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from queuedriver.doors.dealer import Dealer, Desk
+from queuedriver.claims.liveness import Observer
+from queuedriver.doors.broker import BrokerLoop
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.line import Line
+from queuedriver.doors.former import exchange_of
 from queuedriver.doors.pingpong import broker as pingpong
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.frames import Message as Said
 from queuedriver.doors.roundrobin.frames import decode, encode
-from queuedriver.doors.scale0 import tables as scale0
 from queuedriver.doors.scale0.broker import Broker as Scale0
+from queuedriver.doors.scale0.settings import BrokerSettings
+from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.transports.base import Gone, Message
 from queuedriver.doors.words import BrokerSession
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
+from queuedriver.driving.setup import Opened
 from queuedriver.format.settings import Settings
 from queuedriver.operating.queue import Queue
-from tests.unit.doors.test_network_dealer import Wires
+from queuedriver.options import Options
+from tests.unit.doors.test_broker_loop import Wires
 
 if TYPE_CHECKING:
     from tests.conftest import Bench
@@ -42,7 +46,7 @@ DOORS: dict[str, tuple[Callable[[], BrokerSession | Exchange[Any]], list[Frames]
     "pingpong": (pingpong.Broker, [[b"", b"READY"]]),
     "roundrobin": (RoundRobinBroker, [list(REGISTER)]),
     "scale0": (
-        lambda: Scale0("b", scale0.Options(services=("",))),
+        lambda: Scale0("b", BrokerSettings(input="in")),
         [scale0_of("CHECKCONFIG"), scale0_of("READY", services=[""])],
     ),
 }
@@ -59,11 +63,22 @@ class Office:
         self._ids: dict[str, bytes] = {}
         self.limits = Limits()
         self.queue = bench.open(settings=Settings(retries=1), driver="b")
-        self.requests = Requests(Queue(self.queue.directory), self.queue.mint, durable=False)
-        self.desk = Desk("", self.queue, Line(self.queue), self.requests)
-        self.dealer = Dealer(session(), self.wires, [self.desk], Tally(), self.limits, 1000)
+        self.requests = Requests(
+            Queue(self.queue.directory), self.queue.mint, self.wires.send, durable=False
+        )
+        self.exchange, tally = exchange_of(session()), Tally()
+        self.said: list[str] = []
+        found = Opened([self.queue], self.queue.targets, self.queue.mint, Observer(), {}, ())
+        self.loop = BrokerLoop(
+            found, self.exchange, self.wires, self.limits, tally, Options(), 0, self.said.append
+        )
+        self.source = ServiceQueue(
+            "", self.queue, self.requests, self.exchange, tally, self.limits, 1000
+        )
+        self.loop.sources.append(self.source)
 
     def close(self) -> None:
+        self.loop.waker.close()
         self.requests.close()
         self.limits.close()
 
@@ -72,24 +87,28 @@ class Office:
 
     def hear(self, worker: bytes, *said: Frames) -> None:
         self.wires.coming += [Message(worker, list(frames)) for frames in said]
-        self.dealer.converse(time.monotonic())
-        assert not self.dealer.said
+        self.loop.talk.turn(time.monotonic(), time.time())
+        assert not self.said
+
+    def settle(self) -> None:
+        self.loop._settle(time.monotonic())
+        self.queue.note_handed_over()
 
     def lose(self, worker: bytes) -> None:
         """It is found gone."""
         self.wires.coming.append(Gone(worker, "it ended"))
-        self.dealer.converse(time.monotonic())
-        self.dealer.settle(time.monotonic())
+        self.loop.talk.turn(time.monotonic(), time.time())
+        self.said.clear()
+        self.settle()
 
     def is_ready(self) -> bool:
-        return self.dealer.session.pick("", time.monotonic()) is not None
+        return self.exchange.pick("", time.monotonic()) is not None
 
     def deal(self) -> None:
         """All that can be dealt."""
-        self.desk.line.wake()
-        while (candidate := self.dealer.choose(self.desk, time.monotonic())) is not None:
-            self.dealer.work(self.desk, candidate)
-            self.dealer.settle(time.monotonic())
+        self.source.wake()
+        while self.loop._deal(time.monotonic()):
+            self.settle()
 
     def dealt(self) -> dict[str, bytes]:
         """What roundrobin deals now: each document, and to whom."""
@@ -105,7 +124,7 @@ class Office:
         response = Said(wire.RESPONSE, self._ids[docid], args or (b"0", b"", b"out"))
         self.hear(worker, list(encode(response)))
         self.hear(worker, list(encode(Said(wire.EXEC, b"i", (wire.INCREMENT,)))))
-        self.dealer.settle(time.monotonic())
+        self.settle()
 
     @property
     def items(self) -> list[str]:
@@ -144,7 +163,7 @@ def test_documents_that_were_dealt_to_workers_who_were_gone_are_not_charged(
         bench.put(f"in/{docid}.ready")
     office.deal()
     assert not office.is_ready()
-    assert office.dealer.at_hand == 0
+    assert office.loop.at_hand == 0
     assert office.items == [f"{docid}.ready" for docid in docids]
 
 

@@ -260,7 +260,7 @@ class Machine(RuleBasedStateMachine):
         at = self.exchange.next_tick_at()
         assert (at is None) == (not self.workers)
         if at is None or at > self.now:
-            assert self.exchange.tick(self.now) == []
+            assert self.exchange.tick(self.now, 0.0) == []
             return
         expected: dict[str, type] = {}
         probed = set()
@@ -273,7 +273,7 @@ class Machine(RuleBasedStateMachine):
             elif self.now - worker.heard_at >= worker.silent_after:
                 del self.workers[name]
                 self.reserved.discard(name)
-        effects = self.exchange.tick(self.now)
+        effects = self.exchange.tick(self.now, 0.0)
         assert ends(effects) == expected
         assert {one.peer for one in effects if isinstance(one, Send)} == probed
 
@@ -365,8 +365,8 @@ def test_overdue_worker_is_cut_off() -> None:
     exchange = Any(job_timeout=5.0)
     listed(exchange, b"w")
     dealt(exchange, work("c1"))
-    assert exchange.tick(4.9) == [Send(b"w", (b"there?",))]
-    effects = exchange.tick(5.9)
+    assert exchange.tick(4.9, 0.0) == [Send(b"w", (b"there?",))]
+    effects = exchange.tick(5.9, 0.0)
     assert ends(effects) == {"c1": Failed}
     assert [one.peer for one in effects if isinstance(one, Close)] == [b"w"]
 

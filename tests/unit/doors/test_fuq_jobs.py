@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +28,7 @@ from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.jobs import jobfile
-from queuedriver.jobs.job import JOBS, Job, Record, sweep
+from queuedriver.jobs.job import JOBS, Job, sweep
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 from queuedriver.jobs.scheduler import Scheduler
@@ -308,23 +307,21 @@ def test_later_job_of_the_same_docid_has_its_own_jobid_and_tasks(tmp_path: Path)
     first = yard.take_up().id
     yard.step()
     yard.end(b"1", "job", 1, free=1)
-    # Its end is not seen to: the directory stays, and the file is gone.
     yard.scheduler.settle()
-    os.unlink(tmp_path / "in" / yard.job().claim.name)
-    [left] = yard.directories()
-    yard.begin()
-    assert yard.directories() == [], "a start sweeps it"
-    yard.submit("job", tasks=2)
-    status = os.stat(tmp_path / "in" / "job.ready")
-    # One that nobody swept, of a file that had the same inode.
-    again = left.with_name(f"job.{status.st_ino}")
-    again.mkdir()
-    old = Record(first, "job", status.st_mtime_ns - 1, 0.0, JobFile("sim"))
-    (again / "job.json").write_bytes(msgspec.json.encode(old))
-    (again / "outcomes.abcd").write_text("1-2 done\n")
+    # Its end is not seen to: its directory stays; and its file's inode is used again.
+    again = tmp_path / "in" / "job.ready"
+    os.rename(tmp_path / "in" / yard.job().claim.name, again)
+    again.write_bytes(jobfile.encode(JobFile("sim", num_tasks=2)))
     job = yard.take_up()
     assert job.id != first
     assert job.outcomes.left == 2
+    assert len(yard.directories()) == 2
+    yard.die()
+    yard.begin()
+    assert len(yard.directories()) == 2, "one docid is not told from another"
+    os.unlink(again)
+    yard.begin()
+    assert yard.directories() == [], "nothing of it is in the queue any more"
     yard.close()
 
 

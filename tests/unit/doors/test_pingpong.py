@@ -214,7 +214,7 @@ def test_whatever_comes_each_claim_ends_once_and_is_in_one_worker_s_hands(
         for effect in effects:
             if isinstance(effect, End):
                 assert in_hand.pop(effect.claim) == peer
-        for effect in broker.tick(float(at)):
+        for effect in broker.tick(float(at), 0.0):
             if isinstance(effect, End):
                 del in_hand[effect.claim]
         assert in_hand == {
@@ -366,7 +366,7 @@ def test_worker_for_whom_there_is_no_room_gets_no_pong() -> None:
     broker = Broker(Options(max_workers=1))
     hear(broker, "a", READY, 0.0)
     assert not any(isinstance(effect, Send) for effect in hear(broker, "b", READY, 0.0))
-    broker.tick(3.0)
+    broker.tick(3.0, 0.0)
     assert hear(broker, "b", PING, 3.0) == [Send(b"b", PONG)]
 
 
@@ -384,7 +384,7 @@ def test_silent_worker_is_dealt_nothing_from_its_expiry_on_and_dropped_within_a_
     now = 10.0
     while listed(broker):
         now = broker.next_tick_at() or now + 1.0
-        broker.tick(now)
+        broker.tick(now, 0.0)
     assert 13.0 <= now <= 14.0
     assert broker.next_tick_at() is None
 
@@ -394,20 +394,20 @@ def test_any_message_puts_the_expiry_off(frames: list[bytes]) -> None:
     broker = a_broker(w=10.0)
     hear(broker, "w", frames, 12.0)
     assert is_ready(broker, 14.999)
-    broker.tick(14.999)
+    broker.tick(14.999, 0.0)
     assert listed(broker) == [b"w"]
     assert not is_ready(broker, 15.0)
 
 
 def test_busy_worker_does_not_expire_and_is_tried_each_second() -> None:
     broker = a_broker(w=0.0)
-    broker.tick(0.0)
+    broker.tick(0.0, 0.0)
     dealt_to(broker, 0.5)
     now = 0.0
     probes = 0
     while now < 1000:
         now = broker.next_tick_at() or 1001.0
-        effects = broker.tick(now)
+        effects = broker.tick(now, 0.0)
         assert effects in ([], [Send(b"w", PONG)])
         probes += len(effects)
     assert probes == 1000
@@ -520,8 +520,8 @@ def test_document_that_could_not_be_sent_is_charged_to_nobody() -> None:
 def test_document_that_takes_longer_than_its_time_out_is_lost() -> None:
     broker = a_broker(job_timeout=10.0, w=5.0)
     dealt_to(broker, 5.0)
-    assert broker.tick(14.9) == [Send(b"w", PONG)]
-    effects = broker.tick(15.9)
+    assert broker.tick(14.9, 0.0) == [Send(b"w", PONG)]
+    effects = broker.tick(15.9, 0.0)
     assert ends(effects) == lost("overdue")
     assert [one.peer for one in effects if isinstance(one, Close)] == [b"w"]
 
@@ -529,7 +529,7 @@ def test_document_that_takes_longer_than_its_time_out_is_lost() -> None:
 def test_overdue_worker_is_not_listed_by_its_ping() -> None:
     broker = a_broker(job_timeout=10.0, w=0.0)
     dealt_to(broker, 0.0)
-    broker.tick(10.0)
+    broker.tick(10.0, 0.0)
     assert hear(broker, "w", PING, 11.0) == []
     assert not is_ready(broker)
     assert hear(broker, "w", READY, 12.0) == [Send(b"w", PONG)]

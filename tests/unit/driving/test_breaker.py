@@ -15,7 +15,7 @@ from queuedriver.claims.liveness import identify
 from queuedriver.claims.outcomes import cause_key, from_exception
 from queuedriver.driving.breaker import NO_STREAK, Streak, has_worked, in_a_row, pause_after
 from queuedriver.driving.driver import Driver
-from queuedriver.driving.loop import Left
+from queuedriver.driving.life import Left
 from queuedriver.driving.plan import Quit, Seen, Wait, plan
 from queuedriver.errors import PermanentError, TryLater
 from queuedriver.format.event import decode

@@ -2,13 +2,13 @@
 
 import os
 
-from queuedriver.driving import driver
+from queuedriver.driving import life
 from queuedriver.format import names
 
 
 def test_a_fork_of_a_driver_forms_other_names() -> None:
     mint = names.Mint("a", "none")
-    driver.mints.add(mint)
+    life.mints.add(mint)
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:

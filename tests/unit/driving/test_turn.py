@@ -20,9 +20,9 @@ from queuedriver.claims.liveness import CRASHED, Observer
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver, Turns
+from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.loop import Left
 from queuedriver.driving.setup import Opened
 from queuedriver.errors import ConfigError, NotFound, PermanentError, TryLater
 from queuedriver.format.records import Counters, Registration

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queuedriver.claims.liveness import process_ticks
-from queuedriver.disk.processes import signal_name
+from queuedriver.disk.processes import process_ticks, signal_name
 from tests.children import end_of, few_descriptors, open_files
 from tests.disks import Silent
 from tests.drivers import FORKS, PATIENCE

@@ -22,6 +22,7 @@ from watchdogd.helper import (
     SILENCE,
     Helper,
 )
+from watchdogd.helper_process import HelperProcess, begin
 from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
@@ -59,12 +60,15 @@ class Bench:
     def notes(self) -> list[str]:
         return [message for kind, message in self.told if kind == "note"]
 
-    def helper(self, script: str, argv: Sequence[str] = ()) -> Helper:
+    def helper(
+        self, script: str, argv: Sequence[str] = (), begun: HelperProcess | None = None
+    ) -> Helper:
         made = Helper(
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
             self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
             argv or ("sh", "-c", script),
+            begun,
         )
         self._made.append(made)
         return made
@@ -355,6 +359,25 @@ def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -
     assert helper.lost(now=0.0)
     assert helper.fd == -1
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:
+    script = f"read brief; printf '{ALIVE}'; read rest"
+    begun = begin(bench.children, ("sh", "-c", script))
+    helper = bench.helper(script, begun=begun)
+    helper.tend(now=0.0)
+    assert helper.pid == begun.child.pid
+    assert hear(helper, now=0.5) == [Message()]
+    helper.abandon()
+    helper.tend(now=RESTART_EVERY)
+    assert helper.pid not in (0, begun.child.pid)
+
+
+def test_helper_that_is_told_nothing_ends_when_it_is_not_wanted(bench: Bench) -> None:
+    begun = begin(bench.children)
+    begun.end()
+    until(lambda: bench.children.reap(0.0), "reaped")
+    assert begun.child.exit is not None
 
 
 # Never waiting

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuedriver.claims.liveness import HIDDEN
+from queuedriver.disk.processes import HIDDEN
 from queuedriver.format.records import Identity, encode
 from watchdogd.report import (
     HUNG_AFTER,

@@ -11,7 +11,7 @@ import pytest
 
 from queuedriver.doors import requests as module
 from queuedriver.doors.requests import HELD_FOR, KNOWN_FOR, Reply, Requests
-from queuedriver.doors.words import Request
+from queuedriver.doors.words import Answer, Request
 from queuedriver.format import names
 from tests.conftest import NOON
 
@@ -19,13 +19,21 @@ if TYPE_CHECKING:
     from tests.conftest import Bench
 
 ASKED = Request(b"client/1", (b"ask", b"\x00what"))
+ANSWER = Answer(b"client", (b"", b"answer"))
 
 Life = Callable[[], Requests]
+# Whether the client is there.
+AWAY: set[bytes] = set()
+
+
+def send(peer: bytes, frames: tuple[bytes, ...]) -> bool:
+    return peer not in AWAY
 
 
 @pytest.fixture
 def life(bench: "Bench") -> Iterator[Life]:
     """Another life of the broker, with the queue as the one before left it."""
+    AWAY.clear()
     lives: list[Requests] = []
     salts = itertools.count()
 
@@ -33,7 +41,7 @@ def life(bench: "Bench") -> Iterator[Life]:
         if lives:
             lives.pop().close()
         mint = names.Mint("b", f"{next(salts):04x}")
-        requests = Requests(bench.queue(), mint, durable=False)
+        requests = Requests(bench.queue(), mint, send, durable=False)
         requests.load(0.0)
         lives.append(requests)
         return requests
@@ -50,7 +58,13 @@ def kept(requests: Requests, request: Request = ASKED, now: float = 0.0) -> str:
 
 
 def reply_to(docid: str, request: Request = ASKED) -> Reply:
-    return Reply(docid, request.key, b"client", (b"", b"answer"))
+    return Reply(docid, request.key, ANSWER.peer, ANSWER.frames)
+
+
+def hold(requests: Requests, docid: str, now: float) -> None:
+    AWAY.add(b"client")
+    requests.hand_over(reply_to(docid), now)
+    AWAY.clear()
 
 
 def finish(bench: "Bench", docid: str) -> None:
@@ -76,7 +90,7 @@ def test_request_is_an_item_of_the_queue_that_any_broker_recognizes(
 
 def test_name_of_a_request_is_never_too_long(bench: "Bench") -> None:
     mint = names.Mint("x" * names.MAX_DRIVER_ID, "5a17")
-    requests = Requests(bench.queue(), mint, durable=False)
+    requests = Requests(bench.queue(), mint, send, durable=False)
     docid = kept(requests)
     requests.close()
     assert names.objection(docid) is None
@@ -123,12 +137,37 @@ def test_request_that_is_repeated_after_a_restart_is_known(bench: "Bench", life:
     assert life().keep(ASKED, NOON, 1.0) is None
 
 
-def test_request_is_known_for_as_long_as_it_is_repeated(life: Life) -> None:
+def test_request_is_known_until_it_is_answered_and_as_long_as_it_is_repeated(life: Life) -> None:
     requests = life()
-    kept(requests)
+    docid = kept(requests)
+    # A worker may have it for hours.
+    assert requests.keep(ASKED, NOON, 11 * KNOWN_FOR) is None
+    requests.hand_over(reply_to(docid), 20 * KNOWN_FOR)
     for number in range(1, 20):
-        assert requests.keep(ASKED, NOON, number * KNOWN_FOR / 2) is None
-    assert isinstance(requests.keep(ASKED, NOON, 11 * KNOWN_FOR), str)
+        now = 20 * KNOWN_FOR + number * KNOWN_FOR / 2
+        assert requests.keep(ASKED, NOON, now) == reply_to(docid)
+    assert isinstance(requests.keep(ASKED, NOON, 31 * KNOWN_FOR), str)
+
+
+def test_request_that_was_discarded_is_done_anew_where_there_is_no_word_for_that(
+    life: Life,
+) -> None:
+    requests = life()
+    requests.refused(kept(requests), ASKED, None, 1.0)
+    docid = kept(requests)
+    requests.refused(docid, ASKED, ANSWER, 2.0)
+    assert requests.keep(ASKED, NOON, 3.0) == reply_to(docid)
+
+
+def test_requests_are_late_that_nobody_has_taken(life: Life) -> None:
+    requests = life()
+    first, second = kept(requests), kept(requests, Request(b"another/1", ()), 4.0)
+    assert requests.late(5.0, 5.0) == [first]
+    assert requests.late(9.0, 5.0) == [first, second]
+    del requests.waiting[first]
+    assert requests.late(9.0, 5.0) == [second]
+    # After a restart they wait anew.
+    assert life().late(4.0, 5.0) == []
 
 
 # Its answer
@@ -138,10 +177,10 @@ def test_answer_is_sent_again_to_whoever_repeats_the_request(bench: "Bench", lif
     requests = life()
     docid = kept(requests)
     reply = reply_to(docid)
-    requests.write(reply)
+    requests.write(docid, ASKED, ANSWER)
     finish(bench, docid)
     requests.finished(docid, 1.0)
-    requests.sent(reply, 1.0)
+    requests.hand_over(reply, 1.0)
     assert requests.keep(ASKED, NOON, 2.0) == reply
     assert requests.keep(ASKED, NOON, 3.0) == reply
     assert replies(bench) == []
@@ -153,9 +192,9 @@ def test_answer_that_is_too_much_to_remember_is_made_again_when_it_is_asked_for_
     monkeypatch.setattr(module, "_MOST_REMEMBERED", 5)
     requests = life()
     docid = kept(requests)
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     requests.finished(docid, 1.0)
-    requests.sent(reply_to(docid), 1.0)
+    requests.hand_over(reply_to(docid), 1.0)
     assert isinstance(requests.keep(ASKED, NOON, 2.0), str)
 
 
@@ -165,7 +204,7 @@ def test_memory_of_answers_is_given_back_when_they_are_forgotten(life: Life) -> 
         request = Request(b"%d" % number, ())
         docid = kept(requests, request, now=float(number))
         for _ in range(2):
-            requests.sent(reply_to(docid, request), float(number))
+            requests.hand_over(reply_to(docid, request), float(number))
     assert requests._remembered == 20 * len(b"answer")
     kept(requests, Request(b"last", ()), now=KNOWN_FOR + 100)
     assert requests._remembered == 0
@@ -177,8 +216,8 @@ def test_memory_of_answers_is_given_back_when_they_are_forgotten(life: Life) -> 
 def test_request_of_a_broker_that_died_before_the_answer_is_done_again(life: Life) -> None:
     docid = kept(life())
     requests = life()
-    assert not requests.answered(docid)
-    assert not requests.holds(b"client")
+    assert not requests.is_answered(docid)
+    assert b"client" not in requests.held
 
 
 def test_request_that_is_answered_and_not_finished_is_not_done_again(
@@ -186,9 +225,9 @@ def test_request_that_is_answered_and_not_finished_is_not_done_again(
 ) -> None:
     requests = life()
     docid = kept(requests)
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     requests = life()
-    assert requests.answered(docid)
+    assert requests.is_answered(docid)
     assert requests.keep(ASKED, NOON, 1.0) == reply_to(docid)
 
 
@@ -197,15 +236,15 @@ def test_answer_stays_until_its_request_is_finished_though_the_client_has_it(
 ) -> None:
     requests = life()
     docid = kept(requests)
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     for _ in range(2):
         # The client comes back before any worker: the request has not been claimed yet.
         requests = life()
-        for reply in requests.held(b"client"):
-            requests.sent(reply, 1.0)
-        assert requests.answered(docid)
-    requests.expire(HELD_FOR + 1)
-    assert requests.answered(docid)
+        requests.look(1.0)
+        assert not requests.held
+        assert requests.is_answered(docid)
+    requests.look(HELD_FOR + 1)
+    assert requests.is_answered(docid)
     finish(bench, docid)
     requests.finished(docid, 2.0)
     assert replies(bench) == []
@@ -216,17 +255,16 @@ def test_answer_stays_until_it_is_sent_though_its_request_is_finished(
 ) -> None:
     requests = life()
     docid = kept(requests)
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     finish(bench, docid)
     requests.finished(docid, 0.0)
-    requests.hold(reply_to(docid), 0.0)
+    hold(requests, docid, 0.0)
     assert replies(bench) == [docid]
     requests = life()
     # What is asked again meanwhile is not done again.
     assert requests.keep(ASKED, NOON, 1.0) == reply_to(docid)
     assert bench.ls() == []
-    (reply,) = requests.held(b"client")
-    requests.sent(reply, 1.0)
+    requests.look(1.0)
     assert replies(bench) == []
 
 
@@ -235,13 +273,13 @@ def test_answer_of_a_broker_that_is_no_more_is_held_by_who_finishes_its_request(
 ) -> None:
     requests = life()
     docid = kept(requests)
-    other = Requests(bench.queue(), names.Mint("c", "5a18"), durable=False)
-    other.write(reply_to(docid))
+    other = Requests(bench.queue(), names.Mint("c", "5a18"), send, durable=False)
+    other.write(docid, ASKED, ANSWER)
     other.close()
-    assert requests.answered(docid)
+    assert requests.is_answered(docid)
     finish(bench, docid)
     requests.finished(docid, 1.0)
-    assert requests.held(b"client") == [reply_to(docid)]
+    assert [reply for _, reply in requests.held[b"client"]] == [reply_to(docid)]
 
 
 # A client that is away
@@ -251,14 +289,16 @@ def test_answer_of_a_broker_that_is_no_more_is_held_by_who_finishes_its_request(
 def test_answer_is_held_for_a_minute(bench: "Bench", life: Life, away: float, found: bool) -> None:
     requests = life()
     docid = kept(requests)
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     requests.finished(docid, 0.0)
-    requests.hold(reply_to(docid), 0.0)
-    requests.expire(away)
-    assert requests.holds(b"client") is found
+    hold(requests, docid, 0.0)
+    AWAY.add(b"client")
+    requests.look(away)
+    assert (b"client" in requests.held) is found
     assert replies(bench) == ([docid] if found else [])
-    assert [one.docid for one in requests.held(b"client")] == ([docid] if found else [])
-    assert requests.held(b"client") == []
+    AWAY.clear()
+    requests.look(away)
+    assert not requests.held
 
 
 # Trouble
@@ -282,7 +322,7 @@ def test_what_is_in_the_place_of_an_answer_keeps_no_broker_from_starting(
             path.chmod(0)
     requests = life()
     if kind != "unreadable" or os.geteuid():
-        assert not requests.holds(b"client")
+        assert b"client" not in requests.held
 
 
 def test_request_that_could_not_be_written_down_may_be_brought_again(life: Life) -> None:
@@ -303,7 +343,7 @@ def test_after_trouble_directories_that_were_made_anew_are_used(bench: "Bench", 
     for name in ("replies", "incoming"):
         (private / name).rename(private / f"{name}-gone")
     requests.reopen()
-    requests.write(reply_to(docid))
+    requests.write(docid, ASKED, ANSWER)
     assert replies(bench) == [docid]
     kept(requests, Request(b"another", ()))
     assert Path(private / "incoming").is_dir()

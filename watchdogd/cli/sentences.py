@@ -14,156 +14,146 @@ AMISS = ("crash-looped", "hung", "unkillable", "backoff")
 _NAMED = 5
 
 
-class Words(NamedTuple):
+class Sentence(NamedTuple):
     """One sentence; `bad` is what nothing mends by itself."""
 
     text: str
     bad: bool = True
 
 
-def words_of(view: View) -> Iterator[Words]:
+def sentences_of(view: View) -> Iterator[Sentence]:
     """Yield all there is to say, the most urgent first."""
     chosen = view.chosen
     alive = chosen.hosts.alive
     if chosen.hung:
         where = f"{chosen.pipeline.file}, or what is below {chosen.pipeline.root},"
-        yield Words(f"{where} does not answer: this is what the watchdog here says")
+        yield Sentence(f"{where} does not answer: this is what the watchdog here says")
     for host in chosen.hosts.seen:
         yield from _absent(host, view)
     for path in chosen.hosts.unreadable:
-        yield Words(f"what a watchdog says cannot be read: {path}")
+        yield Sentence(f"what a watchdog says cannot be read: {path}")
     if chosen.hosts.state == "not running":
         yield _nobody(view)
     yield from _configuration(chosen)
     for host in alive:
         yield from _trouble(host, chosen)
     if view.controls.quit and chosen.hosts.state != "not running":
-        words = "watchdogs that were there before it leave, after the documents at hand"
-        yield Words(f"there is a QUIT: {words}", bad=False)
+        text = "watchdogs that were there before it leave, after the documents at hand"
+        yield Sentence(f"there is a QUIT: {text}", bad=False)
     if view.controls.paused:
         resume = chosen.command("resume")
-        yield Words(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)
+        yield Sentence(f"PAUSED: nothing is claimed in any stage before {resume}", bad=False)
     for stage in view.stages:
         yield from _stage(stage, view)
     yield from _drivers(view)
     for host in alive:
         before = f"{host.report.host}: " if len(alive) > 1 else ""
-        yield from (Words(f"{before}{note}", bad=False) for note in host.report.notes)
+        yield from (Sentence(f"{before}{note}", bad=False) for note in host.report.notes)
 
 
 def standing_line(host: SeenHost, now: float) -> str:
     """Return one line for each watchdog."""
     report = host.report
-    at = format_instant(report.at)
-    match host.standing:
-        case "alive":
-            since = format_duration(now - report.started_at)
-            how = f"{report.state} for {since}, process {report.pid}"
-        case "hung":
-            how = f"hung since {at}, process {report.pid}"
-        case "stopped":
-            how = f"{'crashed' if report.crash else 'stopped'} at {at}"
-        case "gone":
-            how = f"gone after {at}"
-        case "silent":
-            how = f"silent since {at}"
+    at, process = format_instant(report.at), f"process {report.pid}"
+    how = {
+        "alive": f"{report.state} for {format_duration(now - report.started_at)}, {process}",
+        "hung": f"hung since {at}, {process}",
+        "stopped": f"{'crashed' if report.crash else 'stopped'} at {at}",
+        "gone": f"gone after {at}",
+        "silent": f"silent since {at}",
+    }[host.standing]
     return f"watchdog on {report.host}: {how}"
 
 
 # Watchdogs
 
 
-def _absent(host: SeenHost, view: View) -> Iterator[Words]:
+def _absent(host: SeenHost, view: View) -> Iterator[Sentence]:
     """Tell of a watchdog that is not there as it should be."""
     report = host.report
     who, at = f"the watchdog on {report.host}", format_instant(report.at)
     if host.standing == "silent":
-        yield Words(
+        yield Sentence(
             f"{who} is silent since {at}: its host is down, or does not reach the file system, or "
             "its clock is wrong"
         )
     elif host.standing == "hung":
-        yield Words(
+        yield Sentence(
             f"{who} is there, process {report.pid}, but has said nothing since {at}: it does not "
             f"turn, or cannot write; kill -USR2 {report.pid} has it write its stacks, kill -9 "
             f"{report.pid} ends it; then {view.chosen.start}"
         )
     elif host.standing == "stopped" and report.crash:
-        yield Words(f"{who} crashed at {at}: {_first_line(report.crash)}")
+        yield Sentence(f"{who} crashed at {at}: {_first_line(report.crash)}")
     elif host.standing == "stopped" and report.hopeless:
-        yield Words(f"{who} left before all was through: {_first_line(report.hopeless)}")
-    elif host.standing == "gone" and view.chosen.hosts.alive:
-        yield Words(f"{who} ended without a word after {at}")
+        yield Sentence(f"{who} left before all was through: {_first_line(report.hopeless)}")
+    elif host.standing == "gone":
+        yield Sentence(f"{who} ended without a word after {at}")
 
 
-def _nobody(view: View) -> Words:
+def _nobody(view: View) -> Sentence:
     """Tell that no watchdog runs, and of drivers that do all the same."""
-    how = "; ".join(
-        f"the one on {one.report.host} ended without a word after {format_instant(one.report.at)}"
-        for one in view.chosen.hosts.seen
-        if one.standing == "gone"
-    )
-    words = f"no watchdog runs{': ' + how if how else ''}; start it with {view.chosen.start}"
+    text = f"no watchdog runs; start it with {view.chosen.start}"
     if left := sum(1 for one in view.drivers if one.pid):
-        words = (
+        text = (
             f"{format_count(left, 'driver')} {'runs' if left == 1 else 'run'} without a watchdog, "
-            f"and nobody replaces one that ends: {words}"
+            f"and nobody replaces one that ends: {text}"
         )
-    return Words(words, bad=bool(how or left))
+    return Sentence(text, bad=left > 0)
 
 
-def _configuration(chosen: Chosen) -> Iterator[Words]:
+def _configuration(chosen: Chosen) -> Iterator[Sentence]:
     """Tell of a file that has mistakes, or that a watchdog did not take."""
     reports = [one.report for one in chosen.hosts.alive]
     for report in reports:
         if report.reload_error:
-            yield Words(
+            yield Sentence(
                 f"{report.host} goes on with the pipeline as it was, because the file is not "
                 f"right: {_first_line(report.reload_error)}; mend it, then "
                 f"{chosen.command('reload')}"
             )
     if chosen.error and not any(report.reload_error for report in reports):
-        yield Words(f"{chosen.pipeline.file} is not what runs: {_first_line(chosen.error)}")
+        yield Sentence(f"{chosen.pipeline.file} is not what runs: {_first_line(chosen.error)}")
 
 
-def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Words]:
+def _trouble(host: SeenHost, chosen: Chosen) -> Iterator[Sentence]:
     report = host.report
     if report.state == "waiting-fs" or report.trouble:
         why = f": {report.trouble}" if report.trouble else ""
-        yield Words(
+        yield Sentence(
             f"{report.host} waits for the file system of {chosen.pipeline.root}{why}; no document "
             "is charged, and the work goes on by itself when that is well"
         )
     elif report.state in ("draining", "stopping"):
         leaving = f"{report.host} is {report.state}: its drivers finish what they have"
-        yield Words(leaving, bad=False)
+        yield Sentence(leaving, bad=False)
 
 
 # Stages and drivers
 
 
-def _stage(stage: SeenStage, view: View) -> Iterator[Words]:
+def _stage(stage: SeenStage, view: View) -> Iterator[Sentence]:
     name = stage.name
     resume = view.chosen.command(f"resume {name}")
     if stage.state == "degraded":
-        yield Words(f"{name} is degraded: {stage.why or 'see its drivers'}")
+        yield Sentence(f"{name} is degraded: {stage.why or 'see its drivers'}")
     elif stage.state == "paused" and not view.controls.paused:
-        yield Words(f"{name} is PAUSED: nothing is claimed before {resume}", bad=False)
+        yield Sentence(f"{name} is PAUSED: nothing is claimed before {resume}", bad=False)
     elif stage.state == "tripped":
-        yield Words(f"{name} has {stage.why} (or {resume})")
+        yield Sentence(f"{name} has {stage.why} (or {resume})")
     elif stage.state == "quit":
         quits = f"an input of {name} has a QUIT, so its drivers leave; before {resume} none stays"
-        yield Words(quits, bad=False)
+        yield Sentence(quits, bad=False)
     asked = stage.max if stage.scaled is None else stage.scaled
     if not asked and not stage.wanted and stage.state != "done":
         said, then = (
             ("has drivers = 0", "1") if stage.scaled is None else ("is scaled to 0", "auto")
         )
         scale = view.chosen.command(f"scale {name}={then}")
-        yield Words(f"{name} {said}: nothing is done in it before {scale}", bad=False)
+        yield Sentence(f"{name} {said}: nothing is done in it before {scale}", bad=False)
 
 
-def _drivers(view: View) -> Iterator[Words]:
+def _drivers(view: View) -> Iterator[Sentence]:
     """Tell of those that need somebody; several alike in one sentence."""
     alike: dict[tuple[str, str, str], list[SeenDriver]] = {}
     for one in view.drivers:
@@ -179,7 +169,7 @@ def _drivers(view: View) -> Iterator[Words]:
         until = min(one.until for one in drivers)
         again = f"; tried again in {format_duration(until - view.at)}" if until > view.at else ""
         rest = _what_then(state, which, again, view.chosen)
-        yield Words(
+        yield Sentence(
             f"{', '.join(names[:_NAMED])}{more} {verb} {state}{because}{rest}",
             bad=state != "backoff",
         )

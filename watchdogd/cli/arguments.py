@@ -1,0 +1,67 @@
+"""What arguments mean that more than one command takes, and which pipeline's file is meant.
+
+Imports little: `run` has its helper load before it imports the rest.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from queuedriver.cli.words import argument, option
+from queuedriver.errors import BadArgument, NotFound, QueueError
+
+VARIABLE = "WATCHDOGD_PIPELINE"
+USUAL = "pipeline.toml"
+_TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
+
+PIPELINE_FILE = option(
+    "FILE", f"The pipeline's file; else ${VARIABLE}, {USUAL}.", "--pipeline", "-p"
+)
+PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} here or above.")
+
+
+def either(argument: str | None, option: str | None) -> str | None:
+    """Return the file of a command that may be told it in two ways."""
+    if argument is not None and option is not None and argument != option:
+        raise BadArgument(f"{argument} or -p {option}: name one of them")
+    return argument if argument is not None else option
+
+
+def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the pipeline's file: the one that was named, or the one that must be meant."""
+    if named := given or environ.get(VARIABLE):
+        if not os.path.isdir(named):
+            return named
+        if not os.path.exists(inside := os.path.join(named, USUAL)):
+            raise NotFound(f"there is no {USUAL} in {named}; name a file")
+        return inside
+    if os.path.exists(USUAL):
+        return USUAL
+    found = [name for name in sorted(os.listdir()) if name.endswith(".toml") and _is_one(name)]
+    if len(found) == 1:
+        return found[0]
+    how = f"name one with -p FILE, or set {VARIABLE}"
+    if found:
+        raise BadArgument(f"{', '.join(found)}: which of them? {how}")
+    for file in usual_files():
+        if os.path.exists(file):
+            return file
+    raise NotFound(f"there is no {USUAL} here or above, nor another pipeline's file here; {how}")
+
+
+def _is_one(name: str) -> bool:
+    from watchdogd.pipeline.read import load_bytes
+
+    try:
+        return _TABLE.search(load_bytes(name)) is not None
+    except (QueueError, OSError):
+        # Another file, perhaps a pipe that nobody writes into.
+        return False
+
+
+def usual_files() -> Iterator[str]:
+    """Yield where the file may be when nobody says: here, and above."""
+    directory = os.getcwd()
+    while directory not in (os.sep, ""):
+        yield os.path.join(directory, USUAL)
+        directory = os.path.dirname(directory)
