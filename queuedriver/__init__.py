@@ -67,7 +67,7 @@ _HOME_OF = {
     "Document": "queuedriver.claims.document",
     "Driver": "queuedriver.driving.driver",
     "Failure": "queuedriver.format.records",
-    "Left": "queuedriver.driving.loop",
+    "Left": "queuedriver.driving.life",
     "Limits": "queuedriver.driving.limits",
     "Options": "queuedriver.options",
     "Output": "queuedriver.claims.outputs",

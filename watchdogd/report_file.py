@@ -10,7 +10,6 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 
 import contextlib
 import os
-import select
 import signal
 from collections.abc import Callable
 
@@ -89,6 +88,9 @@ def local_reports(file: str) -> list[HostReport]:
 def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
     """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
     looks first. One that hangs is left behind."""
+    # Mostly there is no watchdog here, or nobody asks.
+    import select
+
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):

@@ -30,6 +30,7 @@ from queuedriver.format.names import OPERATOR
 from queuedriver.format.records import Failure, Plan, Registration, Report, encode_report
 from queuedriver.format.settings import Settings, resolve
 from queuedriver.format.units import format_count, format_duration
+from queuedriver.jobs import job as jobs
 from queuedriver.operating.document_view import kind_of
 from queuedriver.operating.operations import journal_of
 from queuedriver.operating.queue import Queue
@@ -464,6 +465,19 @@ def _registrations(look: Look) -> Iterator[Found]:
             path = f"{names.PRIVATE}/{DRIVERS}/{one.id}.json"
             message = f"{one.id} {_GONE[one.verdict]} {format_duration(ago)} ago"
             yield "old-registration", path, message, "removes it"
+
+
+def _remove_job(repairs: Repairs, path: str) -> None:
+    with repairs.within(path) as (directory, name):
+        jobs.remove(directory, name)
+
+
+@finds({"ended-job": _remove_job})
+def _jobs(look: Look) -> Iterator[Found]:
+    with look.opened(jobs.JOBS) as directory:
+        for name in jobs.ended(directory, look.queue.directory) if directory else ():
+            message = "what a broker knew of a job that has ended, or is not in the queue any more"
+            yield "ended-job", f"{names.PRIVATE}/{jobs.JOBS}/{name}", message, "removes it"
 
 
 @finds({"damaged-feed": _to_orphans, "missing-feed": _to_orphans})

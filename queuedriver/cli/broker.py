@@ -33,9 +33,9 @@ def roundrobin(
     if settings.console:
         settings.check_listen()
         need_zmq()
-        from queuedriver.doors.roundrobin.console import run_broker_console
+        from queuedriver.doors.roundrobin import console_broker
 
-        return run_broker_console(settings)
+        return console_broker.run(settings)
     return _deal(settings, quiet)
 
 

@@ -36,9 +36,9 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
     from queuedriver.doors.transports.zmq import Spoke
 
     if asked.console:
-        from queuedriver.doors.roundrobin.console import run_client_console
+        from queuedriver.doors.roundrobin import console_client
 
-        return run_client_console(asked.broker, asked.level, keys_in(asked.curve))
+        return console_client.run(asked)
     from queuedriver.doors.roundrobin.client import Client
 
     hub = asked.broker.encode()

@@ -35,9 +35,9 @@ def roundrobin(
     settings = settings_of(of_roundrobin.WorkerSettings, told)
     if settings.console:
         need_zmq()
-        from queuedriver.doors.roundrobin.console import run_worker_console
+        from queuedriver.doors.roundrobin import console_worker
 
-        return run_worker_console(settings)
+        return console_worker.run(settings)
     return _work(settings, processor_of(call, command, server), quiet)
 
 
@@ -96,11 +96,11 @@ def scale0(
 
 def _work(settings: ZmqWorker, processor: Processor, quiet: bool) -> int:
     """Work until told to leave; return the exit code."""
-    from queuedriver.doors import door
+    from queuedriver.doors.worker import work
 
     if not quiet:
         say(f"{processor.name} for {settings.protocol} at {settings.where}; Ctrl-C to leave")
-    return _left(door.work(settings, processor, say), quiet)
+    return _left(work(settings, processor, say), quiet)
 
 
 def _left(leave: Leave, quiet: bool) -> int:

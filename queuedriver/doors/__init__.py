@@ -2,7 +2,7 @@
 workers, and the clients that ask.
 
 settings        what each is told: a struct is its command line
-door            the transport that makes it a door
+door            a broker of each, put together
 broker          a driver whose work is done elsewhere: hear, deal, settle (read this first)
 service_queue   one service's queue: what waits in it, and how what was dealt ends
 requests        clients' requests and the answers to them, on disk
@@ -14,7 +14,7 @@ client_session  what clients of all protocols do: repeat what has no answer, giv
 words           what a session and its loop say to each other, whatever the protocol
 table           what a transition table is; statuses: how a document ended, as a code and a text
 exchange        all workers of one broker: who is listed, what each has in hand, whose turn it is
-roster          the same for the protocols that are not on the exchange yet; former turns it round
+roster          the same for fuq, which is not on the exchange yet
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """

@@ -15,23 +15,21 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED, Observer
+from queuedriver.claims.input_queue import InputQueue
+from queuedriver.claims.liveness import Observer
 from queuedriver.doors.conversation import Conversation
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.former import exchange_of
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
 from queuedriver.doors.settings import Service
 from queuedriver.doors.transports.base import MAX_MESSAGE, Transport
 from queuedriver.doors.words import (
     Asked,
-    BrokerSession,
     Effect,
     Effects,
     End,
@@ -70,7 +68,7 @@ class Broker(Life):
         self,
         protocol: str,
         services: Sequence[Service],
-        session: Callable[[str], BrokerSession | Exchange[Any]],
+        session: Callable[[str], Exchange[Any]],
         transport: Callable[[], Transport],
         *,
         id: str | None = None,
@@ -100,14 +98,11 @@ class Broker(Life):
             at_end.callback(transport.close)
             found: list[Opened] = []
             beats: list[Heartbeat] = []
-            try:
+
+            def make_loop() -> BrokerLoop:
                 self._open(at_end, found, beats, limits)
-            except BaseException:
-                # One that could not even register has no last word.
-                end = Quit(CRASHED, "it could not start", 70)
-                self._say_goodbye(found[: len(beats)], beats, end)
-                raise
-            make_loop = partial(self._make_loop, found, beats, transport, limits)
+                return self._make_loop(found, beats, transport, limits)
+
             return self._left(self._lead(found, beats, limits, make_loop))
 
     def _open(
@@ -126,14 +121,12 @@ class Broker(Life):
 
         def register_one(one: Opened) -> None:
             beats.append(self._register(one, f"broker {self._protocol}", limits, broker=True))
+            found.append(one)
 
         for service in self._services:
             inputs, outputs = (service.input,), tuple(service.outputs)
-            one = at_end.enter_context(
-                opened(inputs, outputs, wanted, self.options, register_one, mint)
-            )
-            found.append(one)
-            mint = one.mint
+            one = opened(inputs, outputs, wanted, self.options, register_one, mint)
+            mint = at_end.enter_context(one).mint
 
     def _make_loop(
         self,
@@ -142,39 +135,33 @@ class Broker(Life):
         transport: Transport,
         limits: Limits,
     ) -> "BrokerLoop":
-        exchange: Exchange[Any] = exchange_of(self._session(self.id))
+        exchange = self._session(self.id)
         everything = found[0]._replace(
             queues=[queue for one in found for queue in one.queues],
             targets=tuple(target for one in found for target in one.targets),
         )
-        loop = BrokerLoop(
-            everything,
-            exchange,
-            transport,
-            limits,
-            self._tally,
-            self.options,
-            self._level,
-            self._say,
-        )
+        told = self.options, self._level, self._say
+        loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
         loop.breaker.beats = beats
         for one, service in zip(found, self._services, strict=True):
-            for queue in one.queues:
-                requests = Requests(
-                    Queue(queue.directory), one.mint, transport.send, durable=queue.durable
-                )
-                requests.load(time.monotonic())
-                source = ServiceQueue(
-                    service.name,
-                    queue,
-                    requests,
-                    exchange,
-                    self._tally,
-                    limits,
-                    self._max_message,
-                )
-                loop.sources.append(source)
+            (queue,) = one.queues
+            loop.sources.append(self._source(service, queue, exchange, transport, limits))
         return loop
+
+    def _source(
+        self,
+        service: Service,
+        queue: InputQueue,
+        exchange: Exchange[Any],
+        transport: Transport,
+        limits: Limits,
+    ) -> "Source":
+        """Return where the work of a service comes from."""
+        durable = queue.durable
+        requests = Requests(Queue(queue.directory), queue.mint, transport.send, durable=durable)
+        requests.load(time.monotonic())
+        most = self._max_message
+        return ServiceQueue(service.name, queue, requests, exchange, self._tally, limits, most)
 
 
 class Source(Protocol):

@@ -18,7 +18,7 @@ import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from queuedriver.doors.transports.base import Arrival, Joined, Message, Transport
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused, Transport
 from queuedriver.doors.words import Close, Effect, Effects, Say, Send, Session, soonest
 from queuedriver.errors import RemoteProtocolError
 
@@ -67,12 +67,10 @@ class Conversation:
 
     def next_turn_at(self) -> float | None:
         """Return when there is something to do, whatever comes; None: not before something does."""
-        missed = self._missed_at
-        return soonest(
-            self.session.next_tick_at(),
-            self.transport.next_tick_at(),
-            None if missed is None or self._complained else missed + PATIENCE,
-        )
+        complain_at = None
+        if self.transport.missing() and not self._complained:
+            complain_at = 0.0 if self._missed_at is None else self._missed_at + PATIENCE
+        return soonest(self.session.next_tick_at(), self.transport.next_tick_at(), complain_at)
 
     def carry_out(self, effects: Effects, now: float) -> None:
         """Send and say what is to be sent and said; hand the rest over."""
@@ -119,6 +117,8 @@ class Conversation:
             return self.session.hear(peer, arrival.frames, now, wall)
         if type(arrival) is Joined:
             return self.session.joined(peer, now)
+        if type(arrival) is Refused:
+            return [Say(0, arrival.why)]
         return self.session.gone(peer, now)
 
     def _refuse(self, peer: bytes, error: RemoteProtocolError) -> None:

@@ -276,7 +276,7 @@ class Exchange(Generic[W]):
         worker = self.workers.get(peer)
         if worker is None:
             return []
-        found = worker.in_hand.pop(claim, None)
+        found = self.settle(worker, claim)
         released = Released("its worker was gone before it was sent")
         ends: Effects = [End(claim, released)] if found is not None else []
         return ends + self.lose(worker, UNDELIVERED)
@@ -328,7 +328,7 @@ class Exchange(Generic[W]):
 
     # Time, and the end
 
-    def tick(self, now: float, wall: float) -> Effects:
+    def tick(self, now: float, wall: float = 0.0) -> Effects:
         """Lose who is silent or overdue, and see whether the busy are there."""
         if now < self._look_at:
             return []

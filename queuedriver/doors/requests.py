@@ -187,6 +187,13 @@ class Requests:
         elif (known := self._known.get(request.key)) is not None:
             self._forget(request.key, known)
 
+    def turn_away(self, request: Request, answer: Answer | None) -> None:
+        """Tell a client that nobody takes its request now; asked again, it may be done."""
+        if (known := self._known.get(request.key)) is not None:
+            self._forget(request.key, known)
+        if answer is not None:
+            self._send(answer.peer, answer.frames)
+
     def hand_over(self, reply: Reply, now: float) -> None:
         """Give an answer to its client's connection; hold it for a client that is not there."""
         self._remember(reply, now)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from queuedriver.claims.charging import abandon, give_back_later
+from queuedriver.claims.charging import give_back_later
 from queuedriver.claims.handoff import Claim, hand_over
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import (
@@ -97,20 +97,14 @@ class ServiceQueue:
         self._max_message = max_message
         # What may go beside others, and whether it came from a listing; what goes alone.
         self._waiting: OrderedDict[str, bool] = OrderedDict()
-        self._suspects: OrderedDict[str, None] = OrderedDict()
-        suspects, others = Head(service, alone=True), Head(service)
-        self._heads = {
-            (False, False): (),
-            (False, True): (others,),
-            (True, False): (suspects,),
-            (True, True): (suspects, others),
-        }
+        self._suspects: OrderedDict[str, bool] = OrderedDict()
+        self._alone, self._others = Head(service, alone=True), Head(service)
         # How many came from a listing; and of which docids something was remembered by then.
         self._listed = 0
         self._troubled: frozenset[str] = frozenset()
         self._rest_until = self._look_at = 0.0
         # Which other brokers live, as far as is known.
-        self._others: dict[str, bool] = {}
+        self._lives: dict[str, bool] = {}
 
     def close(self) -> None:
         self.requests.close()
@@ -122,7 +116,9 @@ class ServiceQueue:
         anything: that is how the end of a queue is noticed."""
         if not self._listed and now >= self._rest_until:
             self._list(now)
-        return self._heads[bool(self._suspects), bool(self._waiting)]
+        if self._suspects:
+            return (self._alone, self._others) if self._waiting else (self._alone,)
+        return (self._others,) if self._waiting else ()
 
     def wake(self) -> None:
         """Rest no longer: there may be something new."""
@@ -164,7 +160,7 @@ class ServiceQueue:
                 return
             docid, attempt = item.docid, item.attempt
         if attempt or docid in self._troubled:
-            self._suspects[name] = None
+            self._suspects[name] = True
         elif not (docid.startswith(PREFIX) and self._is_elsewhere(docid)):
             self._waiting[name] = True
             self._listed += 1
@@ -174,10 +170,10 @@ class ServiceQueue:
         broker = brought_to(docid)
         if broker == self.queue.mint.driver:
             return False
-        if broker not in self._others:
+        if broker not in self._lives:
             holder = self.queue.recoverer.roster.holder(broker)
-            self._others[broker] = holder is not None and holder.broker
-        return self._others[broker]
+            self._lives[broker] = holder is not None and holder.broker
+        return self._lives[broker]
 
     # Take
 
@@ -195,37 +191,30 @@ class ServiceQueue:
             usual = names.is_plain(name) is not None
         for claim in self.queue.claim([name], usual=usual):
             try:
-                return self._work_of(claim, head, now)
+                payload, request = _read(claim, self.requests, self._max_message)
             except (ProcessorFailed, OSError) as error:
                 # It cannot be read, or not be sent.
                 self._end_claim(claim, from_exception(error), 0.0)
+                return None
+            facts = claim.token, claim.docid, claim.attempt, payload, self.service
+            work = Work(*facts, request, head.alone)
+            if request is not None and not self._is_open(claim, request, now):
+                return None
+            if request is None or request.answered:
+                self.dealt[claim.token] = Dealt(claim, request, now)
+                if self._tally.board is not None:
+                    self._tally.began(claim.docid, 1)
+            return work
         return None
 
-    def _work_of(self, claim: Claim, head: Head, now: float) -> Work | None:
-        size = claim.directory.status(claim.name).st_size
-        most = self._max_message
-        payload = claim.read() if size <= most + AROUND else b""
-        is_request = claim.docid.startswith(PREFIX)
-        request = self.requests.recognize(claim.docid, payload) if is_request else None
-        # What came as a message can go as one.
-        if size > most and (request is None or size > len(payload)):
-            message = f"it has {size} bytes; a message may have {most}"
-            raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
-        work = Work(
-            claim.token, claim.docid, claim.attempt, payload, self.service, request, head.alone
-        )
-        if request is not None:
-            self.requests.waiting.pop(claim.docid, None)
-            if self.requests.is_answered(claim.docid):
-                self._finish(claim, now)
-                return None
-            if not request.answered:
-                # At most once: it is finished before it is sent, and by us.
-                return work if self._finish(claim, now) else None
-        self.dealt[claim.token] = Dealt(claim, request, now)
-        if self._tally.board is not None:
-            self._tally.began(claim.docid, 1)
-        return work
+    def _is_open(self, claim: Claim, request: Request, now: float) -> bool:
+        """Tell whether a request that was claimed is to be dealt; finish it where that is first."""
+        self.requests.waiting.pop(claim.docid, None)
+        if self.requests.is_answered(claim.docid):
+            self._finish(claim, now)
+            return False
+        # At most once, where nobody waits for it: it is finished before it is sent, and by us.
+        return request.answered or self._finish(claim, now)
 
     # Ends
 
@@ -287,13 +276,12 @@ class ServiceQueue:
         if claim.fate == "discarded":
             why = first_line(how.failure) if isinstance(how, Failed | Doubted) else how.reason
             self.requests.refused(claim.docid, request, self._exchange.refusal(request, why), now)
-        else:
+        elif claim.fate != "revoked":
             self.requests.waiting[claim.docid] = now
 
     def _finish(self, claim: Claim, now: float, seconds: float = 0.0) -> bool:
         """Finish a request, of which there is nothing to publish; return whether it was ours."""
-        claim.of.end([claim], [DONE], seconds)
-        self._tally.worked(0.0, 1)
+        self._end_claim(claim, DONE, seconds)
         if claim.fate == "revoked":
             return False
         self.requests.finished(claim.docid, now)
@@ -328,8 +316,7 @@ class ServiceQueue:
         full = len(self.requests.waiting) >= self._exchange.max_requests
         if full and not self.requests.knows(request):
             why = "too many requests wait"
-            answer = self._exchange.refusal(request, why, late=True)
-            self.requests.refused("", request, answer, now)
+            self.requests.turn_away(request, self._exchange.refusal(request, why, late=True))
             return why
         try:
             found = self.requests.keep(request, time.time_ns() // 1000, now)
@@ -347,7 +334,7 @@ class ServiceQueue:
         if now < self._look_at:
             return []
         self._look_at = now + _LOOK_EVERY
-        self._others.clear()
+        self._lives.clear()
         self.requests.look(now)
         for docid in self.requests.late(now, self._exchange.request_patience):
             self._refuse_late(docid, now)
@@ -358,25 +345,34 @@ class ServiceQueue:
         return self._look_at if self.requests.held or self.requests.waiting else None
 
     def _refuse_late(self, docid: str, now: float) -> None:
-        """Finish a request that no worker took in time, and tell its client."""
-        name = names.waiting_name(docid, 0)
-        if self._waiting.pop(name, None) is None:
-            name = next((one for one in self._suspects if one.startswith(f"{docid}.")), "")
-            if self._suspects.pop(name, self) is self:
-                # It is yet to be listed.
-                return
-        for claim in self.queue.claim([name]):
-            try:
-                request = self.requests.recognize(docid, claim.read())
-                why = "no worker came in time"
-                answer = request and self._exchange.refusal(request, why, late=True)
-                if request and answer:
-                    self._answer(Dealt(claim, request, now), request, answer, now)
-                else:
-                    self._end_claim(claim, Released(why), 0.0)
-            except ProcessorFailed as error:
-                self._end_claim(claim, from_exception(error), 0.0)
-            except OSError as error:
-                if not claim.fate:
-                    abandon(claim, error)
-                raise
+        """Finish a request that no worker took in time, and tell its client; unless it is not
+        listed, as one that failed a moment ago."""
+        head, waiting, name = self._others, self._waiting, names.waiting_name(docid, 0)
+        if name not in waiting:
+            head, waiting = self._alone, self._suspects
+            name = next((one for one in waiting if one.startswith(f"{docid}.")), "")
+        if name not in waiting:
+            # It may be another's by now; else its time begins anew.
+            del self.requests.waiting[docid]
+            self.requests.waiting[docid] = now
+            return
+        waiting.move_to_end(name, last=False)
+        work = self.take(head, now)
+        if work is not None and work.request is not None:
+            why = "no worker came in time"
+            if self._finish(self.dealt.pop(work.claim).claim, now):
+                answer = self._exchange.refusal(work.request, why, late=True)
+                self.requests.turn_away(work.request, answer)
+
+
+def _read(claim: Claim, requests: Requests, most: int) -> tuple[bytes, Request | None]:
+    """Return a document's contents, and the request that it is, if it is one."""
+    size = claim.directory.status(claim.name).st_size
+    payload = claim.read() if size <= most + AROUND else b""
+    is_request = claim.docid.startswith(PREFIX)
+    request = requests.recognize(claim.docid, payload) if is_request else None
+    # What came as a message can go as one.
+    if size > most and (request is None or size > len(payload)):
+        message = f"it has {size} bytes; a message may have {most}"
+        raise ProcessorFailed(Failure(cause="too-large", message=message, permanent=True))
+    return payload, request

@@ -19,7 +19,7 @@ from queuedriver.options import Options, Said, check_ranges
 
 if TYPE_CHECKING:
     from queuedriver.doors.exchange import Exchange
-    from queuedriver.doors.words import BrokerSession, WorkerSession
+    from queuedriver.doors.words import WorkerSession
 
 # What several structs have, or have with a default of their own.
 Address = Annotated[str, Said("Where its broker is.", "[ADDRESS]", flags=())]
@@ -113,7 +113,7 @@ class ZmqBroker(AnyBroker, frozen=True, kw_only=True):
         """Return the name by which ZeroMQ knows its socket, where peers are to know that."""
         return b""
 
-    def session(self, id: str) -> "BrokerSession | Exchange[Any]":
+    def session(self, id: str) -> "Exchange[Any]":
         """Return the session of a broker that registered by an id."""
         raise NotImplementedError
 

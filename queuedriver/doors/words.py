@@ -104,14 +104,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     how: How
 
 
-# Until every protocol's broker is on the exchange, in place of `End`:
-
-
-class Done(msgspec.Struct, frozen=True, gc=False):
-    """A document was processed: publish its results."""
-
-    claim: str
-    results: tuple[Result, ...]
+# Until fuq's broker is on the exchange, in place of `End`:
 
 
 class SetBack(msgspec.Struct, frozen=True):
@@ -137,14 +130,6 @@ class Asked(msgspec.Struct, frozen=True):
     """A client's request: keep it, then deal it like a document."""
 
     request: Request
-
-
-class Answered(msgspec.Struct, frozen=True):
-    """The answer to a client's request: keep it, finish the request, then send it."""
-
-    claim: str
-    peer: bytes
-    frames: tuple[bytes, ...]
 
 
 # By the worker's loop:
@@ -222,43 +207,8 @@ class Recent(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-_Former = Done | SetBack | Lost | Answered
-Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Ended | Say | _Former
+Effect = Send | Close | End | Asked | Process | Reconnect | Leave | Ended | Say | SetBack | Lost
 Effects = list[Effect]
-
-
-class BrokerSession(Protocol):
-    """A broker's side of a protocol: all its workers and clients."""
-
-    def joined(self, peer: bytes, now: float) -> Effects:
-        """A connection was made. Only transports that have connections say so."""
-
-    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """Frames of one message; of a stream, one chunk of bytes. `wall` is the time of day."""
-
-    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
-        """The peer cannot be reached any more. `unsent` is the claim that could not be sent to it:
-        that one is given back, whatever becomes of the others."""
-
-    def ready(self, service: str = "", alone: bool = False) -> bool:
-        """Whether somebody would take a document now; `alone`: one that goes alone."""
-
-    def spare(self, service: str, wanted: bool) -> None:
-        """Whether a document waits that goes alone: as long as one does, some worker is dealt
-        nothing else, lest all have always something in hand."""
-
-    def deal(self, work: Work, now: float) -> Effects:
-        """Send it to whose turn it is. Only after `ready`; what nobody takes after all (it needs
-        more than any worker has free) is set back with `Released`."""
-
-    def leave(self, now: float) -> Effects:
-        """The broker is about to leave: tell the workers, if the protocol has a word for it."""
-
-    def tick(self, now: float) -> Effects:
-        """Time has passed: heartbeats, expiries."""
-
-    def next_tick_at(self) -> float | None:
-        """When `tick` is worth calling; None: not before something else happens."""
 
 
 class Session(Protocol):

@@ -14,6 +14,8 @@ from io import FileIO
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback, from_exception
 from queuedriver.doors.conversation import Conversation, sleep
+from queuedriver.doors.settings import ZmqWorker
+from queuedriver.doors.transports.addresses import need_zmq, own_name
 from queuedriver.doors.transports.base import Transport
 from queuedriver.doors.words import Effect, Leave, Process, Reconnect, Result, Work, WorkerSession
 from queuedriver.doors.workspace import Workspace
@@ -31,36 +33,42 @@ _DISK_PAUSE = 60.0
 _STDERR = 2
 
 
-def run(
-    session: WorkerSession,
-    connect: Callable[[str], Transport],
-    processor: Processor,
-    marker: str,
-    *,
-    options: Options,
-    max_message: int,
-    level: int,
-    say: Callable[[str], None],
-    board: Board | None = None,
+def work(
+    told: ZmqWorker, processor: Processor, say: Callable[[str], None], board: Board | None = None
 ) -> Leave:
-    """Work until told to leave, by a signal or by the broker. `connect` is told the address of
-    another broker, or nothing; the processes of the processor are known by `marker`."""
+    """Work until told to leave, by a signal or by the broker; a watchdog sees on the board what is
+    done."""
+    told.check_listen()
+    need_zmq()
+    from queuedriver.doors.transports.curve import keys_in
+    from queuedriver.doors.transports.zmq import Hub, Spoke
+
+    keys = keys_in(told.curve)
+    # The same for as long as we live: a broker knows us again after a reconnection.
+    name = own_name()
+
+    def connect(to: str) -> Transport:
+        if told.is_server:
+            return Hub((told.where,), told.where.encode(), keys, told.max_message)
+        return Spoke(to or told.where, told.identity(name), told.hub, keys, told.max_message)
+
+    options = told.options
     with contextlib.ExitStack() as at_end:
         dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
         limits = Limits(options.timeout, options.hard_after, options.grace, dump)
         at_end.callback(limits.close)
-        workspace = Workspace(max_message)
+        workspace = Workspace(told.max_message)
         at_end.callback(workspace.close)
         limits.install()
         at_end.callback(limits.restore)
-        processor.start(marker)
+        processor.start(f"worker-{name}")
         at_end.callback(processor.stop)
         tally = Tally(board)
         tally.start()
         if board is not None:
             board.ready(time.monotonic())
-        loop = _Loop(session, connect, processor, limits, workspace, tally, options)
-        loop.talk = Conversation(session, connect(""), loop.act, say, level)
+        loop = _Loop(told.session(name), connect, processor, limits, workspace, tally, options)
+        loop.talk = Conversation(loop.session, connect(""), loop.act, say, told.level)
         at_end.callback(loop.talk.close)
         return loop.run()
 
@@ -92,7 +100,7 @@ class _Loop:
         tally: Tally,
         options: Options,
     ) -> None:
-        self._session = session
+        self.session = session
         self._connect = connect
         self._processor = processor
         self._limits = limits
@@ -133,7 +141,7 @@ class _Loop:
 
     def _start(self) -> None:
         now = time.monotonic()
-        self.talk.carry_out(self._session.start(now, time.time()), now)
+        self.talk.carry_out(self.session.start(now, time.time()), now)
 
     def _sleep(self) -> None:
         woken = sleep([self.talk], [self._limits.wake_fd], time.monotonic() + _LONGEST)
@@ -159,14 +167,14 @@ class _Loop:
     def _say_goodbye(self, why: str, now: float) -> None:
         if not self._leaving:
             self._leaving = why
-            self.talk.carry_out(self._session.leave(now), now)
+            self.talk.carry_out(self.session.leave(now), now)
 
     def _give_back(self, why: str, now: float) -> None:
         """Say goodbye, and give back what is not begun."""
         self._say_goodbye(why, now)
         while self._work:
             work = self._work.popleft()
-            self.talk.carry_out(self._session.failed(work.claim, Released(why), now), now)
+            self.talk.carry_out(self.session.failed(work.claim, Released(why), now), now)
 
     # Work
 
@@ -188,11 +196,11 @@ class _Loop:
             self._say_goodbye(self._limits.why, now)
         if isinstance(answer, tuple):
             self._tally.worked(time.perf_counter() - started, 1)
-            effects = self._session.finished(work.claim, answer, now)
+            effects = self.session.finished(work.claim, answer, now)
         else:
             self._tally.worked(time.perf_counter() - started, 0)
             self._tally.failed += 1
-            effects = self._session.failed(work.claim, answer, now)
+            effects = self.session.failed(work.claim, answer, now)
         self.talk.carry_out(effects, now)
         self._tally.ended()
 

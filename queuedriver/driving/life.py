@@ -67,8 +67,8 @@ class Life:
         limits: Limits,
         make_loop: Callable[[], Loop],
     ) -> Quit:
-        """Loop over queues that are open and registered for, until there is a reason to leave;
-        return it."""
+        """Loop over queues that are open and registered for, at the latest when the loop is made,
+        until there is a reason to leave; return it."""
         end = Quit(CRASHED, "it ended by an error", 70)
         loop: Loop | None = None
         try:
@@ -93,12 +93,10 @@ class Life:
         finally:
             if loop is not None:
                 loop.close()
-            self._say_goodbye(found, beats, end)
+            # One that could not even register has no last word.
+            for one, beat in zip(found, beats, strict=True):
+                self.unnoted += say_goodbye(one, beat, end)
         return end
-
-    def _say_goodbye(self, found: Sequence[Opened], beats: Sequence[Heartbeat], end: Quit) -> None:
-        for one, beat in zip(found, beats, strict=True):
-            self.unnoted += say_goodbye(one, beat, end)
 
     def _report(self) -> tuple[str, str, Counters]:
         """Return what it does right now; asked by another thread."""

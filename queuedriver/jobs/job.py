@@ -111,15 +111,14 @@ def remove(jobs: Directory, name: str) -> None:
                 raise
 
 
-def sweep(jobs: Directory, queue: Directory) -> None:
-    """Remove the directories of jobs that have ended: whose files are nowhere in the queue. One
+def ended(jobs: Directory, queue: Directory) -> list[str]:
+    """Return the directories of jobs that have ended: whose files are nowhere in the queue. One
     listing may miss what is being renamed."""
     docids = {name: name.rpartition(".")[0] for name in jobs.names()}
     for _ in range(2 if docids else 0):
         there = {names.first_docid(item.docid) for _, item in names.walk(queue) if item is not None}
         docids = {name: docid for name, docid in docids.items() if docid not in there}
-    for name in docids:
-        remove(jobs, name)
+    return list(docids)
 
 
 class Job:

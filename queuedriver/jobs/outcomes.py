@@ -48,8 +48,9 @@ class Outcomes:
         self._of = bytearray([Outcome.DONE]) + bytearray(tasks)
         # By outcome.
         self._counts = [tasks] + [0] * Outcome.DONE
-        # Whether our file ends amid a line.
+        # Whether our file ends amid a line; and whether a power cut leaves its name.
         self._torn = False
+        self._named = False
 
     def __getitem__(self, task: int) -> Outcome:
         return Outcome(self._of[task])
@@ -102,6 +103,9 @@ class Outcomes:
             write_all(fd, data)
             if self._durable:
                 os.fsync(fd)
+                if not self._named:
+                    self._directory.sync()
+                    self._named = True
             self._torn = False
         finally:
             os.close(fd)

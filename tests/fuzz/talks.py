@@ -12,16 +12,13 @@ from queuedriver.doors.fuq.client import Client, KillAll, Start
 from queuedriver.doors.fuq.wire import JobDescription, JobStatusUpdate, Task
 from queuedriver.doors.pingpong.broker import Broker as PingpongBroker
 from queuedriver.doors.pingpong.worker import Worker as PingpongWorker
-from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.client import Client as RoundRobinClient
 from queuedriver.doors.roundrobin.worker import Worker as RoundRobinWorker
 from queuedriver.doors.scale0 import broker as scale0_broker
 from queuedriver.doors.scale0 import worker as scale0_worker
 from queuedriver.doors.scale0.client import Client as Scale0Client
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.words import (
-    BrokerSession,
     Effect,
     Leave,
     Process,
@@ -134,6 +131,8 @@ class WorkerEnd:
                 case Process():
                     self._in_hand.append(effect.work)
                 case Reconnect():
+                    # What is not begun is the broker's again, and nothing is heard amid a document.
+                    self._in_hand.clear()
                     return sent + self.start(now)
                 case Leave():
                     # Another in its place, by the same name.
@@ -261,7 +260,7 @@ def _task(number: int, piece: bytes) -> bytes:
 class Talk(NamedTuple):
     """A broker, its peers, and what is dealt to them."""
 
-    broker: Callable[[], BrokerSession | FuqBroker | Exchange[Any]]
+    broker: Callable[[], FuqBroker | Exchange[Any]]
     ends: Sequence[Callable[[], End]]
     payload: Payload = lambda number, piece: piece
     # A stream has no frames: what comes may be cut anywhere.
@@ -282,11 +281,11 @@ def _scale0_worker() -> WorkerSession:
 TALKS = {
     "pingpong": Talk(lambda: PingpongBroker(job_timeout=30.0), [_worker(PingpongWorker)] * 3),
     "roundrobin": Talk(
-        lambda: RoundRobinBroker(roundrobin.Options(job_timeout=30.0)),
+        lambda: RoundRobinBroker(job_timeout=30.0),
         [*[_worker(lambda: RoundRobinWorker(2))] * 2, *[RoundRobinClientEnd] * 2],
     ),
     "scale0": Talk(
-        lambda: scale0_broker.Broker("b", BrokerSettings(input="in", job_timeout=30.0)),
+        lambda: scale0_broker.Broker("b", address=_SCALE0, job_timeout=30.0),
         [*[_worker(_scale0_worker)] * 2, *[Scale0ClientEnd] * 2],
     ),
     "fuq": Talk(lambda: FuqBroker(job_timeout=30.0), [FuqEnd] * 3, _task, is_stream=True),

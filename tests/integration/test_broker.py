@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -74,6 +75,15 @@ main()
 """
 
 Process = subprocess.Popen[bytes]
+
+
+def says(process: Process, words: str, where: IO[bytes] | None = None) -> str:
+    """Read what a process says up to these words; return the line that has them."""
+    stream = where or process.stderr
+    assert stream is not None
+    while words not in (line := stream.readline().decode()):
+        assert line, f"it ended without {words!r}"
+    return line
 
 
 class Place:
@@ -404,6 +414,46 @@ def test_ipv6_will_do(place: Place) -> None:
     assert ended(process).code == 0
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("worker", "pingpong", "--call", "loud:shout"),
+        ("worker", "roundrobin", "--call", "loud:shout"),
+        ("worker", "roundrobin", "--console"),
+        ("client", "roundrobin", "send", "loud.py"),
+        ("client", "roundrobin", "send", "--exec", "loud.py"),
+        ("client", "roundrobin", "--console"),
+        ("client", "scale0", "request", "ocr", "loud.py"),
+    ],
+)
+def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[str, ...]) -> None:
+    nowhere = "tcp://127.0.0.1:1"
+    process = place._start(*args[:2], nowhere, *args[2:])
+    console = "--console" in args
+    says(process, f"nobody answers at {nowhere}", process.stdout if console else process.stderr)
+    assert process.poll() is None
+
+
+def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: Place) -> None:
+    def broker() -> Process:
+        args = ("--service", "loud=in:out", "--listen", place.endpoint)
+        process = place._start("broker", "scale0", *args)
+        place.endpoint = re.findall(r"tcp://[0-9.:]+", says(process, "tcp://"))[0]
+        return process
+
+    first = broker()
+    worker = place._start("worker", "scale0", place.endpoint, "--call", "loud:shout")
+    submit(place.input, "one")
+    until(lambda: len(place.outputs()) == 1)
+    assert command("quit", "in", cwd=place.root).code == 0
+    assert ended(first).code == 0
+    says(worker, "503: this broker leaves")
+    assert command("resume", "in", cwd=place.root).code == 0
+    broker()
+    submit(place.input, "two")
+    until(lambda: len(place.outputs()) == 2)
+
+
 # CURVE
 
 
@@ -422,16 +472,34 @@ def keys(tmp_path: Path) -> Path:
 def test_worker_whose_key_is_authorized_is_let_in_and_no_other(place: Place, keys: Path) -> None:
     submit(place.input, "doc")
     broker = place.broker("--curve", "broker", "--drain")
-    others = [place.worker("two", "--curve", "stranger"), place.worker("two")]
-    # They have tried for long enough to have said so.
-    for one in others:
-        assert one.stderr is not None
-        while "silent" not in (line := one.stderr.readline().decode()):
-            assert line
+    stranger, keyless = place.worker("two", "--curve", "stranger"), place.worker("two")
+    says(stranger, "refuses our key")
+    says(keyless, "are keys and --curve right on both sides?")
     assert place.items() == ["doc.ready"]
     place.worker("shout", "--curve", "worker")
-    assert ended(broker).code == 0
+    said = ended(broker)
+    assert said.code == 0
+    # Why, though nobody asked for more than is said anyway.
+    key = load_keys(str(keys / "stranger")).public.decode()
+    assert f"127.0.0.1 is refused: its key, {key}, is not in authorized/" in said.err
+    assert "one side has keys (--curve), the other none" in said.err
+    assert said.err.count("is refused") == 2
     assert place.outputs() == {"doc.ready": b"CONTENT"}
+
+
+def test_worker_that_was_refused_is_let_in_once_its_key_is_authorized(
+    place: Place, keys: Path
+) -> None:
+    place.protocol = "roundrobin"
+    broker = place.broker("--curve", "broker")
+    says(place.worker("shout", "--curve", "stranger"), "refuses our key")
+    broker.send_signal(signal.SIGTERM)
+    assert ended(broker).code == 0
+    key = (keys / "stranger/own.key").read_bytes()
+    (keys / "broker/authorized/fern.key").write_bytes(key)
+    place.broker("--curve", "broker")
+    submit(place.input, "doc")
+    until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
 
 
 def test_broker_without_a_list_of_keys_does_not_start(place: Place, keys: Path) -> None:
@@ -476,18 +544,19 @@ def test_identity_belongs_to_the_key_that_first_came_with_it(keys: Path) -> None
         door = Doorkeeper(context, hub)
         try:
 
-            def come(identity: bytes, key: bytes) -> list[bytes]:
+            def come(identity: bytes, key: bytes) -> tuple[str, str]:
                 question = [b"1.0", b"1", b"", b"127.0.0.1", identity, b"CURVE", decode(key)]
-                return door._answer(question)[2:5:2]
+                return door.judge(question)
 
-            assert come(b"one", rose.public) == [b"200", b"rose"]
-            assert come(b"one", rose.public) == [b"200", b"rose"]
-            assert come(b"one", fern.public) == [b"400", b""]
-            assert come(b"two", fern.public) == [b"200", b"fern"]
-            assert come(b"", fern.public) == [b"200", b"fern"]
-            assert come(b"three", hub.public) == [b"400", b""]
+            assert come(b"one", rose.public) == ("rose", "")
+            assert come(b"one", rose.public) == ("rose", "")
+            assert come(b"one", fern.public) == ("", "another key than fern's came first as one")
+            assert come(b"two", fern.public) == ("fern", "")
+            assert come(b"", fern.public) == ("fern", "")
+            unknown = f"its key, {hub.public.decode()}, is not in authorized/"
+            assert come(b"three", hub.public) == ("", unknown)
             plain = [b"1.0", b"1", b"", b"127.0.0.1", b"x", b"PLAIN", b"ann", b"secret"]
-            assert door._answer(plain)[2] == b"400"
+            assert door.judge(plain) == ("", "it shows no key")
         finally:
             door.close()
 

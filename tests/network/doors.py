@@ -22,6 +22,7 @@ from queuedriver.doors import door as doors
 from queuedriver.doors.fuq.client_life import run_worker
 from queuedriver.doors.fuq.settings import BrokerSettings, WorkerSettings
 from queuedriver.doors.settings import ZmqBroker, ZmqWorker, settings_of
+from queuedriver.doors.worker import work as work_for
 from queuedriver.format import names
 from queuedriver.format.names import JOURNAL
 from queuedriver.jobs.jobfile import JobFile, encode, task_docid
@@ -139,7 +140,7 @@ def _broke(say: Callable[[str], None], told: ZmqBroker | BrokerSettings) -> int:
 
 
 def _work(say: Callable[[str], None], told: ZmqWorker, does: Does) -> int:
-    return doors.work(told, CallProcessor(does), say).exit_code
+    return work_for(told, CallProcessor(does), say).exit_code
 
 
 class Doors(Site):

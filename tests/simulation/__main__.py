@@ -17,9 +17,12 @@ import time
 
 from tests.simulation.campaign import campaign, explore_all
 from tests.simulation.exhaustive import KINDS
+from tests.simulation.job_mutants import JOB_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.scene import SCENES
 from tests.simulation.schedules import Schedule, broken, draw, outline, shrunk, story
+
+RULES = MUTANTS | JOB_MUTANTS
 
 
 def main() -> int:
@@ -39,7 +42,7 @@ def main() -> int:
     if given.replay is not None:
         return replay(draw(given.replay), given.whole)
     if given.mutants is not None:
-        return tell_mutants(given.mutants or list(MUTANTS))
+        return tell_mutants(given.mutants or list(RULES))
     if given.exhaustive is not None:
         explored = explore_all(given.scene, given.exhaustive, given.kinds, given.jobs)
         for schedule, wrong in explored.broken:
@@ -67,7 +70,7 @@ def replay(schedule: Schedule, whole: bool) -> int:
 
 def tell_mutants(wanted: list[str]) -> int:
     for name in wanted:
-        mutant = MUTANTS[name]
+        mutant = RULES[name]
         with mutant():
             started = time.perf_counter()
             found = mutant.hunt()

@@ -3,13 +3,16 @@
 import pytest
 
 from tests.simulation.found import FOUND, SCHEDULES
+from tests.simulation.job_mutants import JOB_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.schedules import broken, outline
 
+RULES = MUTANTS | JOB_MUTANTS
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_rule_of_the_hand_off_that_is_broken_is_noticed(name: str) -> None:
-    mutant = MUTANTS[name]
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_is_broken_is_noticed(name: str) -> None:
+    mutant = RULES[name]
     with mutant():
         found = mutant.hunt()
     assert found is not None, mutant.why

@@ -94,12 +94,11 @@ def read_hosts(root: str, here: Hosts = Hosts()) -> Hosts:  # noqa: B008 - it ca
                 )
             except FileNotFoundError:
                 continue
-            except Alien as error:
-                unreadable.append(f"{os.path.join(directory.path, name)}: {error}")
-            except OSError as error:
-                if is_trouble(error):
+            except (Alien, OSError) as error:
+                if isinstance(error, OSError) and is_trouble(error):
                     raise
-                unreadable.append(f"{os.path.join(directory.path, name)}: {error.strerror}")
+                why = getattr(error, "strerror", error)
+                unreadable.append(f"{os.path.join(directory.path, name)}: {why}")
     return Hosts((*seen.values(), *newer.values()), tuple(unreadable))
 
 

@@ -1,7 +1,6 @@
 """`status` and `top`: how a pipeline is going."""
 
 import os
-import select
 import sys
 import time
 from collections.abc import Iterator
@@ -139,6 +138,8 @@ def _draw(view: View) -> None:
 
 def _quits(keys: list[int], seconds: float) -> bool:
     """Wait for the next look, or for somebody who has seen enough; return whether one has."""
+    import select
+
     if not select.select(keys, [], [], seconds)[0]:
         return False
     # Nothing at all: the terminal is gone.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from queuedriver.doors import door as doors
+from queuedriver.doors import worker
 from queuedriver.doors.settings import settings_of
 from queuedriver.driving.life import Left
 from queuedriver.driving.live_status import Board
@@ -15,7 +15,7 @@ def work(order: Order, board: Board, processor: Processor, say: Callable[[str], 
     """Process what the broker of a stage deals until told to leave; return how it left."""
     kind = settings_of(order.worker).WorkerSettings
     settings = kind(broker=order.connect, options=order.options).check()
-    leave = doors.work(settings, processor, say, board)
+    leave = worker.work(settings, processor, say, board)
     word = "later" if leave.exit_code else "quit"
     board.left(word, leave.why, leave.exit_code)
     return Left(word, leave.why, leave.exit_code, Counters())

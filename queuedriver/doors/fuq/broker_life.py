@@ -20,7 +20,7 @@ from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
 from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.transports import tls
 from queuedriver.doors.transports.addresses import is_loopback
-from queuedriver.doors.transports.base import Arrival, Joined, Message
+from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused
 from queuedriver.doors.transports.tcp import Listener
 from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
 from queuedriver.driving import live_status
@@ -33,8 +33,8 @@ from queuedriver.driving.wake import Woken
 from queuedriver.errors import ConfigError, NotPermitted, QueueError
 from queuedriver.format.records import Counters
 from queuedriver.jobs import control
+from queuedriver.jobs import job as jobs
 from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
-from queuedriver.jobs.job import JOBS, sweep
 from queuedriver.jobs.scheduler import Scheduler
 from queuedriver.operating.queue import Queue
 from queuedriver.options import Options
@@ -124,9 +124,10 @@ class FuqBroker:
     ) -> "FuqLoop":
         session = Broker(secret, lambda: os.urandom(32), job_timeout=self._asked.job_timeout)
         queue = found.queues[0]
-        directory = queue.private.subdirectory(JOBS, create=True)
+        directory = queue.private.subdirectory(jobs.JOBS, create=True)
         at_end.callback(directory.close)
-        sweep(directory, queue.directory)
+        for name in jobs.ended(directory, queue.directory):
+            jobs.remove(directory, name)
         scheduler = Scheduler(queue, directory, self._tally, limits, network=found.network)
         at_end.callback(scheduler.close)
         files = BrokerFiles(Queue(queue.directory), self.id)
@@ -346,6 +347,8 @@ class FuqLoop(Loop):
             return self._session.joined(arrival.peer, now)
         if isinstance(arrival, Message):
             return self._session.receive(arrival.peer, arrival.frames, now)
+        if isinstance(arrival, Refused):
+            return [Say(0, arrival.why)]
         return self._session.gone(arrival.peer, now)
 
     def _carry_out(self, effects: FuqEffects, now: float) -> None:

@@ -1,7 +1,8 @@
 """The round-robin protocol: workers with slots, clients, a broker that goes round.
 
-tables     transition tables and options
-frames     messages; documents: documents as messages; stream: a stream of them
-broker, worker, client  a session each; tasks: what a worker or a server does with what it is asked
-console    the terminals of all three
+broker     what is said in which order, the broker's table and its session (read this first)
+worker     a worker's, and a server's that has no broker; client: a client's
+frames     one message, its frames and what they mean
+documents  a document and its outcome as messages; stream: an answer in parts
+settings   what each of them is told; console_*: the terminals of all three
 """

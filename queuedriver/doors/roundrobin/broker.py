@@ -1,39 +1,100 @@
-"""The broker's side of roundrobin. Pure.
+"""roundrobin: clients bring, a broker deals by free slots, workers answer. The broker's side. Pure.
 
-Whose turn it is, who has which slots and which claims, is the roster's. What is kept here besides:
-by which id and return path each claim is answered, and which return paths each worker was given.
+    client → broker    EXEC or TRACKEXEC: what is to be done, for whichever worker
+    broker → worker    the same, and documents of a queue as TRACKEXEC DOCUMENT
+    worker → broker    REGISTER, DEREGISTER, INCREMENT (one slot is free again); RESPONSE
+    broker → client    a worker's RESPONSE, as it came
+
+What has addresses on top is only passed on. A worker is dealt to as long as it has free slots, the
+one that was dealt to longest ago first. RESPONSE ends a document or a request, INCREMENT frees its
+slot: they come one after the other, and each says nothing of the other.
+
+Who is listed, with which slots free and what in hand, is the exchange's. What is kept here besides:
+in whose hands each client's request is, and on which ways each worker may send.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from queuedriver.claims.outcomes import Failed, Released
-from queuedriver.doors.roster import Order, Policy, Roster
+from queuedriver.doors import exchange
+from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.roundrobin import frames as wire
-from queuedriver.doors.roundrobin import tables as rr
 from queuedriver.doors.roundrobin.documents import outcome_of, question
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.table import Table
+from queuedriver.doors.statuses import LATER, PERMANENT
+from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
-    Answered,
+    Answer,
     Asked,
-    Done,
     Effects,
-    Lost,
+    End,
+    Processed,
+    Recent,
     Request,
     Say,
     Send,
-    SetBack,
     Work,
-    undelivered,
+    shown,
 )
 from queuedriver.errors import RemoteProtocolError
-from queuedriver.format.records import Failure
 
-# Return paths that one worker is remembered to have been given.
-_MOST_PATHS = 1024
+# Ways home that one worker is remembered to have been given.
+_MOST_WAYS = 1024
+
+UNKNOWN, REGISTERED, LEAVING = "unknown", "registered", "leaving"
+
+_ANYBODY = f"{UNKNOWN} | {REGISTERED} | {LEAVING}"
+_LISTED = f"{REGISTERED} | {LEAVING}"
+
+# What goes to somebody else than a worker, or on a way that was not given, has no row.
+BROKER = Table(
+    "How the broker sees a peer",
+    [
+        Row(UNKNOWN, "REGISTER", "", "list it with its slots; RESPONSE", REGISTERED),
+        ours(UNKNOWN, "REGISTER", "no room", "say so", UNKNOWN),
+        Row(_LISTED, "REGISTER", "", "set its slots, less those taken; RESPONSE", REGISTERED),
+        ours(
+            _LISTED,
+            "REGISTER",
+            "connected again",
+            "the same; set back what it does not name",
+            REGISTERED,
+        ),
+        Row(f"{UNKNOWN} | {LEAVING}", "DEREGISTER", "", "ignore", SAME),
+        Row(REGISTERED, "DEREGISTER", "", "strike it off", UNKNOWN),
+        ours(REGISTERED, "DEREGISTER", "in hand", "deal it nothing more", LEAVING),
+        Row(UNKNOWN, "INCREMENT", "", "ignore; ask it to register", UNKNOWN),
+        Row(REGISTERED, "INCREMENT", "", "one slot is free, at most all", REGISTERED),
+        Row(LEAVING, "INCREMENT", "", "ignore", LEAVING),
+        ours(UNKNOWN, "RESPONSE", "late", "drop; ask it to register", UNKNOWN),
+        ours(_LISTED, "RESPONSE", "late", "drop", SAME),
+        ours(_LISTED, "RESPONSE", "in hand", "publish or set back", SAME),
+        ours(LEAVING, "RESPONSE", "last", "publish or set back; strike it off", UNKNOWN),
+        Row(_ANYBODY, "PING", "", "PONG", SAME),
+        ours(_ANYBODY, "PONG", "", "it is there", SAME),
+        Row(_ANYBODY, "request", "", "keep; deal when it is its turn", SAME),
+        Row(UNKNOWN, "pass", "to a worker", "pass it on", UNKNOWN),
+        Row(_LISTED, "pass", "given", "pass it on, unchanged", SAME),
+        ours(_LISTED, "pass", "answer", "keep, finish, pass it on", SAME),
+        ours(LEAVING, "pass", "last", "the same; strike it off", UNKNOWN),
+        ours(_LISTED, "pass", "late", "drop", SAME),
+        Row(REGISTERED, "deal", "", "EXEC or TRACKEXEC; one slot is taken", REGISTERED),
+        ours(_LISTED, "each second", "busy", "PING, to see whether it is there", SAME),
+        ours(_LISTED, "lost", "", "charge what it had, if just one", UNKNOWN),
+        ours(REGISTERED, "lost", "not sent", "the same; give back what was not sent", UNKNOWN),
+    ],
+)
+
+
+class Worker(exchange.Worker):
+    """A worker that has registered. It has less than nothing free when it now offers fewer slots
+    than it has taken."""
+
+    # On which it may send, as something that it was given came on them.
+    ways: Recent[tuple[bytes, ...], None] = msgspec.field(
+        default_factory=lambda: Recent(_MOST_WAYS)
+    )
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -45,321 +106,229 @@ class Seen(msgspec.Struct, frozen=True):
     child: bool
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A claim in a worker's hands."""
-
-    worker: bytes
-    # The key of a client's request; empty for a document.
-    key: bytes = b""
-
-
-class RoundRobinBroker:
+class RoundRobinBroker(Exchange[Worker]):
     """All workers and clients of one broker."""
 
-    def __init__(self, options: rr.Options | None = None, table: Table = rr.BROKER) -> None:
-        self._table = table
-        self._options = (options or rr.Options()).check()
-        self._roster = Roster(Policy(Order.ASSIGNED, max_workers=self._options.max_workers))
-        # Workers that deregistered and have claims in hand.
-        self._leaving: set[bytes] = set()
-        self._in_hand: dict[str, _Kept] = {}
-        # Requests that were dealt, by key: their claims.
+    worker = Worker
+    # RESPONSE ends a claim, and INCREMENT frees its slot.
+    settling_frees = False
+
+    def __init__(self, job_timeout: float | None = None, max_workers: int = 10_000) -> None:
+        super().__init__(job_timeout=job_timeout, max_workers=max_workers)
+        # The claims of clients' requests that are in hand, by the requests' keys.
         self._asked: dict[bytes, str] = {}
-        self._paths: dict[bytes, OrderedDict[tuple[bytes, ...], None]] = {}
-        self._probe_at: float | None = None
         self._serial = 0
 
-    def workers(self) -> tuple[Seen, ...]:
-        """Those registered, in the order in which they would be dealt to."""
-        names = [name for name in self._roster.names() if name not in self._leaving]
-        known = frozenset(names)
-        return tuple(
-            Seen(name, max(0, self._roster.free(name)), _is_child(name, known)) for name in names
-        )
+    def seen(self) -> tuple[Seen, ...]:
+        """Return those registered, in the order in which they would be dealt to."""
+        listed = [worker for worker in self.in_order() if worker.state != LEAVING]
+        names = {worker.name for worker in listed}
+        return tuple(Seen(one.name, max(0, one.free), _parent(one.name) in names) for one in listed)
 
-    # Peers
-
-    def joined(self, peer: bytes, now: float) -> Effects:
-        return []
-
-    def gone(self, peer: bytes, now: float, unsent: str = "") -> Effects:
-        """It cannot be reached."""
-        effects: Effects = []
-        if unsent and self._roster.settle(peer, unsent):
-            self._forget(unsent)
-            effects.append(undelivered(unsent))
-        lost = self._roster.leave(peer, "unroutable")
-        if lost is not None:
-            effects += self._lose(lost)
-        return effects
-
-    def receive(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
+    def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         message = decode(frames, peer)
-        if peer in self._roster:
-            self._roster.heard(peer, now)
+        worker = self.workers.get(peer)
         if message.hops:
-            return self._pass(peer, message)
-        if message.command in (wire.EXEC, wire.TRACKEXEC):
-            return self._application(peer, message, now)
-        if message.command == wire.PING:
-            return self._answer(peer, "PING", Message(wire.PONG, message.id, hops=message.way_home))
-        if message.command == wire.RESPONSE:
-            return self._response(peer, message)
+            return self._pass(peer, worker, message, frames)
+        command = message.command
+        if command == wire.RESPONSE:
+            return self._response(peer, worker, message)
+        if command in (wire.EXEC, wire.TRACKEXEC):
+            match message.key:
+                case wire.INCREMENT:
+                    return self._increment(peer, worker, now)
+                case wire.REGISTER:
+                    return self._register(peer, worker, message, now)
+                case wire.DEREGISTER:
+                    return self._deregister(peer, worker)
+            self._step(worker, "request")
+            key = wire.key_of(message.way_home, message.id)
+            request = Request(key, (*frames, peer), answered=message.tracked)
+            return [Say(1, f"{shown(peer)} asks: {message.name}"), Asked(request)]
+        if command == wire.PING:
+            self._step(worker, "PING")
+            return [_answer(message, wire.PONG)]
         # TRACKADDRESS says what PONG says: it is there.
-        self._table.step(self.state_of(peer), "PONG")
+        self._step(worker, "PONG")
         return []
 
-    def state_of(self, peer: bytes) -> str:
-        """In which state of the table it is."""
-        if peer in self._leaving:
-            return rr.LEAVING
-        return rr.REGISTERED if peer in self._roster else rr.UNKNOWN
-
-    def _application(self, peer: bytes, message: Message, now: float) -> Effects:
-        match message.key:
-            case wire.REGISTER:
-                return self._register(peer, message, now)
-            case wire.DEREGISTER:
-                return self._deregister(peer)
-            case wire.INCREMENT:
-                return self._increment(peer)
-        self._table.step(self.state_of(peer), "request")
-        request = Request(
-            wire.key_of(message.way_home, message.id), encode(message), answered=message.tracked
-        )
-        return [Say(1, f"{_shown(peer)} asks: {message.name}"), Asked(request)]
-
-    # Workers
-
-    def _register(self, peer: bytes, message: Message, now: float) -> Effects:
-        slots = wire.slots_of(message)
-        state = self.state_of(peer)
-        if not self._roster.join(peer, now, slots):
-            self._table.step(state, "REGISTER", "no room")
-            return [Say(0, f"{_shown(peer)} cannot register: there are too many workers")]
-        self._table.step(state, "REGISTER")
-        self._leaving.discard(peer)
-        effects = self._reconcile(peer, message)
-        if state != rr.REGISTERED:
-            effects.append(Say(1, f"{_shown(peer)} registered with {slots} slots"))
-        if message.tracked:
-            effects.append(_to(Message(wire.RESPONSE, message.id, hops=message.way_home)))
-        return effects
-
-    def _reconcile(self, worker: bytes, message: Message) -> Effects:
-        """Give back what a worker of ours does not have after its connection broke: it, or its
-        answer, was lost on its way before anybody noticed."""
-        has = wire.in_hand_of(message)
-        if has is None:
-            return []
-        claims = self._roster.claims(worker)
-        if not (claims or has):
-            # It has nothing in hand, and nothing is on its way: an INCREMENT may have been lost.
-            while self._roster.busy(worker):
-                self._roster.increment(worker)
-        effects: Effects = []
-        for claim in claims:
-            key = self._in_hand[claim].key or wire.key_of((), claim.encode("ascii"))
-            if key not in has:
-                self._roster.settle(worker, claim)
-                self._forget(claim)
-                effects.append(SetBack(claim, Released("it was lost on its way")))
-        return effects
-
-    def _deregister(self, peer: bytes) -> Effects:
-        claims = self._roster.claims(peer)
-        state = self.state_of(peer)
-        left = state == rr.REGISTERED and claims
-        to = self._table.step(state, "DEREGISTER", "in hand" if left else "")
-        if state == rr.UNKNOWN:
-            return [Say(5, f"{_shown(peer)} deregistered, and was not registered")]
-        if to == rr.LEAVING:
-            self._roster.limit(peer, 0)
-            self._leaving.add(peer)
+    def _step(self, worker: Worker | None, event: str, when: str = "") -> None:
+        if worker is None:
+            BROKER.step(UNKNOWN, event, when)
         else:
-            self._strike_off(peer)
-        return [Say(1, f"{_shown(peer)} deregistered")]
+            worker.state = BROKER.step(worker.state, event, when)
 
-    def _increment(self, peer: bytes) -> Effects:
-        self._table.step(self.state_of(peer), "INCREMENT")
-        if self._roster.increment(peer):
-            return []
-        return [Say(5, f"INCREMENT of {_shown(peer)}, which is not registered"), self._call(peer)]
+    # Workers come and go
 
-    def _strike_off(self, worker: bytes) -> None:
-        self._roster.leave(worker, "left")
-        self._leaving.discard(worker)
-        self._paths.pop(worker, None)
+    def _register(
+        self, peer: bytes, worker: Worker | None, message: Message, now: float
+    ) -> Effects:
+        slots = wire.slots_of(message)
+        has = wire.in_hand_of(message) if worker is not None else None
+        effects: Effects = []
+        if worker is None or worker.state == LEAVING:
+            effects.append(Say(1, f"{shown(peer)} registered with {slots} slots"))
+        if worker is None:
+            worker = self.join(peer, now)
+            if worker is None:
+                BROKER.step(UNKNOWN, "REGISTER", "no room")
+                return [Say(0, f"{shown(peer)} cannot register: there are too many workers")]
+            worker.state, worker.slots = UNKNOWN, 0
+        self._step(worker, "REGISTER", "" if has is None else "connected again")
+        taken = worker.slots - worker.free
+        if has is not None:
+            # What it does not name was lost on its way, or its answer was; INCREMENTs, too.
+            held = {_key(work): claim for claim, (work, _) in worker.in_hand.items()}
+            effects += self.keep_only(worker, {held[key] for key in has if key in held})
+            taken = len(worker.in_hand)
+        worker.slots = slots
+        self.offer(worker, slots - taken, now)
+        if message.tracked:
+            effects.append(_answer(message, wire.RESPONSE))
+        return effects
+
+    def _deregister(self, peer: bytes, worker: Worker | None) -> Effects:
+        if worker is None:
+            self._step(worker, "DEREGISTER")
+            return [Say(5, f"{shown(peer)} deregistered, and was not registered")]
+        was = worker.state
+        self._step(worker, "DEREGISTER", "in hand" if worker.in_hand and was != LEAVING else "")
+        worker.free -= worker.slots
+        worker.slots = 0
+        if worker.state == UNKNOWN:
+            self.lose(worker, exchange.LEFT)
+        return [Say(1, f"{shown(peer)} deregistered")]
+
+    def _increment(self, peer: bytes, worker: Worker | None, now: float) -> Effects:
+        self._step(worker, "INCREMENT")
+        if worker is None:
+            said = f"INCREMENT of {shown(peer)}, which is not registered"
+            return [Say(5, said), self._call(peer)]
+        self.offer(worker, min(worker.free + 1, worker.slots), now)
+        return []
 
     def _call(self, peer: bytes) -> Send:
-        """It takes itself for registered, so it registered with another: our former life."""
+        """Ask a peer that registered with an earlier broker here to register again."""
         return Send(peer, encode(Message(wire.EXEC, self._new_id(), (wire.REGISTER,))))
 
     def _new_id(self) -> bytes:
         self._serial = (self._serial + 1) & 0xFFFFFFFF
         return self._serial.to_bytes(4, "little")
 
-    # Answers
+    # Answers, and what is passed on
 
-    def _response(self, peer: bytes, message: Message) -> Effects:
-        """An answer that ends here: a document's."""
+    def _response(self, peer: bytes, worker: Worker | None, message: Message) -> Effects:
+        """End a document by its answer."""
         claim = message.id.decode("ascii", "replace")
-        state = self.state_of(peer)
-        kept = self._in_hand.get(claim)
-        if kept is None or kept.worker != peer or kept.key:
-            self._table.step(state, "RESPONSE", "late")
-            say = Say(5, f"a late RESPONSE of {_shown(peer)} is dropped")
-            return [say, self._call(peer)] if state == rr.UNKNOWN else [say]
-        effects: Effects = [outcome_of(claim, message.args)]
-        self._settle(peer, claim, "RESPONSE", "in hand")
-        return effects
+        if worker is None or self.settle(worker, claim) is None:
+            self._step(worker, "RESPONSE", "late")
+            said = Say(5, f"a late RESPONSE of {shown(peer)} is dropped")
+            return [said, self._call(peer)] if worker is None else [said]
+        end = End(claim, outcome_of(message.args))
+        return [end, *self._ended(worker, "RESPONSE", "in hand")]
 
-    def _settle(self, worker: bytes, claim: str, event: str, when: str) -> None:
-        """A claim is ended. Its slot is freed by INCREMENT, as its worker may need a moment."""
-        self._forget(claim)
-        self._roster.settle(worker, claim, free_slot=False)
-        state = self.state_of(worker)
-        last = state == rr.LEAVING and not self._roster.claims(worker)
-        if self._table.step(state, event, "last" if last else when) == rr.UNKNOWN:
-            self._strike_off(worker)
+    def _ended(self, worker: Worker, event: str, when: str) -> Effects:
+        """Step the table for a claim that its worker has ended. Its slot is freed by INCREMENT, as
+        the worker may need a moment."""
+        last = worker.state == LEAVING and not worker.in_hand
+        self._step(worker, event, "last" if last else when)
+        return self.lose(worker, exchange.LEFT) if last else []
 
-    def _pass(self, peer: bytes, message: Message) -> Effects:
-        """Something that is to go further: from clients to workers, and back where it came from."""
-        state = self.state_of(peer)
+    def _pass(
+        self, peer: bytes, worker: Worker | None, message: Message, frames: Sequence[bytes]
+    ) -> Effects:
+        """Pass on what is to go further: from clients to workers, and back where it came from."""
         hop = message.hops[0]
-        onward = Send(hop, encode(message)[1:])
-        if state == rr.UNKNOWN:
-            if hop not in self._roster:
-                raise RemoteProtocolError(f"{message.name} for {_shown(hop)}, which is no worker")
-            self._table.step(state, "pass", "to a worker")
-            self._give(hop, message.way_home)
-            return [onward]
-        if message.hops not in self._paths.get(peer, ()):
-            raise RemoteProtocolError(f"{message.name} on a way that this worker was not given")
-        if message.command == wire.RESPONSE:
-            claim = self._asked.get(wire.key_of(message.hops, message.id))
-            if claim is not None:
-                return self._answered(peer, claim, onward)
-        self._table.step(state, "pass", "given")
-        return [Say(1, f"{message.name} of {_shown(peer)} is passed to {_shown(hop)}"), onward]
-
-    def _answered(self, peer: bytes, claim: str, onward: Send) -> Effects:
-        if self._in_hand[claim].worker != peer:
-            # Its request was taken from it, and is in other hands.
-            self._table.step(self.state_of(peer), "pass", "late")
-            return [Say(5, f"a late RESPONSE of {_shown(peer)} is dropped")]
-        self._settle(peer, claim, "pass", "answer")
-        said = Say(1, f"the RESPONSE of {_shown(peer)} is passed to {_shown(onward.peer)}")
-        return [said, Answered(claim, onward.peer, onward.frames)]
-
-    def _answer(self, peer: bytes, event: str, message: Message) -> Effects:
-        self._table.step(self.state_of(peer), event)
-        return [_to(message)]
-
-    # Work
-
-    def ready(self, service: str = "", alone: bool = False) -> bool:
-        return self._roster.pick(service, alone=alone) is not None
-
-    def spare(self, service: str, wanted: bool) -> None:
-        self._roster.spare(service, wanted)
-
-    def deal(self, work: Work, now: float) -> Effects:
-        worker = self._roster.pick(work.service, alone=work.alone)
+        onward = (*frames[1:], peer)
         if worker is None:
-            return [SetBack(work.claim, Released("no worker has a free slot"))]
+            to = self.workers.get(hop)
+            self._step(None, *_allowed(to is not None, "to a worker", message))
+            if to is not None:
+                to.ways[message.way_home] = None
+            return [Send(hop, onward)]
+        if message.command == wire.RESPONSE:
+            # Before its way is looked at: others may have asked so often that it is forgotten.
+            claim = self._asked.get(wire.key_of(message.hops, message.id))
+            if claim is not None and self.settle(worker, claim) is None:
+                self._step(worker, "pass", "late")
+                return [Say(5, f"a late RESPONSE of {shown(peer)} is dropped")]
+            if claim is not None:
+                said = Say(1, f"the RESPONSE of {shown(peer)} is passed to {shown(hop)}")
+                end = End(claim, Answer(hop, onward))
+                return [said, end, *self._ended(worker, "pass", "answer")]
+        self._step(worker, *_allowed(message.hops in worker.ways, "given", message))
+        said = Say(1, f"{message.name} of {shown(peer)} is passed to {shown(hop)}")
+        return [said, Send(hop, onward)]
+
+    # What the exchange asks
+
+    def deal(self, worker: Worker, work: Work, now: float) -> Send | End:
         request = work.request
-        if request is None:
-            frames = encode(question(work))
-            self._assign(worker, _Kept(worker), work, now)
-        else:
-            try:
-                path = decode(request.frames).way_home
-            except RemoteProtocolError as error:
-                # Somebody else wrote that into the queue.
-                failure = Failure(cause="bad-request", message=str(error), permanent=True)
-                return [SetBack(work.claim, Failed(failure))]
-            if request.answered and request.key in self._asked:
-                # Asked again after so long that it was taken for another.
-                return [Done(work.claim, ())]
-            frames = request.frames
-            self._give(worker, path)
-            kept = _Kept(worker, request.key) if request.answered else None
-            self._assign(worker, kept, work, now)
-        if self._probe_at is None:
-            self._probe_at = now + self._options.probe_interval
-        said = Say(1, f"{work.docid} is dealt to {_shown(worker)}")
-        return [said, Send(worker, frames, work.claim)]
+        if request is not None and request.answered and request.key in self._asked:
+            # Asked again after so long that it was taken for another.
+            return End(work.claim, Processed(()))
+        return super().deal(worker, work, now)
 
-    def _assign(self, worker: bytes, kept: _Kept | None, work: Work, now: float) -> None:
-        self._table.own_step(rr.REGISTERED, "deal")
-        claim = work.claim
-        if kept is None:
-            # Nobody waits for it, and it is finished: it only takes a slot.
-            self._roster.assign(worker, None, now)
-            return
-        timeout = self._options.job_timeout
-        deadline = None if timeout is None else now + timeout
-        self._roster.assign(worker, claim, now, deadline=deadline, alone=work.alone)
-        self._in_hand[claim] = kept
-        if kept.key:
-            self._asked[kept.key] = claim
+    def frames_of(self, worker: Worker, work: Work) -> tuple[bytes, ...]:
+        request = work.request
+        frames = encode(question(work)) if request is None else request.frames
+        if request is not None:
+            worker.ways[decode(frames).way_home] = None
+            if request.answered:
+                self._asked[request.key] = work.claim
+        worker.state = BROKER.own_step(worker.state, "deal")
+        return frames
 
-    def _give(self, worker: bytes, path: tuple[bytes, ...]) -> None:
-        """From now on it may send there."""
-        paths = self._paths.setdefault(worker, OrderedDict())
-        paths[path] = None
-        paths.move_to_end(path)
-        if len(paths) > _MOST_PATHS:
-            paths.popitem(last=False)
+    def settle(self, worker: Worker, claim: str) -> Work | None:
+        work = super().settle(worker, claim)
+        if work is not None and work.request is not None:
+            del self._asked[work.request.key]
+        return work
 
-    def _forget(self, claim: str) -> None:
-        kept = self._in_hand.pop(claim, None)
-        if kept is not None and kept.key and self._asked.get(kept.key) == claim:
-            del self._asked[kept.key]
+    def forget(self, worker: Worker, why: str) -> None:
+        for work, _ in worker.in_hand.values():
+            if work.request is not None:
+                del self._asked[work.request.key]
+        if why != exchange.LEFT:
+            unsent = why == exchange.UNDELIVERED
+            worker.state = BROKER.own_step(worker.state, "lost", "not sent" if unsent else "")
 
-    def _lose(self, lost: Lost) -> Effects:
-        """Its claims are charged, or doubted. It is not struck off: the roster has done that."""
-        state = rr.LEAVING if lost.worker in self._leaving else rr.REGISTERED
-        self._table.own_step(state, "lost")
-        self._leaving.discard(lost.worker)
-        self._paths.pop(lost.worker, None)
-        for claim in lost.claims:
-            self._forget(claim)
-        return [Say(1, f"{_shown(lost.worker)} is lost: {lost.why}"), lost]
+    def probe(self, worker: Worker) -> tuple[bytes, ...]:
+        worker.state = BROKER.own_step(worker.state, "each second", "busy")
+        return encode(Message(wire.PING, self._new_id()))
 
-    # Time
-
-    def leave(self, now: float) -> Effects:
-        """The protocol has no word for it."""
-        return []
-
-    def tick(self, now: float) -> Effects:
-        """Lose who is overdue, and see whether those who are busy can still be reached."""
-        effects: Effects = []
-        for lost in self._roster.expire(now):
-            effects += self._lose(lost)
-        if self._probe_at is not None and now >= self._probe_at:
-            busy = self._roster.who_is_busy()
-            self._probe_at = now + self._options.probe_interval if busy else None
-            probe = encode(Message(wire.PING, self._new_id()))
-            effects += [Send(worker, probe) for worker in busy]
-        return effects
-
-    def next_tick_at(self) -> float | None:
-        instants = (self._probe_at, self._roster.next_tick_at())
-        return min((one for one in instants if one is not None), default=None)
+    def refusal(self, request: Request, why: str, *, late: bool = False) -> Answer | None:
+        try:
+            message = decode(request.frames)
+        except RemoteProtocolError:
+            return None
+        if message.key != wire.DOCUMENT or not message.senders:
+            # What would tell its client so is not known.
+            return None
+        code = LATER if late else PERMANENT
+        told = _answer(message, wire.RESPONSE, b"%d" % code, why.encode())
+        return Answer(told.peer, told.frames)
 
 
-def _to(message: Message) -> Send:
-    """Off to its first hop."""
-    return Send(message.hops[0], encode(message)[1:])
+def _answer(message: Message, command: bytes, *args: bytes) -> Send:
+    """Return what goes back the way a message came."""
+    hops = message.way_home
+    return Send(hops[0], encode(Message(command, message.id, args, hops))[1:])
 
 
-def _is_child(name: bytes, known: Collection[bytes]) -> bool:
-    parent, dot, number = name.rpartition(b".")
-    return bool(dot) and number.isdigit() and parent in known
+def _allowed(is_allowed: bool, when: str, message: Message) -> tuple[str, ...]:
+    """Return the event of the table for a message that goes on; what is not allowed has no row."""
+    return ("pass", when) if is_allowed else (f"{message.name} for {shown(message.hops[0])}",)
 
 
-def _shown(peer: bytes) -> str:
-    return peer[:80].decode("ascii", "backslashreplace")
+def _key(work: Work) -> bytes:
+    """Return the name by which a worker knows what it has in hand."""
+    if work.request is not None:
+        return work.request.key
+    return wire.key_of((), work.claim.encode("ascii"))
+
+
+def _parent(name: bytes) -> bytes:
+    """Return the name of the worker whose child has this name; empty for nobody's."""
+    parent, _, number = name.rpartition(b".")
+    return parent if number.isdigit() else b""

@@ -6,15 +6,14 @@ tracked; so a PING goes behind it, and is repeated in its place: its PONG says t
 
 from collections.abc import Sequence
 
-from queuedriver.claims.outcomes import Doubted, Failed
+from queuedriver.claims.outcomes import Failed
 from queuedriver.doors.client_session import NEW, Awaited, ClientSession
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin import stream as streams
-from queuedriver.doors.roundrobin import tables as rr
-from queuedriver.doors.roundrobin.documents import outcome_of
+from queuedriver.doors.roundrobin.documents import FAILED, LATER, PERMANENT, outcome_of
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
 from queuedriver.doors.table import SAME, Row, Table, ours
-from queuedriver.doors.words import Done, Effects, Result, Send
+from queuedriver.doors.words import Effects, Processed, Result, Send
 from queuedriver.errors import RemoteProtocolError
 
 SENT, WAITING, READING, ANSWERED, GIVEN_UP = "sent", "waiting", "reading", "answered", "given up"
@@ -148,13 +147,12 @@ class Client(ClientSession):
 
 def _outcome(kind: str, args: tuple[bytes, ...]) -> tuple[tuple[Result, ...], str]:
     """Return what a RESPONSE brought, or why it brought nothing."""
-    if kind != "DOCUMENT" and args[:1] not in ((rr.FAILED,), (rr.PERMANENT,), (rr.LATER,)):
+    if kind != "DOCUMENT" and args[:1] not in ((FAILED,), (PERMANENT,), (LATER,)):
         return (), ""
-    outcome = outcome_of("", args)
-    if isinstance(outcome, Done):
+    outcome = outcome_of(args)
+    if isinstance(outcome, Processed):
         return outcome.results, ""
-    how = outcome.how
-    return (), how.failure.message if isinstance(how, Failed | Doubted) else how.reason
+    return (), outcome.failure.message if isinstance(outcome, Failed) else outcome.reason
 
 
 def _send(message: Message) -> Send:

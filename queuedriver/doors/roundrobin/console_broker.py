@@ -6,11 +6,12 @@ It is the broker's own loop that runs: stdin is one descriptor more of its trans
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 
 import msgspec
 
 from queuedriver.doors.broker import Broker
-from queuedriver.doors.roundrobin import tables as roundrobin
 from queuedriver.doors.roundrobin.broker import RoundRobinBroker, Seen
 from queuedriver.doors.roundrobin.console_terminal import Terminal
 from queuedriver.doors.roundrobin.settings import BrokerSettings
@@ -25,8 +26,61 @@ from queuedriver.operating.queue import Queue
 _GRACE = 5.0
 
 
+def run(told: BrokerSettings) -> int:
+    """Be a broker; without an input, one that deals from a queue of its own, which goes with it.
+    Return the exit code."""
+    with ExitStack() as at_end:
+        terminal = at_end.enter_context(closing(Terminal(told.level)))
+        session = told.session("")
+
+        def connect() -> Transport:
+            hub = AttendedHub(told, terminal.fd, partial(attend, terminal, session))
+            terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
+            terminal.prompt()
+            return hub
+
+        grace = min(told.options.grace, _GRACE)
+        broker = Broker(
+            told.protocol,
+            told.services or _private_queue(at_end),
+            lambda id: session,
+            connect,
+            id=told.id,
+            options=msgspec.structs.replace(told.options, grace=grace),
+            max_message=told.max_message,
+            level=told.level,
+            say=terminal.say,
+        )
+        return broker.run().exit_code
+
+
+def _private_queue(at_end: ExitStack) -> tuple[Service, ...]:
+    private = at_end.enter_context(closing(PrivateDirectory("broker")))
+    path = os.path.join(private.path, "requests")
+    Queue.open(path, create=True).close()
+    return (Service("", path),)
+
+
+def attend(terminal: Terminal, session: RoundRobinBroker) -> None:
+    """Obey what was typed."""
+    for words in terminal.lines():
+        match words:
+            case []:
+                pass
+            case ["workers"]:
+                for line in table(session.seen()):
+                    terminal.say(line)
+            case ["quit"]:
+                # As from anybody else: the loop knows how to leave.
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            case _:
+                terminal.refuse(words[0], "workers")
+        terminal.prompt()
+
+
 def table(seen: tuple[Seen, ...]) -> list[str]:
-    """The table of workers, a line each."""
+    """Return the table of workers, a line each."""
     lines = []
     for number, one in enumerate(seen):
         address = one.address.decode("utf-8", "backslashreplace")
@@ -36,97 +90,17 @@ def table(seen: tuple[Seen, ...]) -> list[str]:
     return lines or ["no workers are registered"]
 
 
-class Attended:
-    """A transport, and whatever else is to be heard of by the loop that has it."""
+class AttendedHub(Hub):
+    """A hub whose loop hears of a descriptor besides."""
 
-    def __init__(self, transport: Transport, fd: int, attend: Callable[[], None]) -> None:
-        self._transport = transport
+    def __init__(self, told: BrokerSettings, fd: int, attend: Callable[[], None]) -> None:
+        super().__init__(told.listen, told.identity, keys_in(told.curve), told.max_message)
         self._fd = fd
         self._attend = attend
 
+    def fds(self) -> list[int]:
+        return [*super().fds(), self._fd]
+
     def arrivals(self) -> Iterator[Arrival]:
         self._attend()
-        return self._transport.arrivals()
-
-    def fds(self) -> list[int]:
-        return [*self._transport.fds(), self._fd]
-
-    def pending(self) -> bool:
-        return self._transport.pending()
-
-    def send(self, peer: bytes, frames: tuple[bytes, ...]) -> bool:
-        return self._transport.send(peer, frames)
-
-    def drop(self, peer: bytes) -> None:
-        self._transport.drop(peer)
-
-    def missing(self) -> str:
-        return ""
-
-    def next_tick_at(self) -> float | None:
-        return self._transport.next_tick_at()
-
-    def tick(self, now: float) -> None:
-        self._transport.tick(now)
-
-    def close(self) -> None:
-        self._transport.close()
-
-
-class BrokerConsole:
-    """One broker at a terminal."""
-
-    def __init__(self, door: BrokerSettings, terminal: Terminal) -> None:
-        self._door = door
-        self._terminal = terminal
-        self._session = RoundRobinBroker(roundrobin.Options(job_timeout=door.job_timeout))
-
-    def run(self) -> int:
-        if self._door.services:
-            return self._run(self._door.services)
-        private = PrivateDirectory("broker")
-        try:
-            path = os.path.join(private.path, "requests")
-            Queue.open(path, create=True).close()
-            return self._run((Service("", path),))
-        finally:
-            private.close()
-
-    def _run(self, services: tuple[Service, ...]) -> int:
-        door, terminal = self._door, self._terminal
-        grace = min(door.options.grace, _GRACE)
-        broker = Broker(
-            door.protocol,
-            services,
-            lambda id: self._session,
-            self._connect,
-            id=door.id,
-            options=msgspec.structs.replace(door.options, grace=grace),
-            max_message=door.max_message,
-            level=door.level,
-            say=terminal.say,
-        )
-        return broker.run().exit_code
-
-    def _connect(self) -> Transport:
-        door = self._door
-        hub = Hub(door.listen, door.identity, keys_in(door.curve), door.max_message)
-        self._terminal.show(1, f"up and running at {' '.join(hub.endpoints)}")
-        self._terminal.prompt()
-        return Attended(hub, self._terminal.fd, self._attend)
-
-    def _attend(self) -> None:
-        for words in self._terminal.lines():
-            match words:
-                case []:
-                    pass
-                case ["workers"]:
-                    for line in table(self._session.workers()):
-                        self._terminal.say(line)
-                case ["quit"]:
-                    # As from anybody else: the loop knows how to leave.
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    return
-                case _:
-                    self._terminal.refuse(words[0], "workers")
-            self._terminal.prompt()
+        return super().arrivals()

@@ -4,14 +4,22 @@ up to ten at once, and count what came of it.
 While a command is under way the next ones wait.
 """
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
+
+import msgspec
 
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.roundrobin.client import Client
 from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
+from queuedriver.doors.roundrobin.settings import ClientSettings
+from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.transports.curve import keys_in
+from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effect, Effects, Ended
 
 # Requests of one bulk that are under way at once.
@@ -23,17 +31,27 @@ _MOST = 1_000_000
 Ask = Callable[[float], tuple[bytes, Effects]]
 
 
-class Bulk:
+def run(told: ClientSettings) -> int:
+    """Be a client that asks when it is told to; return the exit code."""
+    hub = told.broker.encode()
+    identity = hub + b":" + own_name().encode()
+    with (
+        closing(Terminal(told.level)) as terminal,
+        closing(Spoke(told.broker, identity, hub, keys_in(told.curve))) as spoke,
+    ):
+        return ClientConsole(terminal, spoke).run()
+
+
+class Bulk(msgspec.Struct):
     """One command: so many requests, and what came of them."""
 
-    def __init__(self, kind: str, ask: Ask, total: int, single: bool) -> None:
-        self.kind = kind
-        self.ask = ask
-        self.total = total
-        self.single = single
-        self.asked = 0
-        self.ended = 0
-        self.good = 0
+    kind: str
+    ask: Ask
+    total: int
+    single: bool
+    asked: int = 0
+    ended: int = 0
+    good: int = 0
 
     @property
     def over(self) -> bool:
@@ -60,9 +78,9 @@ class Bulk:
 class ClientConsole:
     """A client at a terminal."""
 
-    def __init__(self, terminal: Terminal, transport: Transport, serial: int) -> None:
+    def __init__(self, terminal: Terminal, transport: Transport) -> None:
         self._terminal = terminal
-        client = Client(serial=serial)
+        client = Client(serial=int.from_bytes(os.urandom(3)))
         self._talk = Conversation(client, transport, self._count, terminal.say, terminal.level)
         self._asks: dict[str, tuple[str, Ask]] = {
             "ping": ("PING", lambda now: client.ping(now, tracked=False)),

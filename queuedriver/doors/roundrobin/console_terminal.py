@@ -7,8 +7,6 @@ somebody types. The end of the input is `quit`.
 import os
 import select
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 PROMPT = "> "
 QUIT = "quit"
@@ -32,15 +30,8 @@ class Terminal:
         self._prompted = False
         self._silent_end = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Leave the descriptors as they were."""
         for fd in (self.fd, self._silent_end):
             if fd >= 0:
                 os.close(fd)

@@ -4,14 +4,20 @@ Each child is a worker of its own, with a connection and slots of its own; nothi
 one but to leave. All of them, and the terminal, are heard by one loop.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from queuedriver.doors.conversation import Conversation, sleep
 from queuedriver.doors.roundrobin.console_terminal import QUIT, Terminal
 from queuedriver.doors.roundrobin.frames import PING, PONG, Message, decode, encode
+from queuedriver.doors.roundrobin.settings import WorkerSettings
 from queuedriver.doors.roundrobin.worker import REGISTERED, REGISTERING, Worker
+from queuedriver.doors.transports.addresses import own_name
 from queuedriver.doors.transports.base import Transport
+from queuedriver.doors.transports.curve import keys_in
+from queuedriver.doors.transports.zmq import Spoke
 from queuedriver.doors.words import Effects, Send
 
 # How many `bulk` starts.
@@ -22,13 +28,19 @@ SUMMED_UP = 5
 _LAST_WORD = 1.0
 
 
+def run(told: WorkerSettings) -> int:
+    """Be a worker that registers when it is told to; return the exit code."""
+    with closing(Terminal(told.level)) as terminal:
+        return WorkerConsole(told, terminal).run()
+
+
 class Member(Worker):
     """One worker of the console, and its connection."""
 
     def __init__(
         self, name: str, transport: Transport, slots: int, serial: int, terminal: Terminal
     ) -> None:
-        super().__init__(slots, serial=serial & 0xFFFFFFFF, processor=False)
+        super().__init__(slots, serial=serial, processor=False)
         self.name = name
 
         def say(words: str) -> None:
@@ -66,20 +78,13 @@ class Member(Worker):
 class WorkerConsole:
     """A worker at a terminal, and its children."""
 
-    def __init__(
-        self,
-        terminal: Terminal,
-        connect: Callable[[bytes], Transport],
-        identity: bytes,
-        slots: int,
-        serial: int,
-    ) -> None:
+    def __init__(self, told: WorkerSettings, terminal: Terminal) -> None:
+        self._told = told
         self._terminal = terminal
-        self._connect = connect
-        self._identity = identity
-        self._slots = slots
-        self._serial = serial
-        self._parent = self._member("worker", identity)
+        self._keys = keys_in(told.curve)
+        self._identity = told.identity(own_name())
+        self._serial = int.from_bytes(os.urandom(3))
+        self._parent = self._member("worker", self._identity)
         self._children: list[Member] = []
 
     def run(self) -> int:
@@ -122,8 +127,11 @@ class WorkerConsole:
         self._terminal.prompt()
 
     def _member(self, name: str, identity: bytes) -> Member:
-        self._serial += 1 << 16
-        return Member(name, self._connect(identity), self._slots, self._serial, self._terminal)
+        told = self._told
+        spoke = Spoke(told.where, identity, told.hub, self._keys, told.max_message)
+        # Each counts from another number on.
+        self._serial = (self._serial + (1 << 16)) & 0xFFFFFFFF
+        return Member(name, spoke, told.slots, self._serial, self._terminal)
 
     def _bulk(self) -> None:
         if not self._parent.known:

@@ -13,28 +13,32 @@ import re
 from collections.abc import Sequence
 
 from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, Setback
-from queuedriver.doors.roundrobin import tables as rr
+from queuedriver.doors import statuses
 from queuedriver.doors.roundrobin.frames import DOCUMENT, TRACKEXEC, Message, count_of
-from queuedriver.doors.words import Done, Result, SetBack, Work
+from queuedriver.doors.statuses import LATER_AFTER, MAX_TEXT, status
+from queuedriver.doors.words import Processed, Result, Work
 from queuedriver.format.records import Failure
 
-# Bytes of a text and of a traceback: a report is for reading.
-_MAX_TEXT = 8 * 1024
+# What an answer begins with.
+DONE, FAILED, PERMANENT, LATER = (
+    b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, statuses.LATER)
+)
+# Two frames each, and a message may have 64, eight hops included.
+MAX_RESULTS = 24
+# Bytes of a traceback: a report is for reading.
 _MAX_TRACEBACK = 32 * 1024
-# 75 without a number.
-_LATER_AFTER = 60.0
 _CAUSE = re.compile(rb"[a-z][a-z-]{0,31}")
 _SECONDS = re.compile(rb"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 def question(work: Work) -> Message:
-    """What a worker is sent."""
+    """Return what a worker is sent."""
     args = (DOCUMENT, _bytes(work.docid), b"%d" % work.attempt, work.payload)
     return Message(TRACKEXEC, work.claim.encode("ascii"), args)
 
 
 def document_of(message: Message, claim: str) -> Work | None:
-    """What a worker is to process; None: it is no DOCUMENT as it should be."""
+    """Return what a worker is to process; None: it is no DOCUMENT as it should be."""
     if len(message.args) != 4 or message.key != DOCUMENT:
         return None
     _, docid, attempt, payload = message.args
@@ -46,64 +50,63 @@ def document_of(message: Message, claim: str) -> Work | None:
 
 
 def answer_of(results: Sequence[Result]) -> tuple[bytes, ...]:
-    """What a worker says of a document that was processed."""
-    if len(results) > rr.MAX_RESULTS:
-        message = f"{len(results)} outputs; one answer takes at most {rr.MAX_RESULTS}"
+    """Return what a worker says of a document that was processed."""
+    if len(results) > MAX_RESULTS:
+        message = f"{len(results)} outputs; one answer takes at most {MAX_RESULTS}"
         return refusal_of(Failed(Failure(cause="bad-answer", message=message, permanent=True)))
     frames = ((_bytes(one.name or ""), one.data) for one in results)
-    return (rr.DONE, *(frame for pair in frames for frame in pair))
+    return (DONE, *(frame for pair in frames for frame in pair))
 
 
 def refusal_of(how: Setback) -> tuple[bytes, ...]:
-    """What it says of one that was not."""
+    """Return what a worker says of a document that was not."""
+    code, text = status(how)
+    said = b"%d" % code, _bytes(text)[:MAX_TEXT]
     match how:
         case Postponed():
             # Rounded up: 0 has a meaning of its own.
-            seconds = max(1, math.ceil(min(how.after, MAX_LATER)))
-            return rr.LATER, _bytes(how.reason), b"%d" % seconds
+            return *said, b"%d" % max(1, math.ceil(min(how.after, MAX_LATER)))
         case Released():
-            return rr.LATER, _bytes(how.reason), b"0"
-    failure = how.failure
-    status = rr.PERMANENT if failure.permanent else rr.FAILED
-    traceback = _bytes(failure.traceback or "")[:_MAX_TRACEBACK]
-    return status, _bytes(failure.message)[:_MAX_TEXT], _bytes(failure.cause), traceback
+            return *said, b"0"
+    traceback = _bytes(how.failure.traceback or "")[:_MAX_TRACEBACK]
+    return *said, _bytes(how.failure.cause), traceback
 
 
-def outcome_of(claim: str, args: Sequence[bytes]) -> Done | SetBack:
-    """What a broker makes of an answer. What is no answer fails the document: it had its turn."""
-    status, rest = (args[0], args[1:]) if args else (b"", ())
-    if status == rr.DONE and len(rest) % 2 == 0:
+def outcome_of(args: Sequence[bytes]) -> Processed | Setback:
+    """Return how an answer ends its document. What is no answer fails it: it had its turn."""
+    said, rest = (args[0], args[1:]) if args else (b"", ())
+    if said == DONE and len(rest) % 2 == 0:
         names = [_text(name) for name in rest[::2]]
-        if None not in names:
-            results = zip(names, rest[1::2], strict=True)
-            return Done(claim, tuple(Result(data, name or None) for name, data in results))
-        return _failed(claim, "bad-answer", "an output's name that is not UTF-8")
-    text = _readable(rest[0] if rest else b"", _MAX_TEXT)
-    if status == rr.LATER:
-        return SetBack(claim, _later(text, rest))
-    if status in (rr.FAILED, rr.PERMANENT):
+        if None in names:
+            return _failed("an output's name that is not UTF-8")
+        results = zip(names, rest[1::2], strict=True)
+        return Processed(tuple(Result(data, name or None) for name, data in results))
+    text = _readable(rest[0] if rest else b"", MAX_TEXT)
+    if said == LATER:
+        return _later(text, rest)
+    if said in (FAILED, PERMANENT):
         cause = rest[1] if len(rest) > 1 and _CAUSE.fullmatch(rest[1]) else b"exception"
         traceback = _readable(rest[2], _MAX_TRACEBACK) if len(rest) > 2 else ""
         failure = Failure(
             cause=cause.decode("ascii"),
             message=text or "the worker did not say why",
-            permanent=status == rr.PERMANENT,
+            permanent=said == PERMANENT,
             traceback=traceback or None,
         )
-        return SetBack(claim, Failed(failure))
-    shown = status[:20].decode("ascii", "backslashreplace")
-    return _failed(claim, "bad-answer", f"an answer of status {shown!r} and {len(rest)} frames")
+        return Failed(failure)
+    shown = said[:20].decode("ascii", "backslashreplace")
+    return _failed(f"an answer of status {shown!r} and {len(rest)} frames")
 
 
 def _later(text: str, rest: Sequence[bytes]) -> Setback:
     if len(rest) < 2 or not _SECONDS.fullmatch(rest[1]):
-        return Postponed(_LATER_AFTER, text)
+        return Postponed(LATER_AFTER, text)
     seconds = float(rest[1])
     return Postponed(min(seconds, MAX_LATER), text) if seconds else Released(text)
 
 
-def _failed(claim: str, cause: str, message: str) -> SetBack:
-    return SetBack(claim, Failed(Failure(cause=cause, message=message)))
+def _failed(message: str) -> Failed:
+    return Failed(Failure(cause="bad-answer", message=message))
 
 
 def _readable(data: bytes, most: int) -> str:

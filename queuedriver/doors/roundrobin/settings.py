@@ -43,9 +43,8 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
 
     def session(self, id: str) -> "RoundRobinBroker":
         from queuedriver.doors.roundrobin.broker import RoundRobinBroker
-        from queuedriver.doors.roundrobin.tables import Options
 
-        return RoundRobinBroker(Options(job_timeout=self.job_timeout))
+        return RoundRobinBroker(self.job_timeout)
 
 
 class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):

@@ -53,13 +53,13 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def encode_part(part: Part) -> bytes:
-    """Its bytes."""
+    """Return its bytes."""
     head = part.state + part.pack + bytes((len(part.handle),))
     return head + part.handle + part.data
 
 
 def decode_part(data: bytes) -> Part:
-    """What an argument says; RemoteProtocolError for what is none."""
+    """Return what an argument says; RemoteProtocolError for what is none."""
     if len(data) < 3 or len(data) < 3 + data[2]:
         raise RemoteProtocolError("a part of a stream that is shorter than its header")
     state, pack, end = data[:1], data[1:2], 3 + data[2]
@@ -69,31 +69,27 @@ def decode_part(data: bytes) -> Part:
 
 
 def pieces_of(cuts: list[tuple[int, int]]) -> bytes:
-    """What a stream carries that sends these (offset, length)."""
+    """Return what a stream carries that sends these (offset, length)."""
     return b"".join(_PIECE.pack(offset, length) + FILLING * length for offset, length in cuts)
 
 
-class Writer:
-    """One stream that is sent, part by part."""
+def parts_of(handle: bytes, carried: bytes, pack: bytes = RAW, part: int = PART) -> list[Part]:
+    """Cut what a stream carries, packed as it is, into parts of at most so many bytes."""
+    room = max(1, part - 3 - len(handle))
+    *more, last = [carried[at : at + room] for at in range(0, len(carried), room)]
+    return [
+        *(Part(GO_ON, handle, data, pack) for data in more),
+        Part(FINISHED, handle, last, pack),
+    ]
 
-    def __init__(self, handle: bytes, carried: bytes, pack: bytes = RAW, part: int = PART) -> None:
-        self.handle = handle
-        # Who reads it, and when that was heard of last.
-        self.host = b""
-        self.heard_at = 0.0
-        self._pack = pack
-        self._left = zlib.compress(carried) if pack == ZLIB else carried
-        self._room = max(1, part - 3 - len(handle))
 
-    def next(self) -> Part:
-        """The part that is next, the last one with state 2."""
-        data, self._left = self._left[: self._room], self._left[self._room :]
-        return Part(GO_ON if self._left else FINISHED, self.handle, data, self._pack)
+class _Open(msgspec.Struct):
+    """A stream whose reader may ask for more."""
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left to be sent."""
-        return not self._left
+    host: bytes
+    # What is to come, the last part first.
+    parts: list[Part]
+    heard_at: float
 
 
 class Streams:
@@ -101,16 +97,14 @@ class Streams:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._open: dict[bytes, Writer] = {}
+        self._open: dict[bytes, _Open] = {}
 
     def begin(self, handle: bytes, host: bytes, now: float) -> bytes:
         """Return the first part of a stream, which is for one host."""
-        writer = Writer(handle, pieces_of(self._cuts(SIZE)))
-        writer.host, writer.heard_at = host, now
-        part = writer.next()
-        if not writer.over and len(self._open) < _MOST_OPEN:
-            self._open[handle] = writer
-        return encode_part(part)
+        first, *parts = parts_of(handle, pieces_of(self._cuts(SIZE)))
+        if parts and len(self._open) < _MOST_OPEN:
+            self._open[handle] = _Open(host, parts[::-1], now)
+        return encode_part(first)
 
     def _cuts(self, size: int) -> list[tuple[int, int]]:
         cuts, left = [], size
@@ -123,26 +117,21 @@ class Streams:
     def hear(self, args: Sequence[bytes], now: float) -> bytes:
         """Return the answer to `mqs_more` and to `ongoing`, as they came."""
         key, host, handle, want = (*args, b"", b"", b"")[:4]
-        if key == MORE:
-            return encode_part(self._more(host, handle, want, now))
-        known = [writer for writer in self._open.values() if writer.host == host]
-        for writer in known:
-            writer.heard_at = now
-        # As a command's exit status: whether anything of it is known here.
-        return b"0" if known else b"1"
-
-    def _more(self, host: bytes, handle: bytes, want: bytes, now: float) -> Part:
-        """Return the next part of a stream, if it is there and the right one asks."""
-        writer = self._open.get(handle)
-        if writer is None or writer.host != host or want != GO_ON:
-            if writer is not None and writer.host == host:
+        known = {at: one for at, one in self._open.items() if one.host == host}
+        if key != MORE:
+            for one in known.values():
+                one.heard_at = now
+            # As a command's exit status: whether anything of it is known here.
+            return b"0" if known else b"1"
+        if handle not in known or want != GO_ON:
+            if handle in known:
                 del self._open[handle]
-            return Part(ABORT, handle[:HANDLE], b"")
-        writer.heard_at = now
-        part = writer.next()
-        if writer.over:
+            return encode_part(Part(ABORT, handle[:HANDLE], b""))
+        known[handle].heard_at = now
+        part = known[handle].parts.pop()
+        if not known[handle].parts:
             del self._open[handle]
-        return part
+        return encode_part(part)
 
     def forget_silent(self, now: float) -> None:
         """Forget those whose readers have been silent for too long."""

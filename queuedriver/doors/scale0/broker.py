@@ -32,7 +32,6 @@ from queuedriver.claims.outcomes import Released
 from queuedriver.doors import exchange
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.statuses import DONE, setback
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
@@ -146,18 +145,28 @@ class Broker(Exchange[Worker]):
     settling_frees = False
     request_patience = PATIENCE
 
-    def __init__(self, name: str, told: BrokerSettings) -> None:
-        silent_after = told.heartbeat_interval * _LIVENESS
-        super().__init__(silent_after=silent_after, job_timeout=told.job_timeout)
+    def __init__(
+        self,
+        name: str,
+        *,
+        services: Sequence[str] = ("",),
+        address: str = "",
+        group: Sequence[str] = (),
+        preferred: str = "",
+        heartbeat_interval: float = 5.0,
+        job_timeout: float | None = None,
+    ) -> None:
+        super().__init__(silent_after=heartbeat_interval * _LIVENESS, job_timeout=job_timeout)
         self._name = name
-        self._address = told.address
-        self._others = [one for one in told.brokers if one != told.address]
-        self._interval = told.heartbeat_interval
-        self._services = tuple(service.name for service in told.services)
+        # Where workers reach it, and the other brokers of its group.
+        self._address = address
+        self._others = [one for one in group if one != address]
+        self._interval = heartbeat_interval
+        self._services = tuple(services)
         config = wire.Config(
             services=self._services,
-            group_config=wire.Group(brokers=told.brokers),
-            preferred_broker=told.preferred,
+            group_config=wire.Group(brokers=tuple(group)),
+            preferred_broker=preferred,
         )
         # All brokers of a group come to the same.
         self._version = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]

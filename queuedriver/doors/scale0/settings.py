@@ -66,20 +66,18 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         addresses_of(self.group)
         return super().check()
 
-    @property
-    def address(self) -> str:
-        """Return the address that workers know it by."""
-        return self.advertise or self.listen[0]
-
-    @property
-    def brokers(self) -> tuple[str, ...]:
-        """Return the addresses of its group."""
-        return addresses_of(self.group)
-
     def session(self, id: str) -> "Broker":
         from queuedriver.doors.scale0.broker import Broker
 
-        return Broker(id, self)
+        return Broker(
+            id,
+            services=[service.name for service in self.services],
+            address=self.advertise or self.listen[0],
+            group=addresses_of(self.group),
+            preferred=self.preferred,
+            heartbeat_interval=self.heartbeat_interval,
+            job_timeout=self.job_timeout,
+        )
 
 
 class WorkerSettings(ZmqWorker, frozen=True, kw_only=True):

@@ -13,26 +13,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released, Setback
 from queuedriver.doors.scale0 import wire
-from queuedriver.doors.scale0.wire import (
-    CLOCK,
-    NOT_ACCEPTING,
-    REDIRECT,
-    UNKNOWN,
-    VERSION,
-    CheckConfig,
-    Command,
-    Config,
-    DisconnectError,
-    ForceNegotiate,
-    NeedBroker,
-    Ping,
-    Ready,
-    ReadyOk,
-    WorkReply,
-    WorkRequest,
-    decode,
-    encode,
-)
+from queuedriver.doors.scale0.wire import Command, Config, DisconnectError, ReadyOk, WorkRequest
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Effects,
@@ -59,7 +40,8 @@ WORKER = Table(
     [
         Row(CLOSED, "connected", "", "CHECKCONFIG", CHECKING),
         Row(CLOSED, "connected", "our own broker does not answer", "NEEDBROKER", ASKING),
-        ours(CLOSED, "time-out", "", "our own broker may take us by now", CLOSED),
+        ours(CLOSED, "connected", "503 before", "nothing, for a while", CLOSED),
+        ours(CLOSED, "time-out", "", "CHECKCONFIG", CHECKING),
         ours(CLOSED, "another broker", "too often", "we leave, 69", LEFT),
         Row(CHECKING, "CONFIG", "", "READY", GREETING),
         ours(CHECKING, "CONFIG", "work in hand", "it is finished first", WORKING),
@@ -83,7 +65,9 @@ WORKER = Table(
         ours(_CONNECTED, "FORCENEGOTIATE", "too often", "we leave", LEFT),
         ours(_CONNECTED, "joined again", "", "CHECKCONFIG", CHECKING),
         ours(_CONNECTED, "DISCONNECTERROR", "301, 426, or 503 and others", _HOP, CLOSED),
-        ours(_CONNECTED, "DISCONNECTERROR", "503, and it answered before", "we wait", CLOSED),
+        ours(
+            _CONNECTED, "DISCONNECTERROR", "503, and it answered before", "the same, later", CLOSED
+        ),
         Row(_CONNECTED, "DISCONNECTERROR", "", "we leave", LEFT),
         ours(CLOSED, "leave", "", "we leave", LEFT),
         ours(_CONNECTED, "leave", "", "DISCONNECTERROR 503; we leave", LEFT),
@@ -99,8 +83,9 @@ _LIVENESS = 3
 _FIRST_INTERVAL = 5.0
 # How often in a row it is sent elsewhere, or told to begin anew, before it gives up.
 _MAX_HOPS = 8
-# Exit codes: no broker; something about how we were set up; anything else.
-_UNAVAILABLE, _SETUP, _PROTOCOL = 69, 78, 70
+# Exit codes: no broker; anything that we do not understand; and why we are sent away for good.
+_UNAVAILABLE, _PROTOCOL = 69, 70
+_EXIT_CODES = {wire.NOT_ACCEPTING: _UNAVAILABLE, wire.CLOCK: 78, wire.UNKNOWN: 78}
 _ADDRESS = re.compile(r"[a-z]{2,8}://[!-~]{1,200}")
 _NEVER = float("inf")
 
@@ -123,6 +108,8 @@ class _Way:
 
     def __init__(self, own: str, group: tuple[str, ...]) -> None:
         self.own = own
+        # Where it begins again, as the configuration says.
+        self.preferred = own
         self.group = group
         self.at = own
         # Whether our own broker does not answer, and another is asked whether it would have us.
@@ -137,10 +124,6 @@ class _Way:
         self.tried += 1
         return others[self.tried - 1] if self.tried <= len(others) else ""
 
-    def go(self, to: str, *, needy: bool = False) -> None:
-        """Note where it goes."""
-        self.at, self.needy = to, needy
-
 
 class Worker(WorkerSession):
     """One worker, with one document at a time."""
@@ -149,7 +132,9 @@ class Worker(WorkerSession):
         self._told = told
         self._state = CLOSED
         self._way = _Way(told.broker, told.group)
-        self._config: Config | None = None
+        # The configuration: its version, None when it is not known, and what we offer.
+        self._version: wire.Version | None = None
+        self._services = told.services or ()
         # It has been listed once: from then on it does not give up.
         self._started = False
         self._interval = told.heartbeat_interval or _FIRST_INTERVAL
@@ -158,6 +143,8 @@ class Worker(WorkerSession):
         # Until when there must be an answer, and whether READY has been repeated for it.
         self._answer_at = _NEVER
         self._repeated = False
+        # Whether our broker, which had us before, takes nobody now.
+        self._refused = False
         self._silent_at = _NEVER
         self._ping_at = _NEVER
         # What the wall clock was ahead of `now` when it was last heard of.
@@ -169,14 +156,17 @@ class Worker(WorkerSession):
     def start(self, now: float, wall: float) -> Effects:
         """CHECKCONFIG to our own broker, NEEDBROKER to another."""
         self._wall_ahead = wall - now
-        needy = self._way.needy
-        when = "our own broker does not answer" if needy else ""
-        self._state = WORKER.own_step(self._state, "connected", when)
-        self._hear_from_now_on(now)
-        if not needy:
-            return self._check_config(now)
         self._answer_at = now + _CHECK_TIMEOUT
-        return [_send(NeedBroker(identity=self._told.identity, services=self._services()))]
+        self._hear_from_now_on(now)
+        if self._refused:
+            self._refused = False
+            self._state = WORKER.own_step(self._state, "connected", "503 before")
+            return []
+        if not self._way.needy:
+            self._state = WORKER.own_step(self._state, "connected")
+            return self._check_config(now)
+        self._state = WORKER.own_step(self._state, "connected", "our own broker does not answer")
+        return [_send(wire.NeedBroker(identity=self._told.identity, services=self._services))]
 
     def joined(self, peer: bytes, now: float) -> Effects:
         """CHECKCONFIG, with what is in hand: what was on its way may be lost."""
@@ -188,16 +178,16 @@ class Worker(WorkerSession):
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
         self._wall_ahead = wall - now
-        message = decode(frames)
+        message = wire.decode(frames)
         event = message.event
         if isinstance(event, DisconnectError):
             return self._told_off(event, now)
-        if isinstance(event, Config) and event.unchanged and self._config is None:
+        if isinstance(event, Config) and event.unchanged and self._version is None:
             raise RemoteProtocolError("CONFIG says unchanged, and there was none before")
         if isinstance(event, WorkRequest) and not event.identifier:
             raise RemoteProtocolError("a WORKREQUEST without a work_request_identifier")
         when = "work in hand" if isinstance(event, Config) and self._in_hand else ""
-        if isinstance(event, ForceNegotiate):
+        if isinstance(event, wire.ForceNegotiate):
             self._way.hops += 1
             when = "too often" if self._way.hops > _MAX_HOPS else ""
         was, self._state = self._state, WORKER.step(self._state, event.command, when)
@@ -212,14 +202,14 @@ class Worker(WorkerSession):
                 return [Say(1, "a request that was sent before our CHECKCONFIG is dropped")]
             case WorkRequest():
                 return self._request(event, message.body)
-            case ForceNegotiate():
+            case wire.ForceNegotiate():
                 return self._begin_anew(event, now)
         return []
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
         """WORKREPLY; READY again."""
         outputs, body = wire.pack(results)
-        reply = WorkReply(work_request_identifier=claim, outputs=outputs)
+        reply = wire.WorkReply(work_request_identifier=claim, outputs=outputs)
         return self._processed(claim, _send(reply, body), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
@@ -251,7 +241,7 @@ class Worker(WorkerSession):
         if now >= self._ping_at:
             self._state = WORKER.own_step(self._state, "heartbeat_interval")
             self._ping_at = now + self._interval
-            return [_send(Ping(time=wall, config_version=self._version()))]
+            return [_send(wire.Ping(time=wall, config_version=self._version))]
         return []
 
     def next_tick_at(self) -> float | None:
@@ -266,10 +256,14 @@ class Worker(WorkerSession):
     # What the broker says
 
     def _configured(self, event: Config, now: float) -> Effects:
+        way = self._way
         if not event.unchanged:
-            self._config = event
-            self._way.group = event.group_config.brokers or self._way.group
-        self._way.tried = 0
+            self._version = event.config_version
+            self._services = event.services if self._told.services is None else self._services
+            way.group = event.group_config.brokers or way.group
+            preferred = event.preferred_broker
+            way.preferred = preferred if _ADDRESS.fullmatch(preferred) else way.own
+        way.tried = 0
         self._answer_at = _NEVER
         said = Say(1, "B --- CONFIG ---> C")
         if self._state == WORKING:
@@ -291,46 +285,37 @@ class Worker(WorkerSession):
         self._in_hand.append(work)
         return [Process(work)] if len(self._in_hand) == 1 else []
 
-    def _begin_anew(self, event: ForceNegotiate, now: float) -> Effects:
+    def _begin_anew(self, event: wire.ForceNegotiate, now: float) -> Effects:
         if self._state == LEFT:
             return self._end(_PROTOCOL, f"again and again told to negotiate: {event.error_message}")
         return [Say(1, "B --- FORCENEGOTIATE ---> C"), *self._check_config(now)]
 
     def _told_off(self, event: DisconnectError, now: float) -> Effects:
         """DISCONNECTERROR: elsewhere, or the end."""
-        code, way = event.error_code, self._way
+        code, way, to = event.error_code, self._way, event.broker or self._way.at
         why = f"the broker says {code}: {event.error_message}"
-        to = event.broker or way.at
-        if code == REDIRECT and self._state == ASKING and to == way.at:
+        if code == wire.REDIRECT and self._state == ASKING and to == way.at:
             self._state = WORKER.step(ASKING, "DISCONNECTERROR", "301 to this broker")
             way.needy = False
             return self._check_config(now)
-        other = way.other() if code == NOT_ACCEPTING else ""
-        if code == NOT_ACCEPTING and not other and self._started:
-            when = "503, and it answered before"
-        else:
-            on = other or code == VERSION or (code == REDIRECT and _ADDRESS.fullmatch(to))
-            when = "301, 426, or 503 and others" if on else ""
+        other = way.other() if code == wire.NOT_ACCEPTING else ""
+        self._refused = code == wire.NOT_ACCEPTING and not other and self._started
+        hops = code == wire.VERSION or (code == wire.REDIRECT and bool(_ADDRESS.fullmatch(to)))
+        when = "503, and it answered before" if self._refused else ""
+        if other or hops:
+            when = "301, 426, or 503 and others"
         self._state = WORKER.step(self._state, "DISCONNECTERROR", when)
         if other:
-            way.go(other, needy=True)
-            return self._connect(why)
-        match code:
-            case 301 if self._state == LEFT:
-                return self._end(_PROTOCOL, "the broker sends us to what is no address")
-            case 301:
-                return self._hop(why, to)
-            case 426:
-                # What we know of the configuration is wrong: it is asked for as if we had none.
-                self._config = None
-                return self._hop(why, way.at)
-            case 503 if self._state == CLOSED:
-                self._in_hand.clear()
-                self._answer_at = now + _CHECK_TIMEOUT
-                return [Say(0, f"{why}; trying again until it takes us")]
-            case 503:
-                return self._end(_UNAVAILABLE, why)
-        return self._end(_SETUP if code in (CLOCK, UNKNOWN) else _PROTOCOL, why)
+            return self._connect(why, other, needy=True)
+        if self._refused:
+            return self._home(why)
+        if not hops:
+            where = f" ({to[:80]!r} is no address)" if code == wire.REDIRECT else ""
+            return self._end(_EXIT_CODES.get(code, _PROTOCOL), why + where)
+        if code == wire.VERSION:
+            # What we know of the configuration is wrong: it is asked for as if we had none.
+            self._version = None
+        return self._hop(why, way.at if code == wire.VERSION else to)
 
     def _no_answer(self, now: float) -> Effects:
         """See to a CONFIG, a READYOK or an answer to NEEDBROKER that did not come."""
@@ -345,14 +330,13 @@ class Worker(WorkerSession):
             return effects
         if self._state == CLOSED:
             self._state = WORKER.own_step(CLOSED, "time-out")
-            return self._home("our broker may take us by now")
+            return self._check_config(now)
         why = f"no answer to {'NEEDBROKER' if way.needy else 'CHECKCONFIG'} within {seconds}"
         other = way.other()
         on = "others, or it answered before" if other or self._started else ""
         self._state = WORKER.own_step(self._state, "time-out", on)
         if other:
-            way.go(other, needy=True)
-            return self._connect(why)
+            return self._connect(why, other, needy=True)
         if on:
             return self._home(why)
         where = f" at {way.at}" if way.at else ""
@@ -362,23 +346,21 @@ class Worker(WorkerSession):
 
     def _home(self, why: str) -> Effects:
         """Go back to the broker that we are to prefer."""
-        preferred = self._config.preferred_broker if self._config else ""
-        self._way.go(preferred if _ADDRESS.fullmatch(preferred) else self._way.own)
         self._way.tried = 0
-        return self._connect(why)
+        return self._connect(why, self._way.preferred)
 
     def _hop(self, why: str, to: str) -> Effects:
         self._way.hops += 1
         if self._way.hops > _MAX_HOPS:
             self._state = WORKER.own_step(self._state, "another broker", "too often")
             return self._end(_UNAVAILABLE, f"sent from broker to broker; in the end {why}")
-        self._way.go(to)
-        return self._connect(why)
+        return self._connect(why, to)
 
-    def _connect(self, why: str) -> Effects:
+    def _connect(self, why: str, to: str, *, needy: bool = False) -> Effects:
+        self._way.at, self._way.needy = to, needy
         self._in_hand.clear()
         self._answer_at = _NEVER
-        return [Reconnect(why, self._way.at)]
+        return [Reconnect(why, to)]
 
     def _end(self, code: int, why: str) -> Effects:
         self._in_hand.clear()
@@ -387,19 +369,11 @@ class Worker(WorkerSession):
 
     # What we say
 
-    def _services(self) -> tuple[str, ...]:
-        if self._told.services is not None:
-            return self._told.services
-        return self._config.services if self._config else ()
-
-    def _version(self) -> wire.Version | None:
-        return self._config.config_version if self._config else None
-
     def _check_config(self, now: float) -> Effects:
         self._answer_at = now + _CHECK_TIMEOUT
-        event = CheckConfig(
+        event = wire.CheckConfig(
             config_type="JSON",
-            config_version=self._version(),
+            config_version=self._version,
             work_in_hand=tuple(work.claim for work in self._in_hand),
         )
         return [Say(1, "C --- CHECKCONFIG ---> B"), _send(event)]
@@ -408,18 +382,18 @@ class Worker(WorkerSession):
         self._answer_at = now + _CHECK_TIMEOUT
         self._ping_at = now + self._interval
         self._repeated = False
-        event = Ready(
-            services=self._services(),
+        event = wire.Ready(
+            services=self._services,
             heartbeat_interval=self._told.heartbeat_interval,
             time=now + self._wall_ahead,
-            config_version=self._version(),
+            config_version=self._version,
         )
         return [_send(event)]
 
     def _goodbye(self) -> Effects:
         connected = self._state != CLOSED
         self._state = WORKER.own_step(self._state, "leave")
-        error = DisconnectError(error_code=NOT_ACCEPTING, error_message="this worker leaves")
+        error = DisconnectError(error_code=wire.NOT_ACCEPTING, error_message="this worker leaves")
         said: Effects = [_send(error)] if connected else []
         return [*said, *self._end(0, "asked to leave")]
 
@@ -446,4 +420,4 @@ class Worker(WorkerSession):
 
 
 def _send(event: Command, body: bytes | None = None) -> Send:
-    return Send(b"", encode(event, body))
+    return Send(b"", wire.encode(event, body))

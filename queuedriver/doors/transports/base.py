@@ -33,7 +33,14 @@ class Gone(msgspec.Struct, frozen=True):
     why: str
 
 
-Arrival = Joined | Message | Gone
+class Refused(msgspec.Struct, frozen=True):
+    """Somebody who wanted to connect was not let in."""
+
+    why: str
+    peer: bytes = b""
+
+
+Arrival = Joined | Message | Gone | Refused
 
 
 class Transport(Protocol):

@@ -7,14 +7,16 @@ without one does not start.
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import zmq
 import zmq.auth
 import zmq.utils.z85
 
+from queuedriver.doors.transports.base import Refused
+from queuedriver.doors.transports.refusals import Refusals
+from queuedriver.doors.words import Recent, shown
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
 OWN = "own"
@@ -134,36 +136,38 @@ class Doorkeeper:
         self._keys = keys
         # An identity belongs to the key that first came with it; the one that was not seen for
         # longest is forgotten, as each start of a worker brings a new one.
-        self._bound: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bound: Recent[bytes, bytes] = Recent(_MOST_BOUND)
+        self._refusals = Refusals()
         self.fd = int(self._socket.getsockopt(zmq.FD))
 
     def pending(self) -> bool:
         return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
-    def attend(self) -> None:
-        """Answer everybody who waits at the door."""
+    def attend(self) -> Iterator[Refused]:
+        """Answer everybody who waits at the door; yield who was not let in."""
         while self.pending():
-            self._socket.send_multipart(self._answer(self._socket.recv_multipart()))
+            question = self._socket.recv_multipart()
+            name, why = self.judge(question)
+            code, words = (b"200", b"OK") if name else (b"400", why.encode())
+            answer = [*question[:2], code, words, os.fsencode(name), b""]
+            self._socket.send_multipart(answer)
+            if why:
+                yield from self._refusals.news(f"{os.fsdecode(question[3])} is refused: {why}")
 
     def close(self) -> None:
         self._socket.close()
 
-    def _answer(self, question: list[bytes]) -> list[bytes]:
-        version, request, _domain, _address, identity, mechanism, *credentials = question
-        name = self._name(identity, mechanism, credentials)
-        code, words = (b"200", b"OK") if name else (b"400", b"this key is not authorized")
-        return [version, request, code, words, os.fsencode(name), b""]
-
-    def _name(self, identity: bytes, mechanism: bytes, credentials: list[bytes]) -> str:
-        """Who that is; empty for nobody we know."""
+    def judge(self, question: Sequence[bytes]) -> tuple[str, str]:
+        """Return the name of whoever asks, or why it is not let in."""
+        _version, _request, _domain, _address, identity, mechanism, *credentials = question
         if mechanism != b"CURVE" or len(credentials) != 1:
-            return ""
+            return "", "it shows no key"
         key = zmq.utils.z85.encode(credentials[0])
         name = self._keys.authorized.get(key, "")
-        if name and identity:
-            if self._bound.setdefault(identity, key) != key:
-                return ""
-            self._bound.move_to_end(identity)
-            if len(self._bound) > _MOST_BOUND:
-                self._bound.popitem(last=False)
-        return name
+        if not name:
+            return "", f"its key, {key.decode()}, is not in {AUTHORIZED}/"
+        if identity:
+            if self._bound.get(identity, key) != key:
+                return "", f"another key than {name}'s came first as {shown(identity)}"
+            self._bound[identity] = key
+        return name, ""

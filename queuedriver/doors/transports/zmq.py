@@ -25,6 +25,7 @@ from queuedriver.doors.transports.base import (
     Message,
 )
 from queuedriver.doors.transports.curve import Doorkeeper, Keys
+from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
 # Milliseconds.
@@ -59,6 +60,11 @@ _ENDED_IN_IT = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _NO_WORD_OF_OURS = int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _KEY_REFUSED = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 _OF_A_SPOKE = _JOINED | _BROKE | _NOBODY | _ENDED_IN_IT | _NO_WORD_OF_OURS | _KEY_REFUSED
+# What the end of a handshake at a hub means.
+_REFUSED_FOR_WANT_OF = {
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): "one side has keys (--curve), the other none",
+    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): "its broker.key is not the own.key of this side",
+}
 # What it means that an address cannot be listened on.
 _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 
@@ -188,6 +194,9 @@ class Hub(_Socket):
         if identity:
             self._socket.setsockopt(zmq.IDENTITY, identity)
         self._door = None
+        # ZeroMQ ends the connections of those who cannot even say who they are.
+        self._events = self._socket.get_monitor_socket(_NO_WORD_OF_OURS)
+        self._refusals = Refusals()
         try:
             if keys is not None:
                 # Who comes back under its identity with its key is the same worker.
@@ -200,14 +209,20 @@ class Hub(_Socket):
             raise
 
     def fds(self) -> list[int]:
-        return super().fds() + ([self._door.fd] if self._door else [])
+        fds = [*super().fds(), int(self._events.getsockopt(zmq.FD))]
+        return fds + ([self._door.fd] if self._door else [])
 
     def pending(self) -> bool:
         return super().pending() or bool(self._door and self._door.pending())
 
     def arrivals(self) -> Iterator[Arrival]:
         if self._door is not None:
-            self._door.attend()
+            yield from self._door.attend()
+        while _readable(self._events):
+            event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
+            why = _REFUSED_FOR_WANT_OF.get(event["value"], "it does not speak as we do")
+            where = event["endpoint"].decode(errors="replace")
+            yield from self._refusals.news(f"somebody is refused at {where}: {why}")
         for frames in self._messages():
             peer = frames.pop(0)
             if self._fits(frames):
@@ -220,6 +235,8 @@ class Hub(_Socket):
         return self._send(peer, (peer, *frames))
 
     def close(self) -> None:
+        self._socket.disable_monitor()
+        self._events.close(0)
         if self._door is not None:
             self._door.close()
         super().close()
@@ -269,6 +286,9 @@ class Spoke(_Socket):
     def fds(self) -> list[int]:
         # `arrivals` always takes all events, so that the second one says it when there are more.
         return [*super().fds(), int(self._events.getsockopt(zmq.FD))]
+
+    def pending(self) -> bool:
+        return super().pending() or _readable(self._events)
 
     def arrivals(self) -> Iterator[Arrival]:
         while _readable(self._events):

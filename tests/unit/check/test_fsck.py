@@ -364,6 +364,10 @@ def fifo_as_item(place: Place) -> None:
     os.mkfifo(place.root / "in/fifo.1.later")
 
 
+def directory_of_an_ended_job(place: Place) -> None:
+    place.put(place.inside("jobs/night.7-1/outcomes.1a2b"), b"1 done\n")
+
+
 REPAIRED: list[tuple[str, Break]] = [
     ("wrong-type", file_as_discarded),
     ("wrong-type", file_as_private),
@@ -394,6 +398,7 @@ REPAIRED: list[tuple[str, Break]] = [
     ("lone-report", lone_report),
     ("leftover-attempt", leftover_attempt),
     ("leftover-incoming", submitter_elsewhere_long_ago),
+    ("ended-job", directory_of_an_ended_job),
     ("scrap", scrap_of_a_record),
     ("scrap", scraps_of_probes),
     ("old-orphan", old_orphan),

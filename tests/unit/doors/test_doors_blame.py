@@ -10,7 +10,6 @@ import pytest
 from queuedriver.claims.liveness import Observer
 from queuedriver.doors.broker import BrokerLoop
 from queuedriver.doors.exchange import Exchange
-from queuedriver.doors.former import exchange_of
 from queuedriver.doors.pingpong import broker as pingpong
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.roundrobin import frames as wire
@@ -18,10 +17,8 @@ from queuedriver.doors.roundrobin.broker import RoundRobinBroker
 from queuedriver.doors.roundrobin.frames import Message as Said
 from queuedriver.doors.roundrobin.frames import decode, encode
 from queuedriver.doors.scale0.broker import Broker as Scale0
-from queuedriver.doors.scale0.settings import BrokerSettings
 from queuedriver.doors.service_queue import ServiceQueue
 from queuedriver.doors.transports.base import Gone, Message
-from queuedriver.doors.words import BrokerSession
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Tally
 from queuedriver.driving.setup import Opened
@@ -42,11 +39,11 @@ def scale0_of(command: str, **header: object) -> Frames:
 
 
 # How a worker of each protocol says that it is there.
-DOORS: dict[str, tuple[Callable[[], BrokerSession | Exchange[Any]], list[Frames]]] = {
+DOORS: dict[str, tuple[Callable[[], Exchange[Any]], list[Frames]]] = {
     "pingpong": (pingpong.Broker, [[b"", b"READY"]]),
     "roundrobin": (RoundRobinBroker, [list(REGISTER)]),
     "scale0": (
-        lambda: Scale0("b", BrokerSettings(input="in")),
+        lambda: Scale0("b"),
         [scale0_of("CHECKCONFIG"), scale0_of("READY", services=[""])],
     ),
 }
@@ -66,7 +63,7 @@ class Office:
         self.requests = Requests(
             Queue(self.queue.directory), self.queue.mint, self.wires.send, durable=False
         )
-        self.exchange, tally = exchange_of(session()), Tally()
+        self.exchange, tally = session(), Tally()
         self.said: list[str] = []
         found = Opened([self.queue], self.queue.targets, self.queue.mint, Observer(), {}, ())
         self.loop = BrokerLoop(

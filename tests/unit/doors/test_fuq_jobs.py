@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.check.check import check, repair
 from queuedriver.claims import charging, handoff
 from queuedriver.claims.handoff import Claim
 from queuedriver.claims.input_queue import InputQueue
@@ -28,7 +29,7 @@ from queuedriver.driving.setup import opened
 from queuedriver.errors import BadArgument, ProcessorFailed
 from queuedriver.format import names
 from queuedriver.jobs import jobfile
-from queuedriver.jobs.job import JOBS, Job, sweep
+from queuedriver.jobs.job import JOBS, Job, ended, remove
 from queuedriver.jobs.jobfile import JobFile
 from queuedriver.jobs.outcomes import Outcome, Outcomes
 from queuedriver.jobs.scheduler import Scheduler
@@ -60,7 +61,8 @@ class Yard:
         )
         self.queue = found.queues[0]
         self.directory = self.queue.private.subdirectory(JOBS, create=True)
-        sweep(self.directory, self.queue.directory)
+        for name in ended(self.directory, self.queue.directory):
+            remove(self.directory, name)
         self.session = Broker()
         self.limits = Limits()
         self.scheduler = Scheduler(
@@ -460,6 +462,32 @@ def test_after_a_job_was_taken_over_on_a_network_it_is_listed_once_more_before_a
     yard.close()
 
 
+def test_task_that_ends_while_its_job_is_taken_over_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = Yard(tmp_path)
+    yard.client(b"1", 1)
+    yard.submit("job", tasks=2)
+    yard.take_up()
+    yard.step()
+    yard.die()
+    yard.begin()
+    [where] = yard.directories()
+    walk = names.walk
+
+    def late(directory: Directory) -> Iterator[tuple[str, names.Item | None]]:
+        for one in where.glob("*.working"):
+            (where / "outcomes.late").write_text("1 done\n")
+            one.unlink()
+        return walk(directory)
+
+    monkeypatch.setattr(names, "walk", late)
+    yard.client(b"2", 4)
+    yard.take_up()
+    assert yard.step() == [(b"2", "job.2")]
+    yard.close()
+
+
 def test_of_two_files_of_one_task_one_is_dealt(tmp_path: Path) -> None:
     yard = Yard(tmp_path)
     yard.client(b"1", 1)
@@ -656,6 +684,19 @@ def test_outcomes_that_somebody_else_wrote_are_counted_or_skipped(data: bytes | 
         assert sum(outcomes.count(each) for each in Outcome) == 5
         assert outcomes.left == sum(map(len, outcomes.open_ranges()))
         directory.close()
+
+
+def test_check_names_and_removes_what_is_left_of_a_job_that_has_ended(yard: Yard) -> None:
+    yard.submit("job")
+    yard.take_up()
+    with Queue.open(yard.root / "in") as queue:
+        assert not any(one.rule == "ended-job" for one in check(queue, pause=0.0))
+        yard.die()
+        os.unlink(yard.root / "in" / "job.ready")
+        [found] = check(queue, pause=0.0)
+        assert (found.rule, found.repair) == ("ended-job", "removes it")
+        assert repair(queue, pause=0.0).left == []
+    assert yard.directories() == []
 
 
 def test_settings_of_a_job_are_its_queue_s(yard: Yard) -> None:

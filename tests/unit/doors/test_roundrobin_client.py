@@ -28,7 +28,7 @@ class Desk:
         self.now = 0.0
         self.id = b""
         self.last = Message(wire.PING, b"")
-        self.writer = streams.Writer(b"12345678", CARRIED, part=700)
+        self.parts = iter(streams.parts_of(b"12345678", CARRIED, part=700))
 
     def do(self, effects: Effects) -> Effects:
         for one in effects:
@@ -58,7 +58,7 @@ class Desk:
         return self.hear(Message(command, self.id, args, (), (W,)))
 
     def part(self) -> Effects:
-        return self.respond(streams.encode_part(self.writer.next()))
+        return self.respond(streams.encode_part(next(self.parts)))
 
     def bad(self) -> Effects:
         return self.respond(b"nonsense")
@@ -92,7 +92,7 @@ def reading(desk: Desk) -> None:
 
 def half(desk: Desk) -> Effects:
     """A part, and more to come after it."""
-    desk.writer = streams.Writer(b"12345678", CARRIED, part=400)
+    desk.parts = iter(streams.parts_of(b"12345678", CARRIED, part=400))
     return desk.part()
 
 

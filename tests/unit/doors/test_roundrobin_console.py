@@ -33,7 +33,7 @@ class Ends:
         return os.read(self._screen, 65536)
 
     def close(self) -> None:
-        self.terminal.__exit__(None, None, None)
+        self.terminal.close()
         for fd in (*self._ours, self._keyboard):
             if fd >= 0:
                 os.close(fd)

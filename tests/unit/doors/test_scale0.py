@@ -116,7 +116,7 @@ def ready(broker: Broker, peer: str, now: float = 0.0, services: Sequence[str] =
 
 
 def a_broker(*workers: str, **given: Any) -> Broker:
-    broker = Broker("host-1", told(**given))
+    broker = told(**given).session("host-1")
     for name in workers:
         ready(broker, name)
     return broker
@@ -150,7 +150,7 @@ def deal(broker: Broker, work: Work, now: float = 0.0) -> tuple[str, dict[str, o
 
 def tick(broker: Broker, now: float) -> Effects:
     """What time brings, but for the probes of the busy."""
-    return others(broker.tick(now))
+    return others(broker.tick(now, WALL))
 
 
 ID = "host-1:00000000000001abcd"
@@ -320,11 +320,11 @@ def test_worker_that_misses_three_heartbeats_is_dropped_listed_or_not(started: b
         ready(broker, "w")
     tell(broker, "w", "PING", 10.0)
     assert broker.next_tick_at() is not None
-    broker.tick(24.0)
+    broker.tick(24.0, WALL)
     assert state_of(broker) == (LISTED if started else CONFIGURED)
     # It is not dealt to any more, whenever it is looked who is silent.
     assert not is_ready(broker, now=25.0)
-    broker.tick(25.0)
+    broker.tick(25.0, WALL)
     assert state_of(broker) == UNKNOWN
     assert broker.next_tick_at() is None
     assert commands(tell(broker, "w", "PING", 26.0)) == ["FORCENEGOTIATE"]
@@ -334,9 +334,9 @@ def test_worker_that_asked_for_a_longer_interval_may_be_silent_for_longer() -> N
     broker = a_broker()
     tell(broker, "w", "CHECKCONFIG")
     tell(broker, "w", "READY", services=["ocr"], heartbeat_interval=60)
-    broker.tick(179.0)
+    broker.tick(179.0, WALL)
     assert is_ready(broker, now=179.9)
-    broker.tick(180.0)
+    broker.tick(180.0, WALL)
     assert state_of(broker) == UNKNOWN
 
 
@@ -524,7 +524,7 @@ def test_late_reply_of_a_broker_s_earlier_life_matches_nothing() -> None:
 def test_busy_worker_is_exempt_from_silence_and_tried_each_second() -> None:
     broker = a_broker("w")
     deal(broker, work(), 0.0)
-    probes = [commands(broker.tick(float(now))) for now in range(100)]
+    probes = [commands(broker.tick(float(now), WALL)) for now in range(100)]
     assert probes == [["PONG"]] * 100
     assert others(broker.gone(b"w", 100.0)) == lost("unroutable")
 
@@ -627,6 +627,7 @@ def test_frontend_with_an_empty_frame_gets_it_back_with_every_answer() -> None:
     reply = frames_of("WORKREPLY", b"", work_request_identifier="~0001:1")
     assert broker.hear(b"w", reply, 1.0, WALL) == [End("c1", Answer(b"\x00\x01", (b"", *reply)))]
     refusal = broker.refusal(effect.request, "no worker came in time", late=True)
+    assert refusal is not None
     assert (refusal.peer, refusal.frames[:2]) == (b"\x00\x01", (b"", b"DISCONNECTERROR"))
 
 
@@ -794,7 +795,7 @@ def test_whatever_comes_each_claim_ends_once_and_only_in_its_worker_s_hands(
         effects: Effects = []
         with contextlib.suppress(RemoteProtocolError):
             effects = broker.hear(peer, frames, now, WALL)
-        for effect in [*effects, *broker.tick(now)]:
+        for effect in [*effects, *broker.tick(now, WALL)]:
             if isinstance(effect, End):
                 assert effect.claim in in_hand
                 del in_hand[effect.claim]
@@ -838,7 +839,7 @@ def loses(why: str) -> Callable[[Broker], object]:
     if why == "unroutable":
         return lambda broker: broker.gone(b"w", 1.0)
     # Long after anybody's patience.
-    return lambda broker: broker.tick(1e6)
+    return lambda broker: broker.tick(1e6, WALL)
 
 
 def replies(**options: Any) -> Callable[[Broker], object]:

@@ -324,18 +324,17 @@ def test_worker_that_is_disconnected_gives_up_what_it_has_not_begun() -> None:
 
 def test_worker_that_was_listed_once_waits_for_a_broker_that_takes_nobody() -> None:
     worker = a_listed_worker()
-    (said,) = hear(worker, "DISCONNECTERROR", error_code=503, error_message="this broker leaves")
-    assert isinstance(said, Say)
-    assert (said.level, "this broker leaves" in said.words) == (0, True)
     now = 0.0
     for _ in range(3):
-        at, effect = sleep_until(worker, now + 1000.0)[-1]
-        assert at == now + 5.0
-        assert isinstance(effect, Reconnect)
-        assert effect.to == HERE
-        now = at
-        assert commands(worker.start(now, WALL)) == ["CHECKCONFIG"]
-        assert others(hear(worker, "DISCONNECTERROR", now, error_code=503)) == []
+        told: dict[str, Any] = {"error_code": 503, "error_message": "this broker leaves"}
+        assert others(hear(worker, "DISCONNECTERROR", now, **told)) == [
+            Reconnect("the broker says 503: this broker leaves", HERE)
+        ]
+        assert worker.start(now, WALL) == []
+        assert worker.next_tick_at() == now + 5.0
+        now += 5.0
+        assert commands(worker.tick(now, WALL)) == ["CHECKCONFIG"]
+    configure(worker, now)
 
 
 # Groups
@@ -487,7 +486,7 @@ def test_whatever_comes_one_document_is_processed_at_a_time(
                 left = True
             elif isinstance(effect, Reconnect):
                 processing.clear()
-                assert commands(worker.start(now, WALL))
+                assert commands(worker.start(now, WALL)) or worker.next_tick_at() == now + 5.0
 
 
 # Frontends
@@ -589,15 +588,8 @@ def made(state: str, group: tuple[str, ...], started: bool, other: bool) -> Work
     worker.start(0.0, WALL)
     if started or state in (READY, WORKING):
         configure(worker)
-    if state == CLOSED and started and other:
-        hear(worker, "DISCONNECTERROR", error_code=503)
-    elif state in (CLOSED, ASKING):
-        worker.tick(15.0, WALL)
-        if state == ASKING and started:
-            worker.start(15.0, WALL)
-            worker.tick(20.0, WALL)
-        if state == ASKING and group:
-            worker.start(20.0, WALL)
+    if state in (CLOSED, ASKING):
+        without_a_broker(worker, state, group, started, other)
     elif state in (CHECKING, GREETING):
         if started and other:
             hear(worker, "WORKREQUEST", work_request_identifier="b:1")
@@ -608,6 +600,23 @@ def made(state: str, group: tuple[str, ...], started: bool, other: bool) -> Work
     elif state == WORKING:
         hear(worker, "WORKREQUEST", work_request_identifier="b:1")
     return worker
+
+
+def without_a_broker(
+    worker: Worker, state: str, group: tuple[str, ...], started: bool, other: bool
+) -> None:
+    if state == CLOSED and started and other:
+        hear(worker, "DISCONNECTERROR", error_code=503)
+        if group:
+            worker.start(0.0, WALL)
+            hear(worker, "DISCONNECTERROR", error_code=503)
+    else:
+        worker.tick(15.0, WALL)
+        if state == ASKING and started:
+            worker.start(15.0, WALL)
+            worker.tick(20.0, WALL)
+        if state == ASKING and group:
+            worker.start(20.0, WALL)
 
 
 def too_often(worker: Worker) -> None:
@@ -636,6 +645,7 @@ def told_off(code: int) -> Callable[[Worker], object]:
 
 SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
     ("connected", ""): lambda worker: worker.start(0.0, WALL),
+    ("connected", "503 before"): lambda worker: worker.start(0.0, WALL),
     ("connected", "our own broker does not answer"): lambda worker: worker.start(0.0, WALL),
     ("another broker", "too often"): sent_on_too_often,
     ("CONFIG", ""): lambda worker: hear(worker, "CONFIG", services=["ocr"], config_version="v"),
@@ -643,7 +653,10 @@ SCENES: dict[tuple[str, str], Callable[[Worker], object]] = {
     ("WORKREQUEST", ""): lambda worker: hear(worker, "WORKREQUEST", work_request_identifier="b:9"),
     ("processed", ""): lambda worker: worker.finished("b:1", (Result(b""),), 1.0),
     ("processed", "more in hand"): two_requests,
-    ("time-out", ""): late,
+    ("time-out", ""): lambda worker: (
+        worker._refused and worker.start(0.0, WALL),
+        late(worker),
+    ),
     ("time-out", "again"): lambda worker: (late(worker), late(worker)),
     ("time-out", "others, or it answered before"): late,
     ("DISCONNECTERROR", ""): told_off(400),

@@ -182,9 +182,10 @@ def test_request_that_no_worker_takes_in_time_is_finished_and_its_client_told(
     assert (counter.sent, bench.ls()) == ([late], [])
     assert counter.source.heads(105.0) == ()
     assert counter.source.next_turn_at() is None
-    # Whoever repeats it is told the same.
+    # Whoever asks again has it tried again.
     counter.source.ask(ASKED, 106.0)
-    assert counter.sent == [late, late]
+    assert counter.sent == [late]
+    assert len(counter.source.heads(106.0)) == 1
 
 
 def test_request_that_a_worker_has_is_not_late_and_waits_anew_when_it_is_given_back(
@@ -240,3 +241,7 @@ def test_request_too_many_is_refused_and_one_that_is_repeated_is_not(
     assert counter.sent == [(b"client", (b"late", b"too many requests wait"))]
     assert counter.source.ask(ASKED, 0.0) == ""
     assert len(bench.ls()) == 1
+    # There is room again.
+    counter.exchange.max_requests = 2
+    assert counter.source.ask(Request(b"client/2", ()), 0.0) == ""
+    assert len(bench.ls()) == 2

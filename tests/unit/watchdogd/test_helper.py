@@ -380,6 +380,15 @@ def test_helper_that_is_told_nothing_ends_when_it_is_not_wanted(bench: Bench) ->
     assert begun.child.exit is not None
 
 
+def test_before_the_first_helper_is_started_nothing_is_said_of_the_file_system(
+    bench: Bench,
+) -> None:
+    helper = bench.helper("")
+    assert not helper.listen(now=0.0)
+    assert not helper.answered(now=0.0)
+    assert bench.told == []
+
+
 # Never waiting
 
 _READER = """

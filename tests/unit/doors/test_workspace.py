@@ -11,7 +11,7 @@ import pytest
 from queuedriver.claims.outputs import Output
 from queuedriver.disk.filesystem import Directory, Room
 from queuedriver.doors.words import Result, Work
-from queuedriver.doors.workspace import Workspace
+from queuedriver.doors.workspace import PrivateDirectory, Workspace
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ProcessorFailed
 from queuedriver.processors.command import CommandProcessor
@@ -167,3 +167,20 @@ def test_what_a_killed_worker_left_is_removed_and_what_a_living_one_has_is_not(
         assert own.exists()
     finally:
         living.close()
+
+
+def test_each_kind_of_process_removes_what_its_own_kind_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for kind in ("broker", "worker"):
+        left = tmp_path / f"queuedriver-{kind}-left"
+        left.mkdir()
+        os.utime(left, (1.0, 1.0))
+    private = PrivateDirectory("broker")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        Path(private.path).name,
+        "queuedriver-worker-left",
+    }
+    private.close()
+    assert not os.path.exists(private.path)
