@@ -229,13 +229,6 @@ def test_helper_that_was_killed_is_no_file_system_that_does_not_answer(bench: Be
     assert [kind for kind, _ in bench.told] == ["note"]
 
 
-def test_nothing_is_told_of_the_file_system_before_there_was_a_helper(bench: Bench) -> None:
-    helper = bench.helper("read brief; read go")
-    helper.listen(now=0.0)
-    assert not helper.answered(now=0.0)
-    assert bench.told == []
-
-
 def test_helper_that_ends_before_it_has_seen_anything_is_said_to(
     bench: Bench, tmp_path: Path
 ) -> None:
