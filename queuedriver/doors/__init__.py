@@ -14,7 +14,6 @@ client_session  what clients of all protocols do: repeat what has no answer, giv
 words           what a session and its loop say to each other, whatever the protocol
 table           what a transition table is; statuses: how a document ended, as a code and a text
 exchange        all workers of one broker: who is listed, what each has in hand, whose turn it is
-roster          the same for fuq, which is not on the exchange yet
 transports/  sockets: ZeroMQ, TCP, and their keys
 pingpong/ roundrobin/ scale0/ fuq/  a protocol each
 """

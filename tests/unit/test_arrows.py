@@ -49,7 +49,7 @@ PURE |= MAPS
 PROTOCOLS = ("pingpong", "roundrobin", "scale0", "fuq")
 PURE |= {
     f"queuedriver.doors.{name}"
-    for name in ("words", "table", "statuses", "exchange", "roster", "client_session")
+    for name in ("words", "table", "statuses", "exchange", "client_session")
 }
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from queuedriver.doors.roster import Order, Policy, Roster
+from queuedriver.doors.fuq.roster import Order, Policy, Roster
 from queuedriver.doors.words import Lost
 
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d"])

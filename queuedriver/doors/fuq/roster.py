@@ -1,4 +1,4 @@
-"""Who is ready, busy or silent, and whose turn it is: one roster for all four protocols. Pure.
+"""Who is ready, busy or silent, and whose turn it is. Pure.
 
 A worker has slots, and claims in hand; the two are counted apart, because a client's request that
 nobody waits for takes a slot without a claim. Whose turn it is follows the order:
