@@ -167,9 +167,7 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
 def put_quit(directory: Directory) -> tuple[int, int]:
     """Ask all watchdogs to leave; return the mark of the file."""
     directory.write_aside("QUIT", b"")
-    mark = control.mark_of(directory, "QUIT")
-    assert mark is not None
-    return mark
+    return control.mark_of(directory, "QUIT")
 
 
 def remove_quit(directory: Directory, mark: tuple[int, int], observer: Observer) -> bool:
