@@ -237,9 +237,8 @@ CLIENTS = Group(
             "request_whose_workers_are_all_killed_is_refused_in_the_end",
             "asks, and each worker that gets its request is killed",
             "the request is discarded after ``--retries``, and the client is told so, each time it "
-            "asks the same again",
+            "asks the same again; at roundrobin where it asks for a document, no other command",
             absent=_NO_CLIENTS,
-            not_yet={"roundrobin": "it is told nothing, and asks until its time-out"},
         ),
         Row(
             "request_that_no_worker_takes_in_time_is_refused",

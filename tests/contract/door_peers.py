@@ -209,9 +209,7 @@ class RoundRobin(Worker):
         arguments, way = rest[:end], rest[end + 1 :]
         match command, arguments:
             case b"\x04", [b"\x0b", _, _, payload]:
-                self.in_hand.append(Dealt(payload.decode(), (id, ())))
-            case b"\x04", [b"ask", text]:
-                self.in_hand.append(Dealt(text.decode(), (id, tuple(reversed(way)))))
+                self.in_hand.append(Dealt(payload.decode(), (id, tuple(reversed(way)))))
             case b"\x06", _:
                 self.said.append("RESPONSE")
             case b"\x03", [b"\x08"]:
@@ -221,9 +219,7 @@ class RoundRobin(Worker):
 
     def report(self, dealt: Dealt, result: bytes | None) -> None:
         id, way = dealt.name
-        outcome: Frames = (b"1", b"it failed") if result is None else (b"0", b"", result)
-        if way:
-            outcome = (answer_to(dealt.text),)
+        outcome = (b"1", b"it failed") if result is None else (b"0", b"", result)
         self.say(*way, b"", LMQ, RESPONSE, id, *outcome, b"")
         self.say(b"", LMQ, EXEC, b"i", INCREMENT, b"")
 
@@ -385,11 +381,13 @@ class Client(Peer):
 
 class RoundRobinClient(Client):
     def asks(self, text: str) -> None:
-        self.say(b"", LMQ, TRACKEXEC, text.encode(), b"ask", text.encode(), b"")
+        id = document = text.encode()
+        self.say(b"", LMQ, TRACKEXEC, id, DOCUMENT, document, b"0", document, b"")
 
     def answers(self) -> list[str]:
-        heard = self.link.heard(self.name)
-        return [frames[4].decode() for frames in heard if frames[2] == RESPONSE]
+        responses = [one for one in self.link.heard(self.name) if one[2] == RESPONSE]
+        # What it became; of one that was not processed its code and why.
+        return [(one[6] if one[4] == b"0" else one[4]).decode() for one in responses]
 
     def knocks(self) -> None:
         self.say(b"", LMQ, PING, b"p", b"")
