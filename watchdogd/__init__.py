@@ -17,7 +17,7 @@ launch          from fork to exec
 linux           what a process asks of the kernel for itself
 helper          what does all input and output below the root, on the watchdog's side
 helper_process  how one begins: before all else, for it takes its time to load
-connection      the other end of the socket to it
+connection      either end of the socket to it
 messages        what the two tell each other
 queue_view      what is known of the queues from one look to the next
 stage_inputs    what is known of the input queues of one stage

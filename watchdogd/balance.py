@@ -77,16 +77,11 @@ def _bounded(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> lis
     ]
 
 
-def share(loads: Sequence[Load], room: Room) -> dict[str, int]:
-    """Return the split that is through first."""
-    return _share(loads, room, _work(loads))
-
-
 def initial(loads: Sequence[Load], room: Room) -> dict[str, int]:
     """Return what to start with: where nothing is known, what must be, and one to learn from."""
     work = _work(loads)
     work.update({load.stage: 0.0 for load in loads if load.service is None})
-    return _share(loads, room, work)
+    return share(loads, room, work)
 
 
 def move(
@@ -126,7 +121,7 @@ class _Plan:
         self.loads, self.room, self.present = loads, room, present
         self.waited, self.every = waited, every
         self.work = _work(loads)
-        self.target = _share(loads, room, self.work)
+        self.target = share(loads, room, self.work)
         # Until the pipeline is through, with what there is and with what there should be; but for
         # stages that get no driver anyway.
         served = [load for load in loads if self.target[load.stage]]
@@ -207,7 +202,11 @@ def _longest(loads: Sequence[Load], work: Mapping[str, float], split: Mapping[st
     return max((_left(load, work, split[load.stage]) for load in loads), default=0.0)
 
 
-def _share(loads: Sequence[Load], room: Room, work: Mapping[str, float]) -> dict[str, int]:
+def share(
+    loads: Sequence[Load], room: Room, work: Mapping[str, float] | None = None
+) -> dict[str, int]:
+    """Return the split that is through first with this work, or with what the loads tell of it."""
+    work = _work(loads) if work is None else work
     split = {load.stage: load.min for load in loads}
     # A stage that might have none gets its first before any other gets one more; and may have to do
     # without one, should there be no room.

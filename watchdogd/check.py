@@ -139,11 +139,10 @@ def _program(word: str, directory: str, search: str) -> Fault | None:
     # A driver's current directory is the pipeline's, so what is relative in PATH starts there, too.
     ways = [""] if os.sep in word else search.split(os.pathsep)
     paths = [os.path.join(directory, way, word) for way in ways]
-    runnable = next((path for path in paths if os.path.isfile(path) and _may(path, os.X_OK)), None)
-    if runnable is not None:
-        return _interpreter(runnable)
-    there = next((path for path in paths if os.path.exists(path)), None)
-    if there is not None:
+    for path in paths:
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return _interpreter(path)
+    if there := next(filter(os.path.exists, paths), ""):
         return Fault(f"names {there}, which is no file that may be run", f"chmod +x {there}")
     if os.sep in word:
         return Fault(f"names {paths[0]}, which does not exist", "correct the path")
@@ -212,7 +211,7 @@ def _directory(path: str, here: Here) -> Fault | None:
     if read_only:
         problem = f"is on a file system that is mounted read-only ({path})"
         return Fault(problem, "remount it, or put the queues elsewhere")
-    return None if _may(path, os.R_OK | os.W_OK | os.X_OK) else _denied(path)
+    return None if os.access(path, os.R_OK | os.W_OK | os.X_OK) else _denied(path)
 
 
 def _denied(path: str) -> Fault:
@@ -241,16 +240,14 @@ def _archives(pipeline: Pipeline, here: Here) -> Faults:
         for queue in map(pipeline.path, stage.inputs):
             there = driver_ids.existing(queue)
             # What is no directory has had its problem.
-            if fault is None and os.path.isdir(there) and not _are_together(archive, there):
+            if fault or not os.path.isdir(there):
+                continue
+            if os.stat(archive).st_dev != os.stat(there).st_dev:
                 problem = f"is on another file system than {queue}"
                 right = "right would be a directory on the same"
                 fault = Fault(problem, right, found=stage.archive)
         if fault is not None:
             yield ("stage", index, "archive"), fault
-
-
-def _are_together(one: str, other: str) -> bool:
-    return os.stat(one).st_dev == os.stat(other).st_dev
 
 
 def _state(pipeline: Pipeline) -> Faults:
@@ -260,10 +257,6 @@ def _state(pipeline: Pipeline) -> Faults:
     if os.path.commonpath((state, pipeline.root)) == pipeline.root:
         problem = f"the watchdog would keep its logs in {state}, below the root"
         yield (), Fault(problem, right)
-    elif not _may(driver_ids.existing(state), os.W_OK | os.X_OK):
+    elif not os.access(driver_ids.existing(state), os.W_OK | os.X_OK):
         problem = f"the watchdog cannot keep its logs in {state}: permission denied"
         yield (), Fault(problem, right, NotPermitted.exit_code)
-
-
-def _may(path: str, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)

@@ -25,7 +25,6 @@ Whoever belongs to a life that has ended is ended too: nothing outlives what sta
 import itertools
 import math
 import os
-import select
 import signal
 import sys
 import time
@@ -35,7 +34,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from queuedriver.disk.processes import process_ticks, signal_name
 from watchdogd.launch import launch
-from watchdogd.logs import open_log
+from watchdogd.linux import is_readable
+from watchdogd.logs import opened_log
 
 if TYPE_CHECKING:
     import psutil
@@ -182,23 +182,23 @@ class Children:
         *,
         order: bytes = b"",
         stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
+        output: int | None = None,
         directory: str = "",
         tied: bool = False,
     ) -> Child:
-        """Start a program in a process group of its own. It reads `order` from its stdin; what is
-        not given of the rest is /dev/null, and what is given is above 2. It begins in `directory`,
-        if given; if `tied`, the kernel tells it to leave when this process dies. One that cannot be
-        executed is a process that says so and ends."""
+        """Start a program in a process group of its own. It reads `order` from its stdin, unless
+        that is given, and prints to `output`, or /dev/null; what is given is above 2. It begins in
+        `directory`, if given; if `tied`, the kernel tells it to leave when this process dies. One
+        that cannot be executed is a process that says so and ends."""
         life = _new_life()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         opened = [null]
         try:
             if stdin is None:
                 opened.append(stdin := _readable(order))
-            stdio = (stdin, null if stdout is None else stdout, null if stderr is None else stderr)
-            pid = launch(argv, {**environ, LIFE: life}, stdio, directory, tied=tied)
+            output = null if output is None else output
+            environ = {**environ, LIFE: life}
+            pid = launch(argv, environ, (stdin, output, output), directory, tied=tied)
         finally:
             for fd in opened:
                 os.close(fd)
@@ -282,7 +282,7 @@ class Children:
         return count
 
     def _reap_adopted(self) -> int:
-        ended = [child for child in self._adopted if _is_readable(child.pidfd)]
+        ended = [child for child in self._adopted if is_readable(child.pidfd)]
         for child in ended:
             self._adopted.remove(child)
             os.close(child.pidfd)
@@ -310,13 +310,10 @@ class Children:
             return math.inf
         if now >= self._warden_at:
             self._warden_at = now + _WARDEN_EVERY
-            log = open_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1)
-            try:
-                said = (str(os.getpid()), begin_of_lives(), local)
-                argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
-                self._warden = self.start(argv, os.environ, stderr=log)
-            finally:
-                os.close(log)
+            said = (str(os.getpid()), begin_of_lives(), local)
+            argv = (sys.executable, "-P", "-m", "watchdogd.programs.warden", *said)
+            with opened_log(os.path.join(local, "warden.log"), _LOG_SIZE, 1) as log:
+                self._warden = self.start(argv, os.environ, output=log)
         return self._warden_at
 
     def end_orphans(self) -> None:
@@ -398,12 +395,6 @@ def _is_ours(pid: int) -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _readable(data: bytes) -> int:

@@ -19,7 +19,7 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Literal
 
@@ -34,6 +34,7 @@ from queuedriver.errors import (
     is_trouble,
 )
 from queuedriver.format import names
+from queuedriver.format.units import visible
 from watchdogd.messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
 
@@ -57,6 +58,8 @@ _OURS = {*OUR_DIRECTORIES, LANDMARK}
 _LIMIT = 64 << 10
 _MOST_FILES = 1000
 _MOST_NOTES = 10
+# Of what somebody wrote, in characters.
+_MOST_SHOWN = 80
 
 # A serial is microseconds and a salt, as in an N; or what `date +%s` and `date +%s%N` print.
 _SERIAL = re.compile(r"[0-9a-f]{10,20}")
@@ -64,6 +67,7 @@ _REQUEST = re.compile(
     rf"(?s)(?:restart-(?P<target>[^@]+?)(?:@(?P<host>.+))?|reload)-(?P<serial>{_SERIAL.pattern})"
 )
 _SCALE = re.compile(rf"(?s){SCALE}-(?P<stage>[^=@\s]+)(?:@(?P<host>.+))?")
+_NUMBERED = re.compile(r"-[0-9]+\Z")
 _NUMBER = re.compile(rf"[0-9]{{1,4}}|{AUTO}")
 
 
@@ -88,15 +92,9 @@ def parse_number(text: str) -> int | None:
     BadArgument for what is neither."""
     said = text.partition("#")[0].strip()
     if not _NUMBER.fullmatch(said):
-        what = visible(said) or "an empty file"
+        what = _shown(said) or "an empty file"
         raise BadArgument(f"{what} is not understood; it says 4, or {AUTO}")
     return None if said == AUTO else int(said)
-
-
-def visible(text: str) -> str:
-    """Return what anybody may have written, fit for a terminal and for JSON."""
-    short = text[:80]
-    return short if short.isprintable() else short.encode("unicode_escape").decode()
 
 
 def parse_request(name: str) -> tuple[Request, str] | None:
@@ -117,11 +115,6 @@ def request_name(request: Request, host: str = "") -> str:
     return f"{request.kind}{target}-{request.serial}"
 
 
-def form_serial(now_us: int, salt: str) -> str:
-    """Form the serial of a request; none is ever used twice."""
-    return f"{now_us:014x}{salt}"
-
-
 def host_file(host: str) -> str:
     """Return a host's name as part of a file's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", host).lstrip(".")[:100] or "host"
@@ -132,13 +125,18 @@ def parse_quit(text: str) -> tuple[Literal["drain", "now"], list[str]]:
     word = text.strip()
     if word == NOW:
         return "now", []
-    notes = [f"{CONTROL}/{QUIT}: {visible(word)} is not understood; it may say {NOW}, or nothing"]
+    notes = [f"{CONTROL}/{QUIT}: {_shown(word)} is not understood; it may say {NOW}, or nothing"]
     return "drain", notes if word else []
+
+
+def _shown(text: str) -> str:
+    """Return what anybody may have written, fit for a terminal and for JSON."""
+    return visible(text[:_MOST_SHOWN])
 
 
 def _why_nothing(name: str) -> str:
     """Return what to say of a file that is none of these."""
-    shown = f"{CONTROL}/{visible(name)}"
+    shown = f"{CONTROL}/{_shown(name)}"
     if name.startswith(SCALE):
         return f"{shown} names no stage; right would be {CONTROL}/{scale_name('parse')}"
     if name.startswith(("restart-", "reload")):
@@ -152,14 +150,8 @@ def _unknown(name: str, stages: Collection[str] | None, called: str, *also: str)
         return []
     there_are = ", ".join(stages)
     return [
-        f"{CONTROL}/{visible(name)}: no stage is called {visible(called)}; there are: {there_are}"
+        f"{CONTROL}/{_shown(name)}: no stage is called {_shown(called)}; there are: {there_are}"
     ]
-
-
-def _stage_of(driver: str) -> str:
-    """Return the stage that is meant by the name of a driver; empty where it is none."""
-    stage, _, number = driver.rpartition("-")
-    return stage if number.isdecimal() else ""
 
 
 # Read
@@ -183,7 +175,8 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             request, where = asked
             if where in ("", host):
                 requests.append(request)
-                notes += _unknown(name, stages, request.target, _stage_of(request.target))
+                # Of a driver's name the stage is what stands before its number.
+                notes += _unknown(name, stages, request.target, _NUMBERED.sub("", request.target))
         elif about := parse_scale(name):
             stage, where = about
             if where in numbers and (text := _text(directory, name, notes)) is not None:
@@ -196,7 +189,7 @@ def read(directory: Directory, host: str, stages: Collection[str] | None = None)
             if (text := _text(directory, name, notes)) is not None:
                 leave, more = parse_quit(text)
                 notes += more
-                mark = mark_of(directory, name) or mark
+                mark = mark_of(directory, name)
         elif name != PAUSE:
             notes.append(_why_nothing(name))
     return Controls(
@@ -222,13 +215,12 @@ def _text(directory: Directory, name: str, notes: list[str]) -> str | None:
         return None
 
 
-def mark_of(directory: Directory, name: str) -> tuple[int, int] | None:
-    """Return the inode of a file, and when it was written; None when it is not there."""
-    try:
+def mark_of(directory: Directory, name: str) -> tuple[int, int]:
+    """Return the inode of a file, and when it was written; zeros when it is not there."""
+    with suppress(FileNotFoundError):
         found = directory.status(name)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+        return found.st_ino, found.st_mtime_ns
+    return 0, 0
 
 
 # The moves of the command line
@@ -237,8 +229,7 @@ def mark_of(directory: Directory, name: str) -> tuple[int, int] | None:
 def pause(root: str, queues: Sequence[str] = ()) -> None:
     """Pause the whole pipeline, or a stage: the queues that it takes from."""
     for path in queues or [CONTROL]:
-        with _opened(root, path) as directory:
-            directory.write_aside(PAUSE, b"", durable=True)
+        _write(root, PAUSE, directory=path)
 
 
 def resume(root: str, queues: Sequence[str] = ()) -> None:
@@ -258,38 +249,44 @@ def scale(root: str, wanted: Mapping[str, int | None], host: str | None = None) 
     for stage, number in wanted.items():
         if number is not None and not 0 <= number <= MAX_DRIVERS:
             raise BadArgument(f"{stage}={number}: 0 to {MAX_DRIVERS} drivers")
-    with _opened(root, CONTROL) as directory:
-        for stage, number in wanted.items():
-            name = scale_name(stage, host or "")
-            if number is None and not host:
-                directory.remove(name)
-                directory.sync()
-            else:
-                # On one host `auto` outdoes what may be said for all.
-                said = f"{AUTO if number is None else number}\n"
-                directory.write_aside(name, said.encode(), durable=True)
+    for stage, number in wanted.items():
+        name = scale_name(stage, host or "")
+        if number is not None or host:
+            # On one host `auto` outdoes what may be said for all.
+            _write(root, name, f"{AUTO if number is None else number}\n")
+            continue
+        with _opened(root, CONTROL) as directory:
+            directory.remove(name)
+            directory.sync()
 
 
 def restart(root: str, target: str, now_us: int, host: str = "") -> Request:
     """Ask that a stage's drivers, or one driver, be started anew, on one host or on each."""
-    return _ask(root, Request("restart", target, form_serial(now_us, draw_salt())), host)
+    return _ask(root, "restart", target, now_us, host)
 
 
 def reload(root: str, now_us: int) -> Request:
     """Ask all watchdogs to read their pipeline's file again."""
-    return _ask(root, Request("reload", "", form_serial(now_us, draw_salt())))
+    return _ask(root, "reload", "", now_us)
 
 
 def stop(root: str, *, now: bool = False) -> None:
     """Ask all watchdogs to leave: after the documents at hand, or at once."""
-    with _opened(root, CONTROL) as directory:
-        directory.write_aside(QUIT, f"{NOW}\n".encode() if now else b"", durable=True)
+    _write(root, QUIT, f"{NOW}\n" if now else "")
 
 
-def _ask(root: str, request: Request, host: str = "") -> Request:
-    with _opened(root, CONTROL) as directory:
-        directory.write_aside(request_name(request, host), b"", durable=True)
+def _ask(
+    root: str, kind: Literal["restart", "reload"], target: str, now_us: int, host: str = ""
+) -> Request:
+    # Two at one moment are two.
+    request = Request(kind, target, f"{now_us:014x}{draw_salt()}")
+    _write(root, request_name(request, host))
     return request
+
+
+def _write(root: str, name: str, said: str = "", directory: str = CONTROL) -> None:
+    with _opened(root, directory) as opened:
+        opened.write_aside(name, said.encode(), durable=True)
 
 
 @contextmanager

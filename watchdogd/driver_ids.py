@@ -138,19 +138,11 @@ def log_path(local: str, name: str) -> str:
     return os.path.join(local, "logs", f"{name}.log")
 
 
-def numbers_with_boards(local: str, host: str, stage: str) -> list[int]:
-    """Return the slots of a stage that have, or had, a driver here."""
-    begins = driver_id(host, stage, 0).removesuffix("0")
-    board = re.compile(rf"{re.escape(begins)}([1-9][0-9]*)\.board")
+def slots_with_boards(local: str, host: str) -> list[tuple[str, int]]:
+    """Return the stages and numbers of the slots that have, or had, a driver here."""
+    board = re.compile(rf"{re.escape(short_host(host))}-(.+)-([1-9][0-9]*)\.board")
     found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
-    return sorted(int(one[1]) for one in found if one is not None)
-
-
-def stages_with_boards(local: str, host: str) -> set[str]:
-    """Return the stages that have, or had, drivers here."""
-    board = re.compile(rf"{re.escape(short_host(host))}-(.+)-[0-9]+\.board")
-    found = (board.fullmatch(name) for name in os.listdir(os.path.join(local, BOARDS)))
-    return {one[1] for one in found if one is not None}
+    return sorted((one[1], int(one[2])) for one in found if one is not None)
 
 
 def dump_of(local: str, pid: int) -> str:

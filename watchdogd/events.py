@@ -18,15 +18,17 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Literal, Protocol
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.format.records import encode
-from queuedriver.format.units import format_count
+from queuedriver.format.units import format_count, format_instant, visible
 from watchdogd.children import Child, Children
 from watchdogd.logs import open_log
+from watchdogd.pipeline.model import EVENT_FIELDS
 
 FILE = "events.jsonl"
 COMMAND_LOG = "on_event.log"
@@ -44,7 +46,7 @@ _EVERY = 1.0
 _MOST_WAITING = 100
 # How soon a command that has ended is seen at the end, in seconds.
 _LOOK = 0.02
-_FIELD = re.compile(r"\{(event|stage|driver|message|host)\}")
+_FIELD = re.compile(rf"\{{({'|'.join(EVENT_FIELDS)})\}}")
 
 Kind = Literal[
     "watchdog-started",
@@ -169,38 +171,35 @@ class Events:
 
     def _write(self, event: Event) -> None:
         try:
-            fd = open_log(os.path.join(self._local, FILE), _LOG_SIZE, _LOG_KEEP)
-            try:
+            with open_fd(open_log(os.path.join(self._local, FILE), _LOG_SIZE, _LOG_KEEP)) as fd:
                 if self._lost:
                     what = f"{format_count(self._lost, 'event')} before this could not be written"
                     _append(fd, Event(at=event.at, host=self.host, event="note", message=what))
                     self._lost = 0
                 _append(fd, event)
-            finally:
-                os.close(fd)
         except OSError:
             self._lost += 1
 
     def _start(self, argv: list[str], now: float) -> None:
-        log = None
-        # Where its log cannot be written, what a command says is lost, but it still runs.
-        with suppress(OSError):
-            log = open_log(os.path.join(self._local, COMMAND_LOG), _COMMAND_LOG_SIZE, 1)
-            if self._dropped:
-                lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
-                os.write(log, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {lost}\n".encode())
-                self._dropped = 0
-        try:
-            child = self._children.start(
-                argv, os.environ, stdout=log, stderr=log, directory=self._directory, tied=True
-            )
-            child.ask("run", "it takes too long", now, takes=_LONGEST)
-            self._running.append(child)
-        except OSError:
-            self._dropped += 1
-        finally:
-            if log is not None:
-                os.close(log)
+        with ExitStack() as at_end:
+            log = None
+            # Where its log cannot be written, what a command says is lost, but it still runs.
+            with suppress(OSError):
+                path = os.path.join(self._local, COMMAND_LOG)
+                log = at_end.enter_context(open_fd(open_log(path, _COMMAND_LOG_SIZE, 1)))
+                if self._dropped:
+                    lost = f"{format_count(self._dropped, 'event')} had no room, and were not told"
+                    os.write(log, f"{format_instant(time.time())} {lost}\n".encode())
+                    self._dropped = 0
+            try:
+                child = self._children.start(
+                    argv, os.environ, output=log, directory=self._directory, tied=True
+                )
+            except OSError:
+                self._dropped += 1
+                return
+        child.ask("run", "it takes too long", now, takes=_LONGEST)
+        self._running.append(child)
 
 
 def words(command: Sequence[str], event: Event) -> list[str]:
@@ -225,17 +224,10 @@ def _append(fd: int, event: Event) -> None:
 
 def describe(event: Event) -> str:
     """Return one line for a person, in which nothing can steer a terminal."""
-    who = event.driver or event.stage
-    end = []
-    if event.exit_code is not None:
-        end.append(f"exit code {event.exit_code}")
-    if event.signal is not None:
-        end.append(f"ended by {event.signal}")
+    code = "" if event.exit_code is None else f"exit code {event.exit_code}"
+    signal = f"ended by {event.signal}" if event.signal else ""
     # Most messages say it already.
     how = [event.message] if event.message else []
-    how += [one for one in end if one not in event.message]
-    words = " ".join(filter(None, (who, event.event)))
-    line = f"{words}: {', '.join(how)}" if how else words
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
-    )
+    how += [one for one in (code, signal) if one not in event.message]
+    words = " ".join(filter(None, (event.driver or event.stage, event.event)))
+    return visible(f"{words}: {', '.join(how)}" if how else words)

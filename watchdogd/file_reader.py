@@ -4,14 +4,10 @@ import threading
 import traceback
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
 
 from queuedriver.errors import QueueError
 from watchdogd.messages import Read
 from watchdogd.pipeline.model import Pipeline
-
-if TYPE_CHECKING:
-    from watchdogd.check import Imports
 
 # What is loaded anew is imported for so long before a reload, in seconds: only who asked for it
 # waits.
@@ -19,11 +15,9 @@ _IMPORTS_TAKE = 30.0
 
 
 class FileReader:
-    """The readings under way. The file may be where the queues are: who reads it may hang.
-
-    What its stages load that none does yet is imported before it is answered, by a thread, for it
-    takes a while: drivers that work are not to leave for others that cannot.
-    """
+    """The readings under way, a thread each: it takes a while to import what stages load that none
+    does yet, and drivers that work are not to leave for others that cannot. Nor is the look at the
+    queues to wait for a file that is elsewhere, where nobody answers."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -46,36 +40,26 @@ class FileReader:
 
     def ask(self, number: int, running: Pipeline) -> None:
         """Read the file of a running pipeline; the number is that of the answer."""
-        # Of no use to a watchdog that never reads its file again.
-        from watchdogd.imports import check_imports, other_than_in
-
         self._asked += 1
-        read = self._read(number, running.file)
-        anew = other_than_in(running)
-        if read.pipeline is None or not any(map(anew, read.pipeline.stages)):
-            self._reads.append(read)
-            return
-        imports = partial(check_imports, chosen=anew, limit=_IMPORTS_TAKE)
-        importing = threading.Thread(
-            target=self._import, args=(number, running.file, imports), daemon=True
-        )
-        importing.start()
+        read = partial(self._read, number, running)
+        threading.Thread(target=lambda: self._reads.append(read()), daemon=True).start()
 
-    def _import(self, number: int, file: str, imports: "Imports") -> None:
-        self._reads.append(self._read(number, file, imports))
-
-    def _read(self, number: int, file: str, imports: "Imports | None" = None) -> Read:
-        from watchdogd.check import check_host
-
+    def _read(self, number: int, running: Pipeline) -> Read:
+        file = running.file
         try:
+            # Of no use to a watchdog that never reads its file again.
+            from watchdogd.check import check_host
+            from watchdogd.imports import check_imports, other_than_in
+
+            imports = partial(check_imports, chosen=other_than_in(running), limit=_IMPORTS_TAKE)
             found = check_host(file, self._host, imports)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
-            return Read(number=number, error=str(error))
+            words = str(error)
         except OSError as error:
-            return Read(number=number, error=f"{file}: {error.strerror}")
+            words = f"{file}: {error.strerror}"
         except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
             words = f"{file} cannot be read: {what}; where that was is in io-helper.log"
-            return Read(number=number, error=words)
+        return Read(number=number, error=words)

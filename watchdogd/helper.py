@@ -8,9 +8,7 @@ is started in its place: at most once a minute, and never beside too many that c
 
 import math
 import os
-import select
 import signal
-import socket
 import time
 from collections.abc import Sequence
 
@@ -18,9 +16,10 @@ from msgspec.structs import replace
 
 from queuedriver.format.units import format_count
 from watchdogd.children import Child, Children
+from watchdogd.connection import Line
 from watchdogd.events import Say
 from watchdogd.helper_process import ARGV, HelperProcess, begin, log_path
-from watchdogd.messages import Brief, Errands, Lines, Message, Read, message_of, to_line
+from watchdogd.messages import Brief, Errands, Message, Read, understood
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.queue_view import QueueView
 
@@ -38,56 +37,8 @@ RESTART_DEAD_AFTER = 5.0
 MOST_LEFT = 5
 # How soon what the socket had no room for is sent.
 _SEND_AGAIN = 0.05
-# More than a socket has for us at a time, in bytes.
-_CHUNK = 1 << 18
 # What a watchdog that runs cannot change of itself.
 _FIXED = ("root", "adopt")
-
-
-class Line:
-    """Our end of the socket to a helper. It never waits."""
-
-    def __init__(self, ours: socket.socket) -> None:
-        self._socket = ours
-        self._lines = Lines()
-        self._unsent = b""
-        ours.setblocking(False)  # noqa: FBT003 - the system's interface
-
-    @property
-    def fd(self) -> int:
-        """Return the descriptor to poll for reading."""
-        return self._socket.fileno()
-
-    def send(self, said: Brief | Errands) -> None:
-        """Send what the socket has room for, and the rest with a later `flush`."""
-        self._unsent += to_line(said)
-        self.flush()
-
-    def flush(self) -> bool:
-        """Send what is left; return whether that is all."""
-        while self._unsent:
-            try:
-                self._unsent = self._unsent[self._socket.send(self._unsent) :]
-            except BlockingIOError:
-                return False
-            except ConnectionError:
-                # It ended, which is heard where the others are.
-                self._unsent = b""
-        return True
-
-    def receive(self) -> list[bytes] | None:
-        """Return the lines that have come; None when the helper has ended."""
-        try:
-            piece = self._socket.recv(_CHUNK)
-        except BlockingIOError:
-            return []
-        except ConnectionError:
-            return None
-        return self._lines.split(piece) if piece else None
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
 
 
 class Helper:
@@ -164,10 +115,12 @@ class Helper:
         except OSError as error:
             self._say("note", f"cannot start the process that looks after the queues: {error}")
             return
-        self._line = Line(ours)
+        self._line = Line(ours.detach())
         self._gone = False
         self.heard_at = now + PATIENCE_AT_START - SILENCE
-        self._line.send(replace(self.brief, parent=os.getpid()))
+        # What it finds missing of these went away.
+        made = tuple(self.view.queues) or self.brief.made
+        self._line.send(replace(self.brief, made=made, parent=os.getpid()))
         if self._reading:
             self.ask(Errands(read=self._reading))
 
@@ -187,7 +140,7 @@ class Helper:
 
     def lost(self, now: float) -> bool:
         """Tell whether there is no helper, or it has been silent for too long."""
-        return self._line is None or (now - self.heard_at > SILENCE and not _readable(self.fd))
+        return self._line is None or (now - self.heard_at > SILENCE and not self._line.ready())
 
     def _excuse(self, now: float) -> None:
         """Note that we listen: whoever was stopped for a while must not take that for the silence
@@ -218,9 +171,9 @@ class Helper:
         return [f"{words}: what changes in them is seen then"] if self._gone else []
 
     def answered(self, now: float) -> bool:
-        """Tell whether there is any answer: what was seen, or that nothing can be."""
-        is_started = self._may_start_at > -math.inf
-        return self.view.heard or (is_started and self.lost(now))
+        """Tell whether there is any answer: what was seen, or that nothing can be. There is none
+        before the first helper was started."""
+        return self.view.heard or (self._may_start_at > -math.inf and self.lost(now))
 
     def listen(self, now: float) -> bool:
         """Take what the helper has said, and tell of it; return whether it has looked."""
@@ -240,7 +193,7 @@ class Helper:
         ends_at = time.monotonic() + patience
         while self._line is not None and (now := time.monotonic()) < ends_at:
             self._line.flush()
-            _readable(self.fd, ends_at - now)
+            self._line.ready(ends_at - now)
             heard = self.receive(now := time.monotonic())
             for message in heard:
                 self._take(message, now)
@@ -250,31 +203,23 @@ class Helper:
     def receive(self, now: float) -> list[Message]:
         """Return all that the helper has said since the last time."""
         self._excuse(now)
-        messages = []
-        for line in self._hear(now):
-            message = message_of(line)
-            if message is None:
-                self._say("note", f"not understood from the helper: {line[:200]!r}")
-                continue
-            messages.append(message)
-            if message.look and not message.look.trouble:
-                # What the next helper finds missing of these went away.
-                self.brief = replace(self.brief, made=tuple(message.look.queues))
-        if messages:
-            self.heard_at = now
-        return messages
-
-    def _hear(self, now: float) -> list[bytes]:
-        if self._line is None:
-            return []
-        lines = self._line.receive()
+        lines = self._line.receive() if self._line is not None else []
         if lines is None:
             self._say("note", "the process that looks after the queues ended")
             self.abandon()
             # It did not hang, so the next need not, nor need a driver.
             self._gone = True
             self._may_start_at = min(self._may_start_at, now + RESTART_DEAD_AFTER)
-        return lines or []
+        messages = []
+        for line in lines or []:
+            message = understood(line, Message)
+            if message is None:
+                self._say("note", f"not understood from the helper: {line[:200]!r}")
+                continue
+            messages.append(message)
+        if messages:
+            self.heard_at = now
+        return messages
 
     def _take(self, message: Message, now: float) -> bool:
         if message.note:
@@ -320,9 +265,3 @@ class Helper:
             if getattr(read.pipeline, key) != getattr(self.brief.pipeline, key):
                 return Read(error=f"{key} has changed, which takes a restart of the watchdog")
         return read
-
-
-def _readable(fd: int, patience: float = 0.0) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(patience * 1000))

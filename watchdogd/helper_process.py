@@ -56,7 +56,7 @@ def begin(
             stderr = open_helper_log(local)
         fd = theirs.fileno()
         # No file system that somebody wants to unmount is to be held by it.
-        child = children.start(argv, os.environ, stdin=fd, stdout=fd, stderr=stderr, directory="/")
+        child = children.start(argv, os.environ, stdin=fd, output=stderr, directory="/")
     except OSError:
         ours.close()
         raise

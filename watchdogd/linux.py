@@ -7,6 +7,7 @@ huge page   2 MB of memory with one entry in the tables, instead of 512
 """
 
 import ctypes
+import math
 import os
 import select
 import signal
@@ -54,11 +55,17 @@ def await_orphanhood(parent: int) -> None:
     try:
         # Only while it is still our parent is that number surely its own.
         if os.getppid() == parent:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll()
+            is_readable(pidfd, math.inf)
     finally:
         os.close(pidfd)
+
+
+def is_readable(fd: int, patience: float = 0.0) -> bool:
+    """Return whether there is something to read, or comes within so many seconds. Of a process's
+    pidfd: whether it has ended."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if math.isinf(patience) else patience * 1000))
 
 
 def set_name(name: str) -> None:

@@ -6,16 +6,13 @@
 Either side leaves out what it has nothing to say about, and ignores what it does not know.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from queuedriver.claims.picking import Counts
-from queuedriver.format.records import decode_by
+from queuedriver.format.records import decode
 from watchdogd.pipeline.model import Pipeline
-
-# A line may be as long as a large pipeline; more than this is not ours.
-MAX_LINE = 4 << 20
 
 
 class QueueSeen(Counts, kw_only=True, omit_defaults=True):
@@ -145,47 +142,17 @@ class Errands(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     farewell: bool = False
 
 
-_message = msgspec.json.Decoder(Message)
-_errands = msgspec.json.Decoder(Errands)
-_brief = msgspec.json.Decoder(Brief)
-_encoder = msgspec.json.Encoder()
+_Kind = TypeVar("_Kind")
 
 
 def to_line(said: Message | Errands | Brief) -> bytes:
     """Encode what is said as one line."""
-    return _encoder.encode(said) + b"\n"
+    return msgspec.json.encode(said) + b"\n"
 
 
-def message_of(line: bytes) -> Message | None:
-    """Decode what the helper says; return None when it is not understood."""
+def understood(line: bytes, kind: type[_Kind]) -> _Kind | None:
+    """Decode what the other side says; return None when that is nothing of this kind."""
     try:
-        return decode_by(_message, line)
+        return decode(line, kind)
     except msgspec.DecodeError:
         return None
-
-
-def errands_of(line: bytes) -> Errands | None:
-    """Decode what the watchdog asks for; return None when it is not understood."""
-    try:
-        return decode_by(_errands, line)
-    except msgspec.DecodeError:
-        return None
-
-
-def brief_of(line: bytes) -> Brief:
-    """Decode the first line; raise msgspec.DecodeError when it is not one."""
-    return decode_by(_brief, line)
-
-
-class Lines:
-    """Lines that come in pieces. One that is too long is no line of ours, and forgotten."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def split(self, piece: bytes) -> list[bytes]:
-        """Return the lines that are whole with this piece."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > MAX_LINE:
-            self._rest = b""
-        return lines

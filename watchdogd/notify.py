@@ -5,15 +5,17 @@ whole turn of it: a beat from a thread would say that a loop is well that hangs.
 """
 
 import contextlib
+import re
 import socket
 from collections.abc import MutableMapping
 
 # A status line that is longer tells nobody more.
 _MOST = 500
+_KIND = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 
 
 class Notifier:
-    """One end of a datagram socket; or nothing."""
+    """Whoever is told; or nobody."""
 
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
         """Take what the environment of this process says out of it: our children must not speak."""
@@ -24,12 +26,10 @@ class Notifier:
         self.interval: float | None = None
         if address and is_meant and interval.isdecimal():
             self.interval = int(interval) / 1e6 or None
-        self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._socket: socket.socket | None = None
+        # Empty where nobody wants to hear anything.
+        self._address = re.sub("^@", "\0", address) if address.startswith(("/", "@")) else ""
         self._status = ""
         self._is_started = False
-        if address.startswith(("/", "@")):
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def started(self) -> None:
         """Say that it is ready, the first time that this is known."""
@@ -61,16 +61,11 @@ class Notifier:
         """Say that starting or stopping will take so many seconds more."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
     def _send(self, words: str) -> bool:
-        if self._socket is None:
+        if not self._address:
             return False
         # A service manager that is not there, or has no time, is no trouble of the queues.
-        with contextlib.suppress(OSError):
-            self._socket.sendto(words.encode(errors="replace"), self._address)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, _KIND) as ours:
+            ours.sendto(words.encode(errors="replace"), self._address)
             return True
         return False

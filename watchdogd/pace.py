@@ -49,23 +49,23 @@ class Pace:
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._samples: deque[_Sample] = deque()
         self._startups: deque[float] = deque(maxlen=_STARTS)
-        # As it was when last something was done: documents may take longer than we look back.
-        self._service: float | None = None
+        # Seconds of a driver for a document, as it was when last something was done, for documents
+        # may take longer than we look back; None while none was.
+        self.service: float | None = None
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time to count again."""
         return not self._samples or now - self._samples[-1].at >= _SAMPLE_EVERY
 
     def count(self, now: float, documents: int, spent: float) -> None:
-        """Take note that so many documents were dealt with, in so many seconds of drivers' time."""
-        if not self.is_due(now):
-            return
+        """Take note that so many documents were dealt with, in so many seconds of drivers' time; to
+        be called when that is due."""
         self._samples.append(_Sample(now, documents, spent))
         while self._samples[0].at < now - SERVICE_OVER:
             self._samples.popleft()
         done, took, _ = self._over(SERVICE_OVER)
         if done:
-            self._service = took / done
+            self.service = took / done
 
     def started(self, seconds: float) -> None:
         """Take note that a driver was ready so long after its start."""
@@ -99,11 +99,6 @@ class Pace:
         """Return the documents per second."""
         documents, _, seconds = self._over(RATE_OVER)
         return documents / seconds if seconds else 0.0
-
-    @property
-    def service(self) -> float | None:
-        """Return the seconds of a driver for a document; None while none was done."""
-        return self._service
 
     def _over(self, seconds: float) -> tuple[int, float, float]:
         if not self._samples:

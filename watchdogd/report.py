@@ -198,15 +198,19 @@ def standing(
 def _driver(slot: "Slot", now: float) -> DriverReport:
     """Return one slot. `now` is monotonic; readers of other hosts get instants since the epoch."""
     epoch = time.time() - now
-    glimpse, totals, rest = slot.glimpse, slot.totals, slot.rest
-    run = slot.run
-    known = DriverReport(
+    glimpse, totals, rest, run = slot.glimpse, slot.totals, slot.rest, slot.run
+    return DriverReport(
         name=slot.name,
         id=slot.driver,
         stage=slot.stage,
         state=rest.state,
-        why=rest.why,
-        since=epoch + slot.since,
+        # What it waited for before it had a document does not matter any more.
+        why=rest.why or ("" if glimpse.docid else glimpse.why),
+        pid=run.child.pid if run else 0,
+        document=glimpse.docid,
+        since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
+        until=0.0 if run or rest.until is None else epoch + rest.until,
+        started_at=epoch + run.started_at if run else 0.0,
         restarts=max(0, slot.starts - 1),
         documents=totals.documents,
         failed=totals.failed,
@@ -214,17 +218,6 @@ def _driver(slot: "Slot", now: float) -> DriverReport:
         memory=slot.memory,
         cpu=slot.usage.cpu,
         **{share: getattr(totals, share) // _NANOSECONDS for share in SHARES},
-    )
-    if run is None:
-        return replace(known, until=epoch + rest.until if rest.until is not None else 0.0)
-    return replace(
-        known,
-        # What it waited for before it had a document does not matter any more.
-        why=rest.why or ("" if glimpse.docid else glimpse.why),
-        pid=run.child.pid,
-        document=glimpse.docid,
-        since=epoch + (min(glimpse.began_at, now) if glimpse.began_at else slot.since),
-        started_at=epoch + run.started_at,
     )
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from queuedriver.disk.filesystem import libc, write_all
+from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
@@ -30,23 +30,14 @@ _EXCHANGE = 2
 LIMIT = 2.0
 
 
-def report_path(local: str) -> str:
-    """Return where the watchdog of a local directory keeps its report."""
-    return os.path.join(local, _FILE)
-
-
 def save(report: HostReport) -> None:
     """Save a report, whole or not at all. It is written where the one before the last was, so that
     a full disk has room for it, and takes the place of the last in one moment."""
-    path = report_path(report.local)
-    aside = os.path.join(report.local, f".{_FILE}")
+    path, aside = (os.path.join(report.local, name) for name in (_FILE, f".{_FILE}"))
     data = encode(report)
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with open_fd(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)) as fd:
         write_all(fd, data.ljust(-(-len(data) // _ROOM) * _ROOM))
         os.ftruncate(fd, os.lseek(fd, 0, os.SEEK_CUR))
-    finally:
-        os.close(fd)
     exchange = getattr(libc(), "renameat2", None)
     # The first one has nothing to change places with; and some systems cannot do it.
     if exchange is None or exchange(_HERE, aside, _HERE, path, _EXCHANGE):
@@ -55,7 +46,7 @@ def save(report: HostReport) -> None:
 
 def read_saved(local: str) -> bytes:
     """Read the report of a local directory, without its padding."""
-    path = report_path(local)
+    path = os.path.join(local, _FILE)
     while True:
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
@@ -86,16 +77,12 @@ def note_file(file: str, host: str, local: str) -> None:
 def local_reports(file: str) -> list[HostReport]:
     """Return what the watchdogs of a pipeline's file on this host say of themselves, whatever has
     become of their root. `file` is the absolute path by which they were given it."""
-    directory = os.path.join(state_directory(), _FILES)
-    found = []
+    directory, key = os.path.join(state_directory(), _FILES), f"{digits_of(file, _DIGITS)}-"
     with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(directory)):
-            if not name.startswith(f"{digits_of(file, _DIGITS)}-"):
-                continue
-            report = last_report(os.path.join(directory, name))
-            if report is not None and report.pipeline == file:
-                found.append(report)
-    return found
+        links = [name for name in sorted(os.listdir(directory)) if name.startswith(key)]
+        reports = [last_report(os.path.join(directory, link)) for link in links]
+        return [one for one in reports if one is not None and one.pipeline == file]
+    return []
 
 
 def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
@@ -113,14 +100,11 @@ def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
                 os.dup2(null, stream)
             look()
         os._exit(0)
-    pidfd = os.pidfd_open(child)
-    try:
+    with open_fd(os.pidfd_open(child)) as pidfd:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         ended = bool(poll.poll(limit * 1000))
-        if not ended:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    finally:
-        os.close(pidfd)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0 if ended else os.WNOHANG)
     return ended

@@ -7,10 +7,9 @@ memory that is measured and wavers ends nobody. A smaller number is said by the 
 or by the split.
 """
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -125,12 +124,8 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
         memory, cpus = memory + more_memory, cpus + more_cpus
     # Then operators get what is left, who ask for least first.
     for load in sorted(loads, key=lambda load: (load.asked is not None, load.asked)):
-        free = Room(
-            memory=None if room.memory is None else room.memory - memory,
-            cpus=None if room.cpus is None else room.cpus - cpus,
-        )
         have = found[load.stage]
-        more = min(wanted[load.stage] - have, _fitting(load, have, free))
+        more = min(wanted[load.stage] - have, _fitting(load, have, room, memory, cpus))
         if more > 0:
             found[load.stage] += more
             memory += load.needs(have + more, 0)[0] - load.needs(have, 0)[0]
@@ -147,19 +142,18 @@ def goal(load: Load, split: Mapping[str, int]) -> int:
     return min(max(split[load.stage], load.min), load.max) if load.stage in split else load.last
 
 
-def _fitting(load: Load, have: int, free: Room) -> int:
-    """Return how many further drivers there is room for."""
-    most = math.inf
-    if free.memory is not None:
-        further = load.memory_more
-        first = further if have else load.memory
-        if first > free.memory:
+def _fitting(load: Load, have: int, room: Room, memory: int, cpus: float) -> int:
+    """Return how many further drivers there is room for beside so much that is taken."""
+    most: float = sys.maxsize
+    if room.memory is not None:
+        left = room.memory - memory - (load.memory_more if have else load.memory)
+        if left < 0:
             return 0
-        most = 1 + (free.memory - first) // further if further else math.inf
-    if free.cpus is not None and load.cpus:
+        most = 1 + left // load.memory_more if load.memory_more else most
+    if room.cpus is not None and load.cpus:
         # Sums of CPUs like 0.1 are not exact.
-        most = min(most, (free.cpus + _INEXACT) // load.cpus)
-    return sys.maxsize if math.isinf(most) else max(0, int(most))
+        most = min(most, (room.cpus - cpus + _INEXACT) // load.cpus)
+    return max(0, int(most))
 
 
 def _size(load: Load, wanted: int, slots: int, room: Room) -> Size:
@@ -187,14 +181,14 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
 
 
-class _Bound(msgspec.Struct, frozen=True, kw_only=True):
+class _Bound(NamedTuple):
     """Memory or CPUs, of which there is only so much."""
 
     name: Literal["memory", "cpus"]
     limit: float
     # What has so much, "this host has 4 GB"; and the key that may be raised, if there is one.
     has: str
-    key: str = ""
+    key: str
     # What the first driver of each stage takes, and each further one.
     of: Mapping[str, tuple[float, float]]
 
@@ -254,38 +248,22 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
 
 def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:
     host, words = pipeline.host, []
-    declared = host.memory
-    if declared is not None and declared > memory:
-        words.append(
-            f"[host] memory {format_size(declared)} is more than this host has: "
-            f"{format_size(memory)} are used"
-        )
-        declared = None
-    has = f"this host has {format_size(memory)}"
-    if declared is not None:
-        has = f"[host] memory allows {format_size(declared)}"
-    bounds = [
-        _Bound(
-            name="memory",
-            limit=memory if declared is None else declared,
-            has=has,
-            key="" if declared is None else "[host] memory",
-            of={stage.name: memory_of(stage) for stage in pipeline.stages},
-        )
-    ]
+    key, limit, has = "", memory, f"this host has {format_size(memory)}"
+    if host.memory is not None and host.memory > memory:
+        said = f"[host] memory {format_size(host.memory)} is more than this host has"
+        words.append(f"{said}: {format_size(memory)} are used")
+    elif host.memory is not None:
+        key, limit = "[host] memory", host.memory
+        has = f"{key} allows {format_size(limit)}"
+    taken = {stage.name: memory_of(stage) for stage in pipeline.stages}
+    bounds = [_Bound("memory", limit, has, key, taken)]
     if host.cpus is not None:
         # More than there are may be meant: what waits for disks and networks needs none.
         if host.cpus > cpus:
             words.append(f"[host] cpus {host.cpus:g} is more than this host has: {cpus:g}")
-        bounds.append(
-            _Bound(
-                name="cpus",
-                limit=host.cpus,
-                has=f"[host] cpus allows {host.cpus:g}",
-                key="[host] cpus",
-                of={stage.name: (stage.cpus, stage.cpus) for stage in pipeline.stages},
-            )
-        )
+        key = "[host] cpus"
+        each = {stage.name: (stage.cpus, stage.cpus) for stage in pipeline.stages}
+        bounds.append(_Bound("cpus", host.cpus, f"{key} allows {host.cpus:g}", key, each))
     return bounds, words
 
 
@@ -293,20 +271,20 @@ def _refusals(bound: _Bound, least: Mapping[str, int]) -> list[str]:
     taken = {stage: bound.taken(stage, drivers) for stage, drivers in least.items()}
     found = []
     for stage, amount in taken.items():
-        if not bound.exceeded(amount):
-            continue
-        if least[stage] == 1:
+        if bound.exceeded(amount) and least[stage] == 1:
             of = f"one driver of stage {stage} needs {bound.words(amount)}"
             found.append(bound.refusal(of, "give it no drivers on this host"))
-        else:
-            bill = bound.bill(stage, least[stage])
-            of = f"the drivers of stage {stage} need {bound.words(amount)}: {bill}"
-            found.append(bound.refusal(of, "lower its drivers"))
+        elif bound.exceeded(amount):
+            of = f"the drivers of stage {stage} need {bound.words(amount)}"
+            found.append(
+                bound.refusal(f"{of}: {bound.bill(stage, least[stage])}", "lower its drivers")
+            )
     amount = sum(taken.values())
     if not found and bound.exceeded(amount):
         bills = ", ".join(bound.bill(stage, least[stage]) for stage in least if taken[stage])
-        of = f"the drivers need {bound.words(amount)}: {bills}"
-        found.append(bound.refusal(of, "lower drivers"))
+        found.append(
+            bound.refusal(f"the drivers need {bound.words(amount)}: {bills}", "lower drivers")
+        )
     return found
 
 

@@ -10,17 +10,17 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from queuedriver.driving.live_status import Board
 from queuedriver.errors import BUG, LATER, ConfigError
-from watchdogd.children import Child, Children, Exit
-from watchdogd.driver_ids import board_path, driver_id, numbers_with_boards
+from watchdogd.children import Child, Children, Exit, climb_takes
+from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
-from watchdogd.logs import open_log
+from watchdogd.logs import opened_log
 from watchdogd.orders import Order, encode, keep, load_of, order_of, read
 from watchdogd.pace import SECOND_CHANCE, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
@@ -40,9 +40,15 @@ _REMEMBERED = 1000
 # reopened, in seconds.
 _DEAR = 1.0
 _KEPT = 300.0
-# After a change that all drivers of a queue must agree on: longer than those of other hosts have.
-_SETTLING = 60.0
+# How much later the drivers of other hosts may be told to leave than ours, in seconds.
+_TOLD_LATER = 60.0
 COMMAND = (sys.executable, "-P", "-m", "watchdogd.programs.driver")
+
+
+def leaves_within(stage: Stage) -> float:
+    """Return the seconds that the worst driver of a stage may take to leave once it is told: the
+    grace of its document, and then the whole ladder."""
+    return stage.grace + LEAVING_TAKES + climb_takes("stacks")
 
 
 class Context(msgspec.Struct, eq=False):
@@ -290,10 +296,11 @@ class StageDrivers:
             slot.forget()
             slot.next_order = self._order(slot.number, serial)
 
-    def unsettle(self, until: float) -> None:
-        """Note that until then its queues may have drivers with other settings, which are about to
-        leave."""
-        self._unsettled_until = max(self._unsettled_until, until + _SETTLING)
+    def unsettle(self, now: float, stages: Iterable[Stage]) -> None:
+        """Note that drivers of these stages, which have other settings, are told to leave its
+        queues now, here and on other hosts."""
+        takes = max(map(leaves_within, stages), default=0.0) + _TOLD_LATER
+        self._unsettled_until = max(self._unsettled_until, now + takes)
 
     def change(self, stage: Stage, pipeline: Pipeline, now: float) -> None:
         """Take what the file says of this stage now. Only drivers whom that concerns are stale."""
@@ -301,7 +308,7 @@ class StageDrivers:
         self.stage, self._pipeline = stage, pipeline
         self.templates.load = load_of(stage, pipeline, self._restart)
         if self._order(0).settled != settled:
-            self.unsettle(now + old.grace)
+            self.unsettle(now, [old])
         for slot in self.slots:
             order = self._order(slot.number, slot.next_order.restart)
             if order != slot.next_order:
@@ -388,18 +395,16 @@ class StageDrivers:
 
 
 def _begin(children: Children, order: Order) -> Child:
-    log = open_log(order.log, order.log_size, order.log_keep)
-    try:
-        # The last word is for people who list processes.
-        argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
-        return children.start(argv, environ, order=encode(order), stdout=log, stderr=log)
-    finally:
-        os.close(log)
+    # The last word is for people who list processes.
+    argv, environ = (*COMMAND, order.name), {**os.environ, **order.env}
+    with opened_log(order.log, order.log_size, order.log_keep) as log:
+        return children.start(argv, environ, order=encode(order), output=log)
 
 
 def _find(context: Context, stage: str) -> Iterator[tuple[int, Child, Board]]:
     """Yield the drivers of a stage that an earlier watchdog has started, and that live."""
-    for number in numbers_with_boards(context.local, context.host, stage):
+    there = slots_with_boards(context.local, context.host)
+    for number in [number for name, number in there if name == stage]:
         try:
             path = board_path(context.local, driver_id(context.host, stage, number))
             board = Board.open(path)

@@ -9,15 +9,14 @@ from itertools import chain
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
-from watchdogd.driver_ids import stages_with_boards
+from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
 from watchdogd.host import physical_memory
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
-from watchdogd.policy import LEAVING_TAKES
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.stage_drivers import Context, StageDrivers, Starts
+from watchdogd.stage_drivers import Context, StageDrivers, Starts, leaves_within
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
 
@@ -39,7 +38,7 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
     whole ladder."""
     takes = 0.0
     for stage in stages:
-        takes += stage.grace + LEAVING_TAKES + climb_takes("stacks")
+        takes += leaves_within(stage)
         if stage.preload:
             # What drivers were forked from stays for as long as they do.
             takes += CLEANING_TAKES + climb_takes("terminate")
@@ -200,7 +199,6 @@ class Stages:
     def set_stages(self, pipeline: Pipeline, now: float) -> None:
         """Keep the stages of a pipeline, and let the drivers of others leave."""
         before = self._all
-        grace = max((one.stage.grace for one in before.values()), default=0.0)
         # First of all what may fail: then nothing has changed.
         new = {
             stage.name: self._new(stage, pipeline, now)
@@ -209,7 +207,7 @@ class Stages:
         }
         for drivers in new.values() if before else ():
             # It may take over the queues of one that is parting, here or on other hosts.
-            drivers.unsettle(now + grace)
+            drivers.unsettle(now, [one.stage for one in before.values()])
         for stage in pipeline.stages:
             if (old := before.get(stage.name)) is not None:
                 old.parting = False
@@ -231,8 +229,8 @@ class Stages:
 
     def dismiss_strangers(self, now: float) -> None:
         """Let drivers of an earlier watchdog leave whose stages the file no longer has."""
-        there = stages_with_boards(self._context.local, self._context.host)
-        for name in sorted(there - self._all.keys()):
+        there = dict(slots_with_boards(self._context.local, self._context.host))
+        for name in [name for name in there if name not in self._all]:
             # That it has drivers is all that is known of it.
             stage = Stage(
                 name=name, inputs=(), outputs=(), drivers=Drivers(0, 0), kind="call", work=""
@@ -241,7 +239,7 @@ class Stages:
             drivers.parting = True
             if drivers.living:
                 for other in self.managed.values():
-                    other.unsettle(now + stage.grace)
+                    other.unsettle(now, [stage])
             self._all[name] = drivers
 
     # How many drivers each has

@@ -13,6 +13,13 @@ The loop sleeps in one poll over the socket of the helper and the pipe of the si
 tells that a child has ended. It touches no file below the root of the pipeline and waits for
 nothing else, so that it goes on, and says so, while that file system hangs. What fails for one of
 its sources is noted, and the others go on.
+
+A wish of people is a file below the root (control.py). The helper reads it with its next look
+(programs/io_helper.py, messages.Controls), and from then on it is a fact in the view
+(queue_view.py) that whoever decides asks. A number of drivers: Stages.loads hands it to sizes.py,
+and StageDrivers.resize says which slots are wanted; Slot.follow does the rest. A restart or a
+reload is served once (requests.py, `_serve` here): it changes what drivers are told (orders.py),
+and StageDrivers replaces those that were told something else.
 """
 
 import math

@@ -23,7 +23,7 @@ from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
 from watchdogd.driver_ids import log_path
 from watchdogd.linux import with_huge_pages
-from watchdogd.logs import open_log
+from watchdogd.logs import opened_log
 from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import START_UP, Life, Past, remember
@@ -77,7 +77,7 @@ class Template:
             environ = with_huge_pages({**os.environ, **ONE_THREAD, **load.env})
             stdin = theirs.fileno()
             try:
-                self.child = children.start(argv, environ, stdin=stdin, stdout=log, stderr=log)
+                self.child = children.start(argv, environ, stdin=stdin, output=log)
             except OSError:
                 ours.close()
                 raise
@@ -281,11 +281,8 @@ class Templates:
     def _begin(self, load: Load, stage: Stage, now: float) -> None:
         self.leave(now)
         path = log_path(self._local, f"{stage.name}-load")
-        log = open_log(path, stage.log_size, stage.log_keep)
-        try:
+        with opened_log(path, stage.log_size, stage.log_keep) as log:
             self.template = Template(load, self._children, now, log)
-        finally:
-            os.close(log)
 
     def leave(self, now: float) -> None:
         """Let what is loaded go; drivers stay."""

@@ -25,10 +25,10 @@ _NOTED = "landmarks.json"
 _LIMIT = 64
 
 
-def landmark(directory: Directory, create: bool = False) -> str:
+def landmark(directory: Directory, create: bool = False, within: str = names.PRIVATE) -> str:
     """Return the landmark of a directory; empty where there is none."""
     try:
-        with closing(directory.subdirectory(names.PRIVATE, create)) as private:
+        with closing(directory.subdirectory(within, create)) as private:
             if create and not private.present(_FILE):
                 # Another driver may be as new here as we are; its landmark is as good.
                 with suppress(FileExistsError):

@@ -368,6 +368,8 @@ class BrokerLoop(Loop):
 
     def rest(self) -> Quit | None:
         """Pause, but deal a document now and then while the stage has stopped itself."""
+        # What a watchdog is about to be shown has what was just handed over in it.
+        self.count()
         now = self.clock()
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
@@ -380,9 +382,7 @@ class BrokerLoop(Loop):
 
     def before_sleep(self) -> None:
         """While workers are at it, there is no rest that would be worth a write."""
-        if self.at_hand:
-            self.count()
-        else:
+        if not self.at_hand:
             super().before_sleep()
 
     def wait(self, seconds: float) -> Woken:

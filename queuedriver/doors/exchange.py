@@ -45,6 +45,14 @@ UNDELIVERED = "undelivered"
 LEFT = "left"
 # Why it is listed no more though it is not lost: the broker leaves.
 LEAVING = "leaving"
+# What tables call the ends that only the exchange sees: event and condition.
+ENDS = {
+    SILENT: ("silence", ""),
+    OVERDUE: ("time-out", ""),
+    UNROUTABLE: ("unreachable", ""),
+    UNDELIVERED: ("unreachable", "not sent"),
+    LEAVING: ("leaving", ""),
+}
 # The service of whoever has no services.
 ANY = frozenset({""})
 # How often it is looked who is silent, overdue or unreachable, in seconds.

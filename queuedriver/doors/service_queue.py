@@ -358,7 +358,8 @@ class ServiceQueue:
             return
         waiting.move_to_end(name, last=False)
         work = self.take(head, now)
-        if work is not None and work.request is not None:
+        # One that nobody waits for is finished when it is taken.
+        if work is not None and work.request is not None and work.request.answered:
             why = "no worker came in time"
             if self._finish(self.dealt.pop(work.claim).claim, now):
                 answer = self._exchange.refusal(work.request, why, late=True)

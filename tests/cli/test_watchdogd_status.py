@@ -335,6 +335,14 @@ def test_a_crashed_watchdog_is_named_with_its_report(file: Path, watch: Watch) -
     assert crash in called.out
 
 
+def test_a_drain_that_could_not_go_on_is_named_with_the_reason(file: Path, watch: Watch) -> None:
+    why = "stage parse: no module named 'nowhere'; mend that, then restart or reload"
+    publish(file, report(state="stopped", hopeless=why))
+    called = watch("status", file)
+    assert called.code == 3
+    assert f"left before all was through: {why}" in called.out
+
+
 def test_a_stage_that_is_scaled_to_0_says_so_and_has_no_eta(file: Path, watch: Watch) -> None:
     submit(file.parent / "queues/values", "a")
     stages = (StageReport(name="parse", rate=2.0),)

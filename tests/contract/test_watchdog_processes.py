@@ -52,6 +52,19 @@ def test_helper_that_is_killed_is_replaced(scene: Scene, again: bool) -> None:
 
 
 @row
+def test_driver_is_replaced_though_the_helper_was_killed_with_it(scene: Scene) -> None:
+    scene.begin(ONE)
+    helper, driver = scene.one("helper"), scene.a_driver()
+    scene.befalls()
+    for pid in (helper, driver):
+        os.kill(pid, signal.SIGKILL)
+    scene.within(lambda: "looks after the queues is not there" in scene.shown(), "it is said")
+    scene.within(lambda: scene.driver() not in (0, driver), "another driver is there")
+    assert scene.count("waiting-fs") == 0
+    scene.until(lambda: scene.sort("helper") not in ([], [helper]), "another one is there")
+
+
+@row
 def test_template_that_stands_still_is_replaced(scene: Scene) -> None:
     scene.begin(f'{PRELOADED}\nstartup_timeout = "2 s"\ndrivers = 2')
     scene.until(lambda: len(scene.drivers_here()) == 2, "both are there")

@@ -112,7 +112,7 @@ DRIVERS = Group(
         Event(
             "drain_of_a_stage_that_can_never_work_ends",
             "can never start (a module that is not there), with ``run --drain``",
-            "the watchdog ends with exit code 78, and says which stage and why",
+            "the watchdog ends with exit code 78, and says which stage and why; so does ``status``",
             10,
         ),
         Event(
@@ -139,6 +139,12 @@ PROCESSES = Group(
             "the process that looks after the queues is killed",
             "another one takes its place; a drain ends all the same",
             10,
+        ),
+        Event(
+            "driver_is_replaced_though_the_helper_was_killed_with_it",
+            "the process that looks after the queues and a driver are killed at once",
+            "the driver is replaced at once, the other soon; ``status`` says that it is not there",
+            3,
         ),
         Event(
             "template_that_stands_still_is_replaced",

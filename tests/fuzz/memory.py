@@ -3,8 +3,6 @@
 import contextlib
 import os
 
-import msgspec
-
 from queuedriver.claims.outcomes import MAX_LATER
 from queuedriver.disk.runtime import waited_for_files
 from queuedriver.errors import BadArgument, BadDocid
@@ -75,10 +73,8 @@ def read_answer(data: bytes) -> None:
 def read_messages(data: bytes) -> None:
     """What the watchdog and its helper say to each other; from neither side is it an exception."""
     for line in data.split(b"\n"):
-        messages.message_of(line)
-        messages.errands_of(line)
-        with contextlib.suppress(msgspec.DecodeError):
-            messages.brief_of(line)
+        for kind in (messages.Message, messages.Errands, messages.Brief):
+            messages.understood(line, kind)
 
 
 def read_host(data: bytes) -> None:

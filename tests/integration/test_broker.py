@@ -434,6 +434,24 @@ def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[
     assert process.poll() is None
 
 
+def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:
+    place.protocol = "roundrobin"
+    place.broker("--advertise", "tcp://elsewhere:1")
+    says(place.worker(), "is that how its broker is to be called?")
+
+
+def test_client_whose_request_ends_its_worker_is_told_so(place: Place) -> None:
+    place.protocol = "roundrobin"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    place.broker("--retries", "0")
+    place.worker("poison")
+    (place.root / "bad").write_bytes(b"poison")
+    said = command("client", "roundrobin", place.endpoint, "send", "bad", cwd=place.root)
+    assert said.code == 1
+    assert "'bad': its worker was lost" in said.err
+
+
 def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: Place) -> None:
     def broker() -> Process:
         args = ("--service", "loud=in:out", "--listen", place.endpoint)

@@ -5,6 +5,9 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -254,6 +257,58 @@ def test_another_broker_takes_over_what_a_dead_one_left(pool: Pool) -> None:
     pool.broker(id="two", retries=1)
     pool.go.touch()
     assert pool.until_done()["done"] == 5
+
+
+# Nobody waits in silence
+
+
+def test_worker_says_at_the_default_level_why_it_has_nothing_to_do(
+    pool: Pool, tmp_path: Path
+) -> None:
+    secret, wrong = tmp_path / "secret", tmp_path / "wrong"
+    for file in (secret, wrong):
+        file.write_text(f"{file.name}: sixteen bytes and more")
+        file.chmod(0o600)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        closed = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+    pool.broker(secret_file=str(secret))
+    allowed = ("--allow", f"other={pool.program}", "--nproc", "1", "--log-root", str(tmp_path))
+    pool.submit()
+    with contextlib.ExitStack() as at_end:
+        lines = [
+            at_end.enter_context(said("worker", "fuq", address, *allowed, *more))
+            for address, more in (
+                (closed, ()),
+                (pool.endpoint, ("--secret-file", str(wrong))),
+                (pool.endpoint, ("--secret-file", str(secret))),
+            )
+        ]
+        wanted = [
+            "no broker: ",
+            "the broker does not know our secret",
+            "is refused: it names 'sim'",
+        ]
+        pool.wait(lambda: all(map(str.__contains__, map("".join, lines), wanted)), "all say it")
+
+
+@contextlib.contextmanager
+def said(*arguments: str) -> Iterator[list[str]]:
+    """What a command says on stderr while it runs."""
+    lines: list[str] = []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queuedriver", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    reader = threading.Thread(target=lines.extend, args=(process.stderr,))
+    reader.start()
+    try:
+        yield lines
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        process.stderr.close()
 
 
 # What is to be seen

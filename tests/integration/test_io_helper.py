@@ -36,6 +36,7 @@ from watchdogd.messages import (
     to_line,
 )
 from watchdogd.pipeline.model import Pipeline
+from watchdogd.report import HostReport
 
 N = "rose-1-0605d3a1f2b0c05a17"
 SERIAL = "0605d3a1f2b0c05a17"
@@ -162,7 +163,6 @@ def test_first_look_makes_everything_and_sees_it_empty(watch: Watch) -> None:
     with Queue.open(watch.root / "between") as queue:
         assert queue.feeds() == [str(watch.root / "in")]
     assert not (watch.root / "out/.queuedriver").exists()
-    assert watch.helper.brief.made == ("in", "between", "out")
 
 
 def test_what_happens_in_the_queues_is_seen(watch: Watch) -> None:
@@ -242,6 +242,27 @@ def test_status_is_published_for_all_to_see(watch: Watch) -> None:
     watch.next()
     path = watch.root / ".watchdogd/hosts/rose.json"
     assert json.loads(path.read_bytes()) == {"host": "rose"}
+
+
+def test_two_watchdogs_of_one_name_are_told_of_each_other(watch: Watch, tmp_path: Path) -> None:
+    watch.start().until(well, "seen")
+    reports = []
+    for pid in (1, 2):
+        me = msgspec.structs.replace(identify(os.getpid()), pid=pid)
+        reports.append(
+            msgspec.json.encode(
+                HostReport(host="rose", pid=pid, identity=me, started_at=1.0, at=2.0, local="/two")
+            )
+        )
+    (watch.local / "report.json").write_bytes(reports[0])
+    watch.helper.ask(Errands(report=True, look=True))
+    watch.next()
+    assert not watch.notes
+    (watch.root / ".watchdogd/hosts/rose.json").write_bytes(reports[1])
+    watch.helper.ask(Errands(report=True, look=True))
+    watch.next()
+    (note,) = [one.note for one in watch.heard if one.note]
+    assert note.startswith("another watchdogd, process 2 with its records in /two, keeps this")
 
 
 def test_events_and_logs_are_copied_for_all_to_see(watch: Watch) -> None:
@@ -524,8 +545,9 @@ _WATCHDOG = """
 import os, subprocess, sys, time
 from watchdogd.children import Children
 from watchdogd.helper import Helper
-from watchdogd.messages import brief_of
-helper = Helper(brief_of(sys.stdin.buffer.readline()), Children(), print)
+import msgspec
+from watchdogd.messages import Brief
+helper = Helper(msgspec.json.decode(sys.stdin.buffer.readline(), type=Brief), Children(), print)
 helper.tend(0.0)
 while not any(one.look for one in helper.receive(0.0)):
     time.sleep(0.01)

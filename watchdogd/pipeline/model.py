@@ -22,6 +22,8 @@ HOUR = 3600.0
 # What a driver id has room for, beside the name of the host.
 MAX_STAGE_NAME = 16
 MAX_DRIVERS = 9999
+# What a command that is run for each event may be told of it.
+EVENT_FIELDS = ("event", "stage", "driver", "message", "host")
 
 
 class Drivers(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     stages: tuple[Stage, ...]
     host: Host = Host()
-    # A command to run for each event; {event}, {stage}, {driver} and {message} may be used.
+    # A command to run for each event, with its fields in braces.
     on_event: tuple[str, ...] = ()
     # Whether drivers outlive their watchdog, for the next one to adopt them.
     adopt: bool = False
@@ -110,11 +112,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def queues(self) -> tuple[str, ...]:
         """Return all queues, each once: inputs before the outputs they lead to."""
-        names: dict[str, None] = {}
-        for stage in self.stages:
-            names.update(dict.fromkeys(stage.inputs))
-            names.update(dict.fromkeys(stage.outputs))
-        return tuple(names)
+        every = (queue for one in self.stages for queue in (*one.inputs, *one.outputs))
+        return tuple(dict.fromkeys(every))
 
     @property
     def inputs(self) -> tuple[str, ...]:

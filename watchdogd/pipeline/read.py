@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import NotFound, NotPermitted, is_trouble, leads_nowhere, trouble
 from watchdogd.pipeline import rules
 from watchdogd.pipeline.model import BETWEEN_STAGES, Host, Kind, Pipeline, Stage
@@ -95,12 +96,9 @@ def load_bytes(path: str | os.PathLike[str]) -> bytes:
     shown = os.fspath(path)
     try:
         # A pipe would have us wait for whoever writes into it.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with open_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)) as fd:
             kind = os.fstat(fd).st_mode
             data = os.read(fd, _MAX_SIZE + 1) if stat.S_ISREG(kind) else b""
-        finally:
-            os.close(fd)
     except (FileNotFoundError, NotADirectoryError):
         raise _unreadable(shown, "there is no such file", exit_code=NotFound.exit_code) from None
     except PermissionError:

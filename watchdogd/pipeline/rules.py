@@ -137,13 +137,15 @@ def check(pipeline: Pipeline, tables: Sequence[Table]) -> None:
     for stage, table in stages:
         _check_keys(stage, table)
     _check_names(stages)
-    _check_inputs(stages)
-    _check_plain_files(stages)
+    _check_queues(stages)
     _check_archives(pipeline, stages)
     edges = _edges(pipeline.stages)
     circles = list(_circles(edges))
     for circle in circles:
-        _add_circle(stages, circle)
+        names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
+        problem = f"leads back to the stage itself: {' → '.join(names)}"
+        right = "right would be an output or an input that breaks the circle"
+        tables[circle[0]].add("output", problem, right)
     # In a circle every stage comes before every other, and names have no end.
     if not circles and not any(set(stage.inputs) & set(stage.outputs) for stage, _ in stages):
         _check_clashes(stages, edges)
@@ -222,7 +224,7 @@ def _check_names(stages: Stages) -> None:
             table.add("name", problem, right, stage.name)
 
 
-def _check_inputs(stages: Stages) -> None:
+def _check_queues(stages: Stages) -> None:
     takers: dict[str, Stage] = {}
     for stage, table in stages:
         for queue in stage.inputs:
@@ -230,21 +232,15 @@ def _check_inputs(stages: Stages) -> None:
                 problem = f"has {queue!r}, from which stage {taker.name!r} takes already"
                 right = "give it a queue of its own; whoever publishes there may have two outputs"
                 table.add("input", problem, right)
-        for queue in stage.outputs:
-            if queue in stage.inputs:
-                problem = f"has {queue!r}, which is an input of the same stage"
-                table.add("output", problem, "right would be another queue")
-
-
-def _check_plain_files(stages: Stages) -> None:
-    takers = {queue: stage.name for stage, _ in stages for queue in stage.inputs}
     for stage, table in stages:
-        queue = next((queue for queue in stage.outputs if queue in takers), None)
-        if queue is not None and not Publication(stage.publish).is_queue:
-            taker = takers[queue]
-            problem = f"names plain files, and stage {taker!r} takes documents from {queue!r}"
+        taken = [queue for queue in stage.outputs if queue in takers]
+        for queue in (queue for queue in taken if queue in stage.inputs):
+            problem = f"has {queue!r}, which is an input of the same stage"
+            table.add("output", problem, "right would be another queue")
+        if taken and not Publication(stage.publish).is_queue:
+            where = f"stage {takers[taken[0]].name!r} takes documents from {taken[0]!r}"
             right = f'right would be "{stage.publish}.ready"'
-            table.add("publish", problem, right, stage.publish)
+            table.add("publish", f"names plain files, and {where}", right, stage.publish)
 
 
 def _check_archives(pipeline: Pipeline, stages: Stages) -> None:
@@ -295,13 +291,6 @@ def _circles(edges: Edges) -> Iterator[list[int]]:
         least = circle.index(min(circle))
         yield circle[least:] + circle[:least]
         left = {index: left[index] - set(circle) for index in left if index not in circle}
-
-
-def _add_circle(stages: Stages, circle: list[int]) -> None:
-    names = [stages[index][0].name or f"stage {index + 1}" for index in (*circle, circle[0])]
-    problem = f"leads back to the stage itself: {' → '.join(names)}"
-    right = "right would be an output or an input that breaks the circle"
-    stages[circle[0]][1].add("output", problem, right)
 
 
 # Names that clash

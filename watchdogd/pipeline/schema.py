@@ -17,15 +17,13 @@ from queuedriver.format.names import check_driver_id
 from queuedriver.format.settings import check_publish
 from queuedriver.format.units import MAX_DURATION, MAX_SIZE, parse_duration, parse_size, shown
 from queuedriver.options import Said, StageOptions, rows
-from watchdogd.pipeline.model import MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
+from watchdogd.pipeline.model import EVENT_FIELDS, MAX_DRIVERS, MAX_STAGE_NAME, Drivers, Kind
 from watchdogd.pipeline.problems import NOTHING, Wrong, nearest
 
 Reader = Callable[[Any], Any]
 
 # What a file system takes as one name, in bytes.
 _MAX_NAME = 255
-# What a hook may be told of an event.
-_EVENT_FIELDS = ("event", "stage", "driver", "message", "host")
 _FIELD = re.compile(r"\{(\w+)\}")
 _BOUNDS = ("min", "max")
 
@@ -252,33 +250,25 @@ def queue(value: Any) -> str:
     return name
 
 
-def _queues(least: int) -> Reader:
-    """Return a reader of one queue, or of several in a list."""
+def _several(reader: Reader, example: str, least: int = 0) -> Reader:
+    """Return a reader of one text, or of so many or more in a list, each once."""
 
     def read(value: Any) -> tuple[str, ...]:
         if isinstance(value, str):
-            return (queue(value),)
-        _expect("a list", value, 'right would be "parsed", or ["urgent", "normal"]')
-        names = list(_each(enumerate(value), queue).values())
-        if len(names) < least:
-            raise Wrong(value, "has nothing in it", 'right would be a queue, as in "input"')
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                raise Wrong(name, "stands there twice", "right would be each queue once", (at,))
-        return tuple(names)
+            return (reader(value),)
+        _expect("a list", value, f'right would be "{example}", or a list of such')
+        found = list(_each(enumerate(value), reader).values())
+        if len(found) < least:
+            raise Wrong(value, "has nothing in it", f'right would be as in "{example}"')
+        for at, one in enumerate(found):
+            if one in found[:at]:
+                raise Wrong(one, "stands there twice", "right would be each once", (at,))
+        return tuple(found)
 
     return read
 
 
 # Brokers
-
-
-def _addresses(value: Any) -> tuple[str, ...]:
-    """Read where a broker listens, in one place or in several."""
-    if isinstance(value, str):
-        return (_local_address(value),)
-    right = 'right would be "tcp://127.0.0.1:6714", or a list of such'
-    return tuple(_each(enumerate(_expect("a list", value, right)), _local_address).values())
 
 
 def _local_address(value: Any) -> str:
@@ -362,8 +352,8 @@ def _hook(value: Any) -> tuple[str, ...]:
     """Read a program to run for each event."""
     words = _program(value)
     for field in (field for word in words for field in _FIELD.findall(word)):
-        if field not in _EVENT_FIELDS:
-            known = ", ".join(f"{{{one}}}" for one in _EVENT_FIELDS)
+        if field not in EVENT_FIELDS:
+            known = ", ".join(f"{{{one}}}" for one in EVENT_FIELDS)
             raise Wrong(value, f"has {{{field}}}, which is not known", f"known are {known}")
     return words
 
@@ -403,13 +393,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # What each stage says for itself. In a pipeline `publish` and `archive` are of one stage.
 _OWN_KEYS: dict[str, Reader] = {
     "name": stage_name,
-    "input": _queues(1),
-    "output": _queues(0),
+    "input": _several(queue, "parsed", 1),
+    "output": _several(queue, "parsed"),
     "call": _call,
     "command": _command,
     "server": _program,
     "broker": _choice(*PROTOCOLS),
-    "listen": _addresses,
+    "listen": _several(_local_address, "tcp://127.0.0.1:6714"),
     "worker": _choice(*(one for one in PROTOCOLS if one != "fuq")),
     "connect": _address,
     "preload": _preload,

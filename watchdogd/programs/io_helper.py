@@ -27,6 +27,7 @@ from contextlib import closing
 from queuedriver.claims.liveness import NETWORK_BEAT, Observer
 from queuedriver.disk.filesystem import A_LITTLE, Directory
 from queuedriver.errors import QueueError, is_trouble
+from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
@@ -35,11 +36,11 @@ from watchdogd.linux import die_with_parent, set_name
 from watchdogd.messages import (
     Brief,
     Controls,
+    Errands,
     Look,
     Message,
     Usage,
-    brief_of,
-    errands_of,
+    understood,
 )
 from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
@@ -128,6 +129,8 @@ class IoHelper:
         self._recovery = Recovery()
         self._meter = Meter()
         self._reader = FileReader(brief.host)
+        # The report as it was published last.
+        self._published = b""
         # None while a look could not read them.
         self._controls: Controls | None = None
         self._trouble = ""
@@ -197,7 +200,7 @@ class IoHelper:
     @property
     def _is_idle(self) -> bool:
         """Tell whether nothing waits or is done in any stage. What a worker does is not seen."""
-        views = [self._views.get(name) for one in self.pipeline.stages for name in one.inputs]
+        views = map(self._views.get, self.pipeline.inputs)
         done = all(one is not None and one.seen and not one.seen.unfinished for one in views)
         return done and all(stage.inputs for stage in self.pipeline.stages)
 
@@ -226,7 +229,7 @@ class IoHelper:
     # Errands
 
     def _obey(self, line: bytes) -> None:
-        errands = errands_of(line)
+        errands = understood(line, Errands)
         if errands is None:
             self._watchdog.note(f"an errand that was not understood: {line[:200]!r}")
             return
@@ -253,8 +256,16 @@ class IoHelper:
             self._watchdog.say(Message(farewell=True))
 
     def _publish(self) -> None:
+        document = read_saved(self._local)
         with self._control_directory() as directory:
-            control_files.publish(directory, self.host, read_saved(self._local))
+            other = control_files.publish(directory, self.host, document, self._published)
+        self._published = document
+        if other is not None:
+            self._watchdog.note(
+                f"another watchdogd, process {other.pid} with its records in {other.local}, keeps "
+                f"this pipeline on {self.host!r}, too; stop one of the two, or give its host "
+                "another name (--host)"
+            )
 
     def _recover(self, queue: str) -> None:
         recovered = self._recovery.recover(queue, self.pipeline.path(queue))
@@ -299,7 +310,7 @@ def main() -> None:
     """Do what a watchdog asks for, until it ends."""
     loading.end()
     watchdog = Connection(_SOCKET)
-    brief = brief_of(watchdog.hear_first())
+    brief = decode(watchdog.hear_first(), Brief)
     if brief.parent:
         die_with_parent(brief.parent, signal.SIGKILL)
     with contextlib.suppress(OSError):

@@ -39,6 +39,7 @@ import msgspec
 
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, LATER, ConfigError, QueueError, exit_code_of
+from queuedriver.format.units import format_count
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
 from watchdogd.children import LIFE
@@ -182,23 +183,19 @@ def _check_threads() -> str:
     count = max(len(names), len(sys._current_frames()) - 1)
     if count:
         raise ConfigError(
-            f"loading left {_threads(count)} of Python's running ({', '.join(names) or 'unnamed'}),"
-            " which drivers would not have, and what they hold locked would stay locked: end them "
-            "before the module is imported or the preload function returns, start them in "
-            "after_fork(), or set preload = false"
+            f"loading left {format_count(count, 'thread')} of Python's running "
+            f"({', '.join(names) or 'unnamed'}), which drivers would not have, and what they hold "
+            "locked would stay locked: end them before the module is imported or the preload "
+            "function returns, start them in after_fork(), or set preload = false"
         )
     tasks = [task for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
     if not tasks:
         return ""
     return (
-        f"loading left {_threads(len(tasks))} of native code running ({_commands(tasks)}), which "
-        "drivers do not have: if they hang, have the library use one thread, load it in "
-        "after_fork(), or set preload = false"
+        f"loading left {format_count(len(tasks), 'thread')} of native code running "
+        f"({_commands(tasks)}), which drivers do not have: if they hang, have the library use one "
+        "thread, load it in after_fork(), or set preload = false"
     )
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _commands(tasks: Sequence[str]) -> str:

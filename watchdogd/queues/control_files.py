@@ -15,7 +15,7 @@ from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
-from watchdogd.report import Alien, decode, standing, ticks_of
+from watchdogd.report import Alien, HostReport, decode, standing, ticks_of
 
 # Who asked for something an hour ago has asked again, or done without.
 _REQUEST_AGE = 3600.0
@@ -151,10 +151,17 @@ def expire(directory: Directory) -> None:
             directory.remove(name)
 
 
-def publish(directory: Directory, host: str, document: bytes) -> None:
-    """Let everybody see a watchdog's report."""
-    hosts = directory.subdirectory(control.HOSTS, create=True)
-    try:
+def publish(
+    directory: Directory, host: str, document: bytes, last: bytes = b""
+) -> HostReport | None:
+    """Let everybody see a watchdog's report. Return that of another watchdog of this name, if it
+    has taken the place of our last one: two that start in one moment do not see each other."""
+    other = None
+    with closing(directory.subdirectory(control.HOSTS, create=True)) as hosts:
+        with suppress(FileNotFoundError, NotRegular, Alien):
+            # A helper that hung may have put an earlier one of ours there.
+            if last and (found := hosts.read(_report(host))) != last:
+                there = decode(found)
+                other = there if there.identity != decode(last).identity else None
         hosts.write_aside(_report(host), document)
-    finally:
-        hosts.close()
+    return other

@@ -14,11 +14,10 @@ is rotated then. A turn copies a bounded number of bytes.
 
 import contextlib
 import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from queuedriver.disk.filesystem import Directory, write_all
+from queuedriver.disk.filesystem import Directory, open_fd, write_all
 from queuedriver.errors import is_trouble
 from watchdogd import control
 from watchdogd.events import FILE
@@ -57,40 +56,31 @@ class _Log(NamedTuple):
     def _append(self, most: int) -> int:
         """Append what is next of the file at hand; return how much."""
         try:
-            file = os.open(self.link, _READ)
+            opened = os.open(self.link, _READ)
         except FileNotFoundError:
             return 0
-        try:
-            copy, done = self._open_copy(file)
-            try:
-                data = os.pread(file, most, done)
-                write_all(copy, data)
-            finally:
-                os.close(copy)
-        finally:
-            os.close(file)
+        with open_fd(opened) as file, open_fd(self._open_copy(file)) as copy:
+            data = os.pread(file, most, os.fstat(copy).st_size)
+            write_all(copy, data)
         return len(data)
 
-    def _open_copy(self, file: int) -> tuple[int, int]:
-        """Open the copy of a file; return where it ends, too. What is there and is not the
-        beginning of that file is of another, or somebody emptied the file: then it is rotated."""
+    def _open_copy(self, file: int) -> int:
+        """Open the copy of a file. What is there and is not the beginning of that file is of
+        another, or somebody emptied the file: then it is rotated."""
         copy = open_log(self.copy, _UNLIMITED, _KEEP)
         done, size = os.fstat(copy).st_size, os.fstat(file).st_size
         if done == size or (done < size and _agree(self.copy, file, done)):
-            return copy, done
+            return copy
         os.close(copy)
         rotate(self.copy, _KEEP)
-        copy = open_log(self.copy, _UNLIMITED, _KEEP)
-        return copy, os.fstat(copy).st_size
+        return open_log(self.copy, _UNLIMITED, _KEEP)
 
     def _begin_next(self) -> bool:
         """Go on with the file after the one at hand; return whether there is one."""
-        parts = self.parts()
-        at_hand = _inode_and_size(self.link)
+        parts, at_hand = self.parts(), _inode_and_size(self.link)
         inodes = list(parts)
         # One that is not there any more was older than all that are.
-        known = at_hand is not None and at_hand[0] in parts
-        after = inodes.index(at_hand[0]) + 1 if at_hand and known else 0
+        after = inodes.index(at_hand[0]) + 1 if at_hand and at_hand[0] in parts else 0
         if after == len(parts):
             return False
         aside = f"{self.link}.next"
@@ -103,7 +93,7 @@ class _Log(NamedTuple):
             # Rotated just now: the next turn finds it.
             return False
         os.replace(aside, self.link)
-        if _is_in_the_way(self.copy):
+        if os.path.lexists(self.copy):
             rotate(self.copy, max(_KEEP, len(parts) - 1))
         return True
 
@@ -133,8 +123,8 @@ class Copies:
 
     def turn(self, directory: Directory) -> None:
         """Copy what is new into a control directory, within bounds."""
-        left = _TURN
-        for source, place, name in self._sources():
+        left, sources = _TURN, list(self._sources())
+        for source, place, name in sources:
             found = _inode_and_size(source)
             if left <= 0 or (found is not None and found == self._copied.get(source)):
                 continue
@@ -143,7 +133,7 @@ class Copies:
                 # It has nothing that is newer than our look at it.
                 self._copied[source] = found
             left -= copied
-        self._forget()
+        self._forget({os.path.basename(source) for source, _, _ in sources})
 
     def _sources(self) -> Iterator[tuple[str, str, str]]:
         """Yield each log, and in which directory its copy is, under which name."""
@@ -169,9 +159,9 @@ class Copies:
         self.amiss.pop(source, None)
         return copied
 
-    def _forget(self) -> None:
-        """Let go of the files of logs that are gone."""
-        for name in _names(os.path.join(self._local, _COPYING)):
+    def _forget(self, there: Collection[str]) -> None:
+        """Let go of the files of logs that are gone; not of those that are `there`."""
+        for name in {*_names(os.path.join(self._local, _COPYING))}.difference(there):
             link = os.path.join(self._local, _COPYING, name)
             source = os.path.join(self._local, "" if name == FILE else _LOGS, name)
             if not _Log(source, link, "").parts():
@@ -193,20 +183,8 @@ def _inode_and_size(path: str) -> tuple[int, int] | None:
     return found.st_ino, found.st_size
 
 
-def _is_in_the_way(target: str) -> bool:
-    """Tell whether something is there that is not an empty file."""
-    try:
-        found = os.stat(target, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
-
-
 def _agree(copy: str, file: int, size: int) -> bool:
     """Tell whether the last of so many bytes of a copy are those of the file at that place."""
     start = max(0, size - _TELLING)
-    ours = os.open(copy, _READ)
-    try:
+    with open_fd(os.open(copy, _READ)) as ours:
         return os.pread(ours, size - start, start) == os.pread(file, size - start, start)
-    finally:
-        os.close(ours)

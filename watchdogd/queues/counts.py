@@ -114,25 +114,22 @@ class View:
         elif self._empty != after:
             self._empty, self._empty_at = after, now
         drained = self._empty == after and now - self._empty_at >= DRAINED_AFTER
-        counts.discarded = self._count_discarded(directory, now)
+        counts.discarded = self._count_discarded(queue, now)
         return QueueSeen(**asdict(counts), **queue.controls()._asdict(), drained=drained)
 
-    def _count_discarded(self, queue: Directory, now: float) -> int:
+    def _count_discarded(self, queue: Queue, now: float) -> int:
         try:
-            directory = queue.subdirectory(names.DISCARDED)
+            directory = queue.directory.subdirectory(names.DISCARDED)
         except (FileNotFoundError, NotADirectoryError):
             return 0
         with contextlib.closing(directory):
-            if not self._discarded.is_due(_mark(directory), now) and self.seen is not None:
-                return self.seen.discarded
-            began_at = self._monotonic()
-            documents = [
-                name
-                for name in directory.names()
-                if name[0] != "." and not name.endswith(names.REPORT)
-            ]
-            self._discarded.listed(now, self._monotonic() - began_at)
-        return len(documents)
+            is_due = self._discarded.is_due(_mark(directory), now)
+        if not is_due and self.seen is not None:
+            return self.seen.discarded
+        began_at = self._monotonic()
+        count = sum(1 for _ in queue.each_discarded())
+        self._discarded.listed(now, self._monotonic() - began_at)
+        return count
 
     @property
     def almost_drained(self) -> bool:

@@ -6,14 +6,15 @@ directory remembers them, and the kind of file system they were on. What is miss
 watchdog's start, unless the kind differs; later, and when the digits differ, it is trouble.
 """
 
-import contextlib
 import os
 from collections.abc import Collection
+from contextlib import closing, suppress
 
 import msgspec
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.mounts import UNKNOWN, filesystem_type
+from queuedriver.disk.output_id import landmark
 from queuedriver.errors import FileSystemTrouble
 from queuedriver.format.records import read_record
 from queuedriver.format.settings import Publication
@@ -21,7 +22,6 @@ from queuedriver.operating.queue import Queue
 from watchdogd import control
 from watchdogd.pipeline.model import Pipeline
 
-_LIMIT = 64
 _MEMORY = "root.json"
 
 
@@ -55,16 +55,16 @@ class Root:
             self._refuse_other_kind()
             self._settle()
             return
-        landmark = self._landmark()
-        known = self._known is not None and landmark == self._known.landmark
+        mark = self._landmark()
+        known = self._known is not None and mark == self._known.landmark
         if (found.st_dev, found.st_ino) == self._identity:
             if known:
                 return
             # Somebody removed our files, and perhaps another host has made them anew.
         elif not known:
-            if self._known is not None or not landmark:
+            if self._known is not None or not mark:
                 self._refuse_unless_fresh(f"{self.root} is not the directory that it was")
-            if not landmark:
+            if not mark:
                 self._refuse_other_kind()
         self._settle()
 
@@ -107,31 +107,24 @@ class Root:
 
     def _settle(self) -> None:
         """Make what is missing of the control directory: this is the root from now on."""
-        path = os.path.join(self.root, control.CONTROL)
-        with contextlib.closing(Directory.open(path, create=True, inside=1)) as directory:
-            with contextlib.suppress(FileExistsError):
-                if not directory.present(control.LANDMARK):
-                    digits = os.urandom(8).hex().encode()
-                    directory.write_first(control.LANDMARK, digits, durable=True)
+        with closing(Directory.open(self.root, create=True)) as root:
+            mark = landmark(root, create=True, within=control.CONTROL)
             for name in control.OUR_DIRECTORIES:
-                directory.subdirectory(name, create=True).close()
-        self._remember(Known(self._landmark(), filesystem_type(self.root)))
+                root.subdirectory(f"{control.CONTROL}/{name}", create=True).close()
+        self._remember(Known(mark, filesystem_type(self.root)))
         found = os.stat(self.root)
         self._identity = found.st_dev, found.st_ino
         self._fresh = False
 
     def _landmark(self) -> str:
         """Return the digits by which the root is known; empty where there are none."""
-        try:
-            directory = Directory.open(os.path.join(self.root, control.CONTROL), inside=1)
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        with contextlib.closing(directory), contextlib.suppress(FileNotFoundError):
-            return directory.read(control.LANDMARK, _LIMIT).decode(errors="replace")
+        missing = (FileNotFoundError, NotADirectoryError)
+        with suppress(*missing), closing(Directory.open(self.root)) as root:
+            return landmark(root, within=control.CONTROL)
         return ""
 
     def _remembered(self) -> Known | None:
-        with contextlib.suppress(OSError), contextlib.closing(Directory.open(self._local)) as here:
+        with suppress(OSError), closing(Directory.open(self._local)) as here:
             return read_record(here, _MEMORY, Known)
         return None
 
@@ -140,8 +133,5 @@ class Root:
             return
         self._known = known
         # Where this cannot be written, the next watchdog has only what it finds to go by.
-        with (
-            contextlib.suppress(OSError),
-            contextlib.closing(Directory.open(self._local, create=True)) as here,
-        ):
+        with suppress(OSError), closing(Directory.open(self._local, create=True)) as here:
             here.write_aside(_MEMORY, msgspec.json.encode(known))

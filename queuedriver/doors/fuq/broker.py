@@ -34,6 +34,7 @@ from queuedriver.doors.words import (
     Send,
     SetBack,
     Work,
+    soonest,
     undelivered,
 )
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
@@ -49,6 +50,9 @@ _MOST_REFUSED = 10_000
 # Seconds until a client is asked again that cannot run a job: doubled each time, up to the longest.
 _FIRST_REFUSAL = 1.0
 _LONGEST_REFUSAL = 300.0
+# Seconds in which a client that has said ERROR may say which task it was; after that, and from one
+# that knows no more than the protocol's own description, it was the last that was sent.
+_SAYS_WHICH = 1.0
 # Characters of a client's reason that are noted.
 _MOST_REASON = 300
 
@@ -95,6 +99,8 @@ class _Conversation(msgspec.Struct):
     # Jobs it said it cannot run: not before when they are offered to it again, and the wait until
     # then. What was in the way may have been a moment's.
     refused: dict[int, tuple[float, float]] = msgspec.field(default_factory=dict)
+    # Tasks that an ERROR may have meant, and until when the client may say which.
+    doubted: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)
     stopped: bool = False
     # It was told to drop everything: what it has is not its fault.
     ended: bool = False
@@ -190,6 +196,10 @@ class Broker:
         for peer in late:
             self._own(self._peers[peer], "TIMEOUT")
             effects += self._cut_off(peer, "it did not greet in time", "")
+        for peer, one in self._peers.items():
+            for key in [each for each, until in one.doubted.items() if until <= now]:
+                del one.doubted[key]
+                effects += self._refused_without_a_word(peer, one, key, now)
         for lost in self._roster.expire(now):
             self._drop(lost.worker)
             effects += [lost, Close(lost.worker, "it has had a task for too long")]
@@ -198,8 +208,8 @@ class Broker:
     def next_tick_at(self) -> float | None:
         """When `tick` is worth calling."""
         first = next(iter(self._greeting_peers.values()), None)
-        instants = [one for one in (first, self._roster.next_tick_at()) if one is not None]
-        return min(instants, default=None)
+        doubts = (until for one in self._peers.values() for until in one.doubted.values())
+        return soonest(first, self._roster.next_tick_at(), *doubts)
 
     # What is dealt
 
@@ -300,6 +310,10 @@ class Broker:
                 return self._update(peer, one, message.body, now)
             case Type.ERROR, _:
                 one.state = self._table.step(one.state, "ERROR")
+                if message.arg0 in (Code.OVERFLOW, Code.CANNOT_RUN_JOB):
+                    sent = [key for key in one.dealt if key not in one.doubted]
+                    if sent:
+                        one.doubted[sent[-1]] = now + _SAYS_WHICH
                 return [Say(1, f"{peer.decode()}: ERROR({message.arg0})")]
         one.state = self._table.step(one.state, message.type.name)
         return []
@@ -335,7 +349,11 @@ class Broker:
         update = wire.decode_update(body)
         one.state = self._table.step(one.state, "UPDATE")
         effects: FuqEffects = []
-        dealt = one.dealt.pop((update.job_id, update.task), None)
+        key = update.job_id, update.task
+        dealt = one.dealt.pop(key, None)
+        if one.doubted and (key in one.doubted or update.status == CANNOT_RUN):
+            # That is what it meant.
+            del one.doubted[key if key in one.doubted else next(iter(one.doubted))]
         if dealt is None:
             effects.append(Say(2, f"{peer.decode()}: a late result, of nothing it has in hand"))
         else:
@@ -373,6 +391,21 @@ class Broker:
                 one.refused[update.job_id] = (now + wait, wait)
         reason = (update.log or "it gave no reason")[:_MOST_REASON]
         return SetBack(dealt.claim, Released(f"client {peer.decode()} cannot run it: {reason}"))
+
+    def _refused_without_a_word(
+        self, peer: bytes, one: _Conversation, key: tuple[int, int], now: float
+    ) -> FuqEffects:
+        """Take a task back from a client that has said ERROR, and nothing else: it is not told that
+        this has ended, and counts as if it had never come."""
+        dealt = one.dealt.pop(key, None)
+        if dealt is None:
+            return []
+        self._roster.settle(peer, dealt.claim)
+        one.crossing.discard(dealt.claim)
+        self.changes += 1
+        job, task = key
+        report = JobStatusUpdate(job, task, success=False, status=CANNOT_RUN)
+        return [self._ended(peer, one, report, dealt, now)]
 
     def _recount(self, peer: bytes, one: _Conversation, update: JobStatusUpdate) -> None:
         """What its report says of how much it may take."""

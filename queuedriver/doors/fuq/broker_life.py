@@ -11,11 +11,11 @@ import resource
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
-from queuedriver.claims.liveness import CRASHED
 from queuedriver.doors.fuq.broker import Broker, Finished, FuqEffects
 from queuedriver.doors.fuq.settings import BrokerSettings
 from queuedriver.doors.transports import tls
@@ -23,15 +23,14 @@ from queuedriver.doors.transports.addresses import is_loopback
 from queuedriver.doors.transports.base import Arrival, Joined, Message, Refused
 from queuedriver.doors.transports.tcp import Listener
 from queuedriver.doors.words import Close, Lost, Say, Send, SetBack
-from queuedriver.driving import live_status
-from queuedriver.driving.life import Left, finish, mints, register, say_goodbye
+from queuedriver.driving.life import Left, Life
 from queuedriver.driving.limits import Limits
+from queuedriver.driving.live_status import Board
 from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit, Seen
 from queuedriver.driving.setup import Opened, opened
 from queuedriver.driving.wake import Woken
-from queuedriver.errors import ConfigError, NotPermitted, QueueError
-from queuedriver.format.records import Counters
+from queuedriver.errors import ConfigError, NotPermitted
 from queuedriver.jobs import control
 from queuedriver.jobs import job as jobs
 from queuedriver.jobs.control import BrokerFiles, BrokerView, ClientView
@@ -57,36 +56,29 @@ def run_broker(
     return FuqBroker(asked, say, listening).run()
 
 
-class FuqBroker:
-    """One broker, from its options to how it left."""
+class FuqBroker(Life):
+    """One broker, from its settings to how it left."""
 
     def __init__(
         self,
         asked: BrokerSettings,
         say: Callable[[str], None],
         listening: Callable[[Sequence[str]], None],
-        board: live_status.Board | None = None,
+        board: Board | None = None,
     ) -> None:
         # Jobs first come, first served.
-        self.options = msgspec.structs.replace(asked.options, order="age").check()
-        self.id = ""
-        # What could not be noted in the journal, once it has left.
-        self.unnoted: tuple[str, ...] = ()
+        super().__init__(msgspec.structs.replace(asked.options, order="age"), board)
         self._asked = asked
         self._say = say
         self._listening = listening
-        # Where a watchdog sees what it does.
-        self._live_status = board
-        self._tally = live_status.Tally(board)
-        self._loop: FuqLoop | None = None
 
     def run(self) -> Left:
         """Deal until told to leave."""
-        asked, options = self._asked, self.options
+        asked = self._asked
         _raise_descriptors()
         secret, context = security(asked.listen, asked.tls, asked.secret_file, serving=True)
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=options.grace)
+            limits = Limits(grace=self.options.grace)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             listener = Listener(asked.listen, context)
@@ -94,27 +86,14 @@ class FuqBroker:
             beats: list[Heartbeat] = []
 
             def register_us(found: Opened) -> None:
-                name = "broker fuq"
-                beats.append(register(found, options, name, self._report, limits, broker=True))
+                beats.append(self._register(found, "broker fuq", limits, broker=True))
 
-            opening = opened((asked.input,), asked.outputs, asked.id, options, register_us)
+            opening = opened((asked.input,), asked.outputs, asked.id, self.options, register_us)
             found = at_end.enter_context(opening)
-            mints.add(found.mint)
-            self.id = found.mint.driver
-            end = Quit(CRASHED, "it ended by an error", 70)
-            try:
-                loop = self._loop_over(found, listener, secret, limits, at_end)
-                self._listening(listener.endpoints)
-                end = self._drive(found, loop, limits)
-            except QueueError as error:
-                end = Quit("failed", str(error), error.exit_code)
-                raise
-            finally:
-                self.unnoted = say_goodbye(found, beats[0], end)
-        code = end.exit_code or int(options.drain and self._tally.discarded > 0)
-        return Left(end.word, end.why, code, self._tally.counters())
+            make_loop = partial(self._make_loop, found, listener, secret, limits, at_end)
+            return self._left(self._lead([found], beats, limits, make_loop))
 
-    def _loop_over(
+    def _make_loop(
         self,
         found: Opened,
         listener: Listener,
@@ -133,34 +112,13 @@ class FuqBroker:
         files = BrokerFiles(Queue(queue.directory), self.id)
         at_end.callback(files.close)
         scheduler.ended.extend(files.ended)
+        self._listening(listener.endpoints)
         options, tell = self.options, self._tell
-        loop = FuqLoop(found, scheduler, session, listener, files, limits, options, tell)
-        at_end.callback(loop.waker.close)
-        return loop
-
-    def _drive(self, found: Opened, loop: "FuqLoop", limits: Limits) -> Quit:
-        limits.install()
-        try:
-            self._tally.start()
-            self._loop = loop
-            if self._live_status is not None:
-                self._live_status.ready(time.monotonic())
-            end = loop.run()
-            finish(found, end)
-            return end
-        finally:
-            with contextlib.suppress(OSError):
-                loop.leave("the broker was asked to leave")
-            limits.restore()
+        return FuqLoop(found, scheduler, session, listener, files, limits, options, tell)
 
     def _tell(self, said: Say) -> None:
         if said.level <= self._asked.level:
             self._say(said.words)
-
-    def _report(self) -> tuple[str, str, Counters]:
-        loop = self._loop
-        state, why = ("starting", "") if loop is None else (loop.state, loop.why)
-        return state, why, self._tally.counters()
 
 
 class FuqLoop(Loop):
@@ -259,14 +217,15 @@ class FuqLoop(Loop):
             tuple(self._scheduler.ended),
         )
 
-    def leave(self, why: str) -> None:
+    def close(self) -> None:
         """Give everything back, and say for the last time what there was to see."""
         view = self._view()
-        try:
-            self._scheduler.give_back(why)
-        finally:
-            ended = tuple(self._scheduler.ended)
+        with contextlib.suppress(OSError):
+            self._scheduler.give_back("the broker was asked to leave")
+        ended = tuple(self._scheduler.ended)
+        with contextlib.suppress(OSError):
             self._files.write(msgspec.structs.replace(view, clients=(), ended=ended))
+        super().close()
 
     @property
     def published(self) -> int:

@@ -143,7 +143,8 @@ class Client:
     def refused(self, task: Task, why: str) -> ClientEffects:
         """A task that was to be started cannot be."""
         self._running.pop(_key(task), None)
-        return self._cannot_run(task, Code.CANNOT_RUN_JOB, why)
+        # Not an ERROR: that is for processors that lack, and ends an original broker's connection.
+        return self._cannot_run(task, None, why)
 
     def lower(self, by: int, why: str = STOPPED) -> ClientEffects:
         """Have so many processors less from now on, as STOP says it."""
@@ -166,9 +167,16 @@ class Client:
             case Type.STOP:
                 return self._stop(message.arg0)
             case Type.ERROR:
-                self.state = self._table.step(self.state, "ERROR")
-                return [Say(1, f"the broker says ERROR({message.arg0})")]
+                return self._error(message.arg0)
         raise RemoteProtocolError(f"{message.type.name} is not for a client", Code.BAD_MESSAGE)
+
+    def _error(self, code: int) -> ClientEffects:
+        refused = self.state == "CL_AUTH1"
+        self.state = self._table.step(self.state, "ERROR")
+        if refused:
+            words = "the broker does not know our secret: see --secret-file on both sides"
+            return [Say(0, words)]
+        return [Say(1, f"the broker says ERROR({code})")]
 
     def _authenticate(self, body: bytes) -> ClientEffects:
         if self._secret is None:
@@ -252,12 +260,12 @@ class Client:
 
     # Reports
 
-    def _cannot_run(self, task: Task, code: Code, why: str) -> ClientEffects:
+    def _cannot_run(self, task: Task, code: Code | None, why: str) -> ClientEffects:
         update = JobStatusUpdate(
             task.description.job_id, task.task, success=False, status=CANNOT_RUN, log=why
         )
         said: ClientEffects = []
-        if self.state in ("CL_LOOP0", "CL_UPDATE0", "CL_UPDATE1"):
+        if code is not None and self.state in ("CL_LOOP0", "CL_UPDATE0", "CL_UPDATE1"):
             said.append(_send(wire.encode(Type.ERROR, code)))
         return said + self._report(update, task.description.num_proc)
 

@@ -5,12 +5,14 @@ connection: while the broker is away they go on, and are reported to it when it 
 """
 
 import contextlib
+import math
 import os
 import random
 import select
 import time
 from collections.abc import Callable
 
+from queuedriver.doors.conversation import PATIENCE
 from queuedriver.doors.fuq import runner as tasks
 from queuedriver.doors.fuq import wire
 from queuedriver.doors.fuq.broker_life import security
@@ -20,7 +22,7 @@ from queuedriver.doors.fuq.settings import WorkerSettings
 from queuedriver.doors.fuq.wire import Task
 from queuedriver.doors.transports.base import Arrival, Joined, Message
 from queuedriver.doors.transports.tcp import Caller
-from queuedriver.doors.words import Leave, Reconnect, Say, Send
+from queuedriver.doors.words import Leave, Recent, Reconnect, Say, Send
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import ConfigError
 
@@ -31,6 +33,7 @@ _JITTER = 0.2
 # How long the broker has to take our last reports, when nothing else keeps us; in seconds.
 _FAREWELL = 2.0
 _LONGEST_SLEEP = 60.0
+_MOST_SAID = 1000
 
 
 def run_worker(asked: WorkerSettings, say: Callable[[str], None] = lambda words: None) -> Leave:
@@ -85,6 +88,11 @@ class _Loop:
         self._connect_at = 0.0
         self._retry = _FIRST_RETRY
         self._end: Leave | None = None
+        # Since when there is no broker that has greeted, and why there is none.
+        self._missed_at: float | None = time.monotonic()
+        self._missed_why = f"{asked.broker} does not answer"
+        # What was said since there was one, and is not worth saying again.
+        self._said: Recent[str, None] = Recent(_MOST_SAID)
         self._leaving = False
         # Since when nothing but our last reports keeps us.
         self._farewell_at: float | None = None
@@ -95,6 +103,7 @@ class _Loop:
             now = time.monotonic()
             self._keep_connected(now)
             self._converse(now)
+            self._miss(now)
             self._collect()
             self._overdue(now)
             self._may_leave(now)
@@ -125,7 +134,13 @@ class _Loop:
         self._session.disconnected()
         self._connect_at = now + self._retry * random.uniform(1 - _JITTER, 1 + _JITTER)
         self._retry = min(self._retry * 2, _LONGEST_RETRY)
-        self._tell(Say(1, f"no broker: {why}"))
+        self._missed_at, self._missed_why = self._missed_at or now, why
+
+    def _miss(self, now: float) -> None:
+        """Say that there is no broker, when that has been so for a while."""
+        if self._missed_at is not None and now >= self._missed_at + PATIENCE:
+            self._missed_at = math.inf
+            self._say(f"no broker: {self._missed_why} (trying on)")
 
     def _converse(self, now: float) -> None:
         caller = self._caller
@@ -147,6 +162,10 @@ class _Loop:
             self._carry_out(self._session.receive(arrival.frames, now), now)
             if self._session.state == "CL_LOOP0":
                 self._retry = _FIRST_RETRY
+                if self._missed_at is not None:
+                    self._missed_at = None
+                    self._said.clear()
+                    self._tell(Say(1, f"the broker at {self._asked.broker} is there"))
         else:
             self._disconnect(arrival.why, now)
 
@@ -171,7 +190,8 @@ class _Loop:
                 self._tell(effect)
 
     def _tell(self, said: Say) -> None:
-        if said.level <= self._asked.level:
+        if said.level <= self._asked.level and said.words not in self._said:
+            self._said[said.words] = None
             self._say(said.words)
 
     # Tasks
@@ -180,7 +200,9 @@ class _Loop:
         try:
             one = tasks.start(task, self._site)
         except CannotRun as error:
-            self._tell(Say(1, f"job {task.description.job_id}, task {task.task}: {error}"))
+            # Once: each of its tasks may be offered again and again.
+            job = task.description
+            self._tell(Say(0, f"job {job.job_id} ({job.name}) is refused: {error}"))
             return self._session.refused(task, str(error))
         self._running[one.pidfd] = one
         return []
@@ -230,6 +252,8 @@ class _Loop:
         if self._caller is not None and self._caller.pending():
             return
         instants = [now + _LONGEST_SLEEP, self._session.next_tick_at(), self._farewell_at]
+        if self._missed_at is not None:
+            instants.append(self._missed_at + PATIENCE)
         if self._caller is None:
             instants.append(self._connect_at)
         else:

@@ -74,7 +74,7 @@ SERVER = Table(
         Row("SV_LOOP2", "STOP_IMMED", "", "send STOP(immediate)", "SV_LOOP0"),
         Row("SV_LOOP2", "DISCONNECT", "", "its tasks are pending again, once", "SV_EXIT"),
         Row("SV_LOOP2", "OK", "", "a ping: nothing", "SV_LOOP2", ours=True),
-        Row("SV_LOOP2", "ERROR", "", "note it", "SV_LOOP2", ours=True),
+        Row("SV_LOOP2", "ERROR", "", "of the last JOB, unless UPDATE says", "SV_LOOP2", ours=True),
         Row("SV_LOOP3", "", "", "send OK(nproc)", "SV_LOOP0"),
         Row("SV_AUTH1", "DISCONNECT", "", "nothing", "SV_EXIT", ours=True),
         Row("SV_INIT1", "DISCONNECT", "", "nothing", "SV_EXIT", ours=True),

@@ -65,7 +65,7 @@ BROKER = Table(
         ours(LISTED, "ERROR", "", "PONG", LISTED),
         ours(LISTED, "DISCONNECT", "", "it is dropped from the list", UNKNOWN),
         Row(LISTED, "a document waits", "", "the document is sent", BUSY),
-        Row(LISTED, "WORKER_EXPIRE_SECONDS", "", "it is dropped from the list", UNKNOWN),
+        Row(LISTED, "silence", "", "after WORKER_EXPIRE_SECONDS it is dropped", UNKNOWN),
         ours(LISTED, "unreachable", "", "it is dropped from the list", UNKNOWN),
         # Leaving, a broker says EXIT where it would list somebody.
         ours(LISTED, "leaving", "", "EXIT", UNKNOWN),
@@ -82,15 +82,6 @@ BROKER = Table(
         ours(BUSY, "time-out", "", "the document is lost", OWING),
     ],
 )
-
-# What the table calls the ends that the exchange sees.
-_LOST = {
-    exchange.SILENT: ("WORKER_EXPIRE_SECONDS", ""),
-    exchange.OVERDUE: ("time-out", ""),
-    exchange.UNROUTABLE: ("unreachable", ""),
-    exchange.UNDELIVERED: ("unreachable", "not sent"),
-    exchange.LEAVING: ("leaving", ""),
-}
 
 
 class Worker(exchange.Worker):
@@ -195,7 +186,7 @@ class Broker(Exchange[Worker]):
         return wire.EXIT
 
     def forget(self, worker: Worker, why: str) -> None:
-        if why in _LOST:
-            worker.state = BROKER.own_step(worker.state, *_LOST[why])
+        if why in exchange.ENDS:
+            worker.state = BROKER.own_step(worker.state, *exchange.ENDS[why])
         if worker.state == OWING:
             self._aside[worker.name] = OWING

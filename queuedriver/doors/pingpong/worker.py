@@ -64,22 +64,22 @@ class Worker(WorkerSession):
         self._told_to = False
 
     def start(self, now: float, wall: float) -> Effects:
-        """READY, unless a document is in hand."""
+        """Say READY, unless a document is in hand."""
         self._state = WORKER.own_step(self._state, "connected")
         self._restart_timers(now)
         return [] if self._state == WORKING else [Send(_BROKER, wire.READY)]
 
     def joined(self, peer: bytes, now: float) -> Effects:
-        """An empty frame alone: what was on its way may be lost, and our PINGs will tell. No READY:
-        a document, or a PONG, that came before it could be taken for one that came after it, and
-        each result from then on for another document's."""
+        """Say an empty frame alone: what was on its way may be lost, and our PINGs will tell. No
+        READY: a document, or a PONG, that came before it could be taken for one that came after it,
+        and each result from then on for another document's."""
         if self._state in (CLOSED, LEFT):
             return []
         self._state = WORKER.own_step(self._state, "joined again")
         return [Send(_BROKER, wire.BACK)]
 
     def hear(self, peer: bytes, frames: Sequence[bytes], now: float, wall: float) -> Effects:
-        """One message of the broker."""
+        """Take in one message of the broker."""
         said = wire.decode(frames)
         was, event = self._state, "document" if said.event == "payload" else said.event
         self._state = WORKER.step(was, event)
@@ -97,14 +97,14 @@ class Worker(WorkerSession):
         return [Process(Work(claim, f"document-{claim}", 0, said.data))]
 
     def finished(self, claim: str, results: tuple[Result, ...], now: float) -> Effects:
-        """The result; anything but exactly one cannot be said."""
+        """Say the result; anything but exactly one cannot be said."""
         if len(results) != 1:
             text = f"it has {len(results)} outputs; a worker of pingpong has exactly one"
             return self._processed(claim, wire.error(PERMANENT, text), now)
         return self._processed(claim, wire.payload(results[0].data), now)
 
     def failed(self, claim: str, how: Setback, now: float) -> Effects:
-        """ERROR; interrupted because we leave, DISCONNECT: that is charged to nobody."""
+        """Say ERROR; interrupted because we leave, DISCONNECT: that is charged to nobody."""
         if isinstance(how, Released) and self._leaving:
             self._require(claim)
             self._state = WORKER.own_step(self._state, "interrupted")
@@ -112,7 +112,7 @@ class Worker(WorkerSession):
         return self._processed(claim, wire.error(*status(how)), now)
 
     def leave(self, now: float) -> Effects:
-        """DISCONNECT, at once or after the result."""
+        """Say DISCONNECT, at once or after the result."""
         if self._leaving:
             return []
         was, self._leaving = self._state, "asked to leave"
@@ -123,7 +123,7 @@ class Worker(WorkerSession):
         return [*goodbye, Leave(self._leaving)]
 
     def tick(self, now: float, wall: float) -> Effects:
-        """PING, whether or not the broker is heard of; after too much silence, reconnect."""
+        """Say PING, whether or not the broker is heard of; after too much silence, reconnect."""
         if self._state not in (HELLO, IDLE):
             return []
         if now >= self._silent_at:
@@ -138,7 +138,7 @@ class Worker(WorkerSession):
         return []
 
     def next_tick_at(self) -> float | None:
-        """The next PING, or the end of our patience."""
+        """Return when the next PING is due, or our patience ends."""
         if self._state not in (HELLO, IDLE):
             return None
         return min(self._silent_at, self._ping_at)

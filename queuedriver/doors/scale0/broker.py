@@ -105,15 +105,6 @@ BROKER = Table(
     ],
 )
 
-# What the table calls the ends that the exchange sees.
-_ENDS = {
-    exchange.SILENT: ("silence", ""),
-    exchange.OVERDUE: ("time-out", ""),
-    exchange.UNROUTABLE: ("unreachable", ""),
-    exchange.UNDELIVERED: ("unreachable", "not sent"),
-    exchange.LEAVING: ("leaving", ""),
-}
-
 # So many heartbeats may be missed; and the longest that a worker may ask for, in seconds.
 _LIVENESS = 3
 _MAX_INTERVAL = 3600.0
@@ -405,8 +396,8 @@ class Broker(Exchange[Worker]):
         return wire.encode(self._elsewhere(), envelope=worker.envelope)
 
     def forget(self, worker: Worker, why: str) -> None:
-        if why in _ENDS:
-            worker.state = BROKER.own_step(worker.state, *_ENDS[why])
+        if why in exchange.ENDS:
+            worker.state = BROKER.own_step(worker.state, *exchange.ENDS[why])
 
     def _wall(self) -> float:
         """Return the time of day."""

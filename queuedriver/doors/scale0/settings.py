@@ -14,7 +14,7 @@ from queuedriver.doors.settings import (
     ZmqBroker,
     ZmqWorker,
 )
-from queuedriver.doors.transports.addresses import check_endpoint
+from queuedriver.doors.transports.addresses import check_endpoint, host_and_port
 from queuedriver.errors import BadArgument, ConfigError
 from queuedriver.options import Said
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Where brokers listen for workers, and for clients: to a broker they are the same.
 _WORKERS = "tcp://127.0.0.1:8081"
 _CLIENTS = "tcp://127.0.0.1:8080"
+# Where one listens at every address that the host has.
+_ANYWHERE = ("*", "0.0.0.0", "::")
 
 _Group = Annotated[
     tuple[str, ...], Said("Another broker of its group, or a file of them; repeatable.", "ADDRESS")
@@ -63,8 +65,18 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
             raise BadArgument("each --service needs a name of its own")
         if self.preferred:
             check_endpoint(self.preferred)
-        addresses_of(self.group)
+        host, _ = host_and_port(self.address)
+        if addresses_of(self.group) and host in _ANYWHERE:
+            raise BadArgument(
+                f"workers of a group are told where to go, and {self.address} is everywhere: say "
+                "by which address they know this broker, with --advertise tcp://HOST:PORT"
+            )
         return super().check()
+
+    @property
+    def address(self) -> str:
+        """Return the address that workers know it by."""
+        return self.advertise or self.listen[0]
 
     def session(self, id: str) -> "Broker":
         from queuedriver.doors.scale0.broker import Broker
@@ -72,7 +84,7 @@ class BrokerSettings(ZmqBroker, frozen=True, kw_only=True):
         return Broker(
             id,
             services=[service.name for service in self.services],
-            address=self.advertise or self.listen[0],
+            address=self.address,
             group=addresses_of(self.group),
             preferred=self.preferred,
             heartbeat_interval=self.heartbeat_interval,

@@ -347,8 +347,10 @@ class Spoke(_Socket):
                 self._connect_at = time.monotonic() + wait
 
     def missing(self) -> str:
-        """Return why our hub is not there."""
-        return self._missing
+        """Return why our hub is not there, or takes nothing."""
+        if self._missing or not self._unsent:
+            return self._missing
+        return f"{self._endpoint} takes nothing of ours; is that how its broker is to be called?"
 
     def next_tick_at(self) -> float | None:
         # Without a connection there is no need to try.

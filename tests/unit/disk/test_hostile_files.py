@@ -318,7 +318,7 @@ ROOT_PARTS = [
 
 def _remove_quit(opened: Directory) -> None:
     mark = control.mark_of(opened, "QUIT")
-    if mark is not None:
+    if any(mark):
         control_files.remove_outdated_quit(opened, "rose", mark, Observer())
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,7 +30,7 @@ from queuedriver.doors.words import (
     Work,
 )
 from queuedriver.driving.limits import Limits
-from queuedriver.driving.live_status import Tally
+from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.setup import Opened
 from queuedriver.errors import FileSystemTrouble, RemoteProtocolError
 from queuedriver.format import names
@@ -737,3 +738,19 @@ def test_request_without_an_answer_that_is_taken_back_meanwhile_is_not_sent(
     assert office.deal() is None
     assert office.transport.sent == []
     assert office.held == set()
+
+
+# What a watchdog sees
+
+
+def test_document_that_was_just_published_is_counted_before_the_broker_rests(
+    office: Office, tmp_path: Path
+) -> None:
+    """Killed in that very moment, it is counted all the same."""
+    office.tally.board = board = Board.create(str(tmp_path / "board"))
+    office.hear([done(office.dealt())])
+    office.loop._settle(time.monotonic())
+    office.loop.wait = lambda seconds: "timeout"  # type: ignore[method-assign]
+    office.loop.rest()
+    assert board.read().documents == 1
+    board.close()

@@ -30,7 +30,7 @@ from queuedriver.doors.fuq.wire import (
     Type,
 )
 from queuedriver.doors.table import Row, Table
-from queuedriver.doors.words import Close, Leave, Lost, Reconnect, Send, SetBack, Work
+from queuedriver.doors.words import Close, Leave, Lost, Reconnect, Say, Send, SetBack, Work
 from queuedriver.errors import RemoteProtocolError
 
 SECRET = b"a secret that both sides know"
@@ -106,6 +106,7 @@ def job(number: int, need: int = 1) -> bytes:
 
 
 OK = wire.encode(Type.OK, 0)
+CANNOT = wire.encode(Type.ERROR, 2)
 STOP_NOW = wire.encode(Type.STOP, wire.STOP_NOW)
 
 
@@ -237,6 +238,53 @@ def test_client_that_could_not_run_a_job_is_asked_again_ever_more_seldom() -> No
     broker.deal(work(1), 30.0)
     broker.receive(A, [update(1, 4)], 30.0)
     assert broker.clients()[0].refused == ()
+
+
+def test_error_alone_means_the_task_that_was_sent_last() -> None:
+    broker = greeted(4, A, B)
+    broker.deal(work(1), 0.0, A)
+    broker.deal(work(2), 0.0, A)
+    assert not any(isinstance(one, SetBack) for one in broker.receive(A, [CANNOT], 5.0))
+    assert broker.next_tick_at() == 6.0
+    assert broker.tick(5.9) == []
+    [back] = [one for one in broker.tick(6.0) if isinstance(one, SetBack)]
+    assert (back.claim, type(back.how)) == ("7.2", Released)
+    [seen] = [one for one in broker.clients() if one.client == A]
+    assert (seen.claims, seen.free) == (("7.1",), 3)
+    assert broker.takes(7, 1, 6.5) == B, "it is not asked for this job again at once"
+    assert broker.next_tick_at() is None
+
+
+def test_two_errors_alone_mean_the_two_that_were_sent_last() -> None:
+    broker = greeted(4)
+    for number in (1, 2, 3):
+        broker.deal(work(number), 0.0)
+    broker.receive(A, [CANNOT + CANNOT], 0.0)
+    back = [one.claim for one in broker.tick(1.0) if isinstance(one, SetBack)]
+    assert sorted(back) == ["7.2", "7.3"]
+
+
+def test_error_with_an_update_means_the_task_that_this_names() -> None:
+    broker = greeted(4)
+    broker.deal(work(1), 0.0)
+    broker.deal(work(2), 0.0)
+    refusal = update(1, 3, success=False, status=CANNOT_RUN)
+    effects = broker.receive(A, [CANNOT, refusal], 0.0)
+    assert [one.claim for one in effects if isinstance(one, SetBack)] == ["7.1"]
+    assert broker.tick(2.0) == []
+    assert broker.clients()[0].claims == ("7.2",)
+
+
+def test_client_says_error_only_where_processors_lack() -> None:
+    client = ready(1)
+    [started] = client.receive([job(1)], 0.0)
+    assert isinstance(started, Start)
+    assert [one.type for one in sent(client.refused(started.task, "not allowed"))] == [Type.UPDATE]
+    client.receive([OK], 0.0)
+    assert [one.type for one in sent(client.receive([job(2, need=2)], 0.0))] == [
+        Type.ERROR,
+        Type.UPDATE,
+    ]
 
 
 def test_client_that_had_no_room_may_be_dealt_the_job_later() -> None:
@@ -478,6 +526,8 @@ def test_client_that_does_not_know_the_secret_is_cut_off() -> None:
     others = converse(broker, client)
     assert any(isinstance(one, Close) for one in others)
     assert broker.clients() == []
+    words = "the broker does not know our secret: see --secret-file on both sides"
+    assert Say(0, words) in others
 
 
 def test_client_leaves_a_broker_that_asks_for_a_secret_it_has_not() -> None:

@@ -935,3 +935,14 @@ def test_each_row_of_the_table_is_stepped(
 def test_interval_that_cannot_be_meant_is_refused(interval: float) -> None:
     with pytest.raises(QueueError):
         told(heartbeat_interval=interval).check()
+
+
+@pytest.mark.parametrize("listen", ["tcp://*:8081", "tcp://0.0.0.0:8081", "tcp://[::]:8081"])
+def test_broker_of_a_group_that_listens_everywhere_has_to_say_where_workers_reach_it(
+    listen: str,
+) -> None:
+    group = ("tcp://a:8081", "tcp://b:8081")
+    told(listen=(listen,)).check()
+    with pytest.raises(QueueError, match="--advertise"):
+        told(listen=(listen,), group=group).check()
+    told(listen=(listen,), group=group, advertise="tcp://a:8081").check()

@@ -37,7 +37,7 @@ def until_written(path: Path) -> str:
 
 
 def run(children: Children, code: str, order: bytes = b"", stdout: int | None = None) -> Child:
-    return children.start([PYTHON, "-c", code], os.environ, order=order, stdout=stdout)
+    return children.start([PYTHON, "-c", code], os.environ, order=order, output=stdout)
 
 
 def test_exit_code_and_signal_are_told_apart(children: Children) -> None:
@@ -382,7 +382,7 @@ def test_child_that_does_not_end_is_asked_ever_more_firmly(
 ) -> None:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     argv = [PYTHON, "-c", LISTENS, str(tmp_path / "up"), "SIGTERM", "SIGUSR2"]
-    child = children.start(argv, os.environ, stdout=writer)
+    child = children.start(argv, os.environ, output=writer)
     os.close(writer)
     until((tmp_path / "up").exists)
     now = 100.0
@@ -441,7 +441,7 @@ def test_program_that_cannot_be_executed_says_so_and_ends(
         (f"{tmp_path}/no/such", "No such file"),
     ):
         with open(tmp_path / "log", "w+b") as log:
-            process = children.start([words], os.environ, stderr=log.fileno())
+            process = children.start([words], os.environ, output=log.fileno())
             assert end_of(children, process) == Exit(code=70)
             log.seek(0)
             assert log.read().decode().startswith(f"{words} cannot be run: {why}")

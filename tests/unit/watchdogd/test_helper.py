@@ -67,7 +67,8 @@ class Bench:
             Brief(pipeline=PIPELINE, host="rose", local=str(self._place)),
             self.children,
             lambda kind, message="", **_: self.told.append((kind, message)),
-            argv or ("sh", "-c", script),
+            # It answers where it is told.
+            argv or ("sh", "-c", f"exec >&0; {script}"),
             begun,
         )
         self._made.append(made)
@@ -270,13 +271,19 @@ def test_silent_helper_is_left_behind_and_another_started_once_a_minute(bench: B
     until_ended(first)
 
 
-def test_what_was_made_is_not_made_again_by_the_next_helper(bench: Bench) -> None:
+def test_what_was_made_is_not_made_again_by_the_next_helper(bench: Bench, tmp_path: Path) -> None:
     seen = to_line(Message(look=Look(queues={"in": QueueSeen(), "out": QueueSeen()})))
     ill = to_line(Message(look=Look(trouble="full")))
     lines = (ill + seen).decode()
-    helper = bench.start(f"read brief; printf '%s' '{lines}'; read x")
-    hear(helper, now=0.0, count=2)
-    assert helper.brief.made == ("in", "out")
+    tells = "read -r brief; printf '%s\\n' \"$brief\" >&2"
+    helper = bench.start(f"{tells}; printf '%s' '{lines}'; read x")
+    until(lambda: helper.listen(now=0.0) and helper.view.known, "both looks")
+    helper.abandon()
+    helper.tend(now=RESTART_EVERY)
+    log = tmp_path / "io-helper.log"
+    until(lambda: log.read_bytes().count(b"\n") == 2, "the second brief")
+    briefs = [msgspec.json.decode(one, type=Brief) for one in log.read_bytes().splitlines()]
+    assert [one.made for one in briefs] == [(), ("in", "out")]
 
 
 def test_helper_that_ends_is_replaced_soon(bench: Bench) -> None:
@@ -350,7 +357,7 @@ def test_process_that_cannot_be_started_is_noted(bench: Bench, tmp_path: Path) -
 
 def test_helper_that_was_begun_before_is_the_first_and_another_follows_it(bench: Bench) -> None:
     script = f"read brief; printf '{ALIVE}'; read rest"
-    begun = begin(bench.children, ("sh", "-c", script))
+    begun = begin(bench.children, ("sh", "-c", f"exec >&0; {script}"))
     helper = bench.helper(script, begun=begun)
     helper.tend(now=0.0)
     assert helper.pid == begun.child.pid
@@ -379,8 +386,8 @@ def test_before_the_first_helper_is_started_nothing_is_said_of_the_file_system(
 # Never waiting
 
 _READER = """
-import json, sys
-print('{}', flush=True)
+import json, os, sys
+os.write(0, b"{}\\n")
 with open(sys.argv[1]) as fifo:
     fifo.read()
 numbers = []

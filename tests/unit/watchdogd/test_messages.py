@@ -1,25 +1,24 @@
 """What the watchdog and its helper tell each other arrives as it was said."""
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchdogd.connection import MAX_LINE, Line
 from watchdogd.messages import (
-    MAX_LINE,
     Brief,
     Controls,
     Errands,
-    Lines,
     Look,
     Message,
     QueueSeen,
     Read,
     Recovered,
     Request,
-    brief_of,
-    errands_of,
-    message_of,
     to_line,
+    understood,
 )
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
@@ -64,25 +63,25 @@ MESSAGES = [
 def test_message_arrives_as_it_was_said(message: Message) -> None:
     line = to_line(message)
     assert line.count(b"\n") == 1
-    assert message_of(line[:-1]) == message
+    assert understood(line[:-1], Message) == message
 
 
 def test_brief_and_errands_arrive_as_they_were_said() -> None:
     brief = Brief(pipeline=PIPELINE, host="rose", local="/var/lib/w", made=("in",), parent=7)
-    assert brief_of(to_line(brief)) == brief
+    assert understood(to_line(brief), Brief) == brief
     errands = Errands(recover=("in",), outdated_quit=(7, 1000), pipeline=PIPELINE)
-    assert errands_of(to_line(errands)) == errands
+    assert understood(to_line(errands), Errands) == errands
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_what_is_not_understood_is_ignored(line: bytes) -> None:
     # Neither raises.
-    assert isinstance(message_of(line), Message | None)
-    assert isinstance(errands_of(line), Errands | None)
+    assert isinstance(understood(line, Message), Message | None)
+    assert isinstance(understood(line, Errands), Errands | None)
 
 
 def test_what_a_later_version_says_besides_is_ignored() -> None:
-    assert message_of(b'{"note":"odd","mood":"good"}') == Message(note="odd")
+    assert understood(b'{"note":"odd","mood":"good"}', Message) == Message(note="odd")
 
 
 def test_waiting_is_what_could_be_claimed_and_unfinished_what_may_become_work() -> None:
@@ -92,8 +91,22 @@ def test_waiting_is_what_could_be_claimed_and_unfinished_what_may_become_work() 
 
 
 def test_lines_come_in_pieces_and_one_without_an_end_does_not_fill_the_memory() -> None:
-    lines = Lines()
-    assert lines.split(b"one\ntw") == [b"one"]
-    assert lines.split(b"o\n\nthree") == [b"two", b""]
-    assert lines.split(b"\n" + b"x" * (MAX_LINE + 1)) == [b"three"]
-    assert lines.split(b"rest\nnext\n") == [b"rest", b"next"]
+    ours, theirs = socket.socketpair()
+    line = Line(ours.detach())
+
+    def heard(said: bytes) -> list[bytes]:
+        """Return the lines that are whole once this was said."""
+        lines: list[bytes] = []
+        for start in range(0, len(said), 1 << 16):
+            theirs.sendall(said[start : start + (1 << 16)])
+            lines += line.receive() or []
+        return lines
+
+    assert heard(b"one\ntw") == [b"one"]
+    assert heard(b"o\n\nthree") == [b"two", b""]
+    assert heard(b"\n" + b"x" * (MAX_LINE + (1 << 16))) == [b"three"]
+    assert heard(b"rest\nnext\n")[-1:] == [b"next"]
+    assert line.receive() == []
+    theirs.close()
+    assert line.receive() is None
+    line.close()

@@ -38,7 +38,6 @@ def test_everything_is_said_in_the_words_of_the_protocol(manager: socket.socket)
         b"EXTEND_TIMEOUT_USEC=90000000",
         b"STOPPING=1",
     ]
-    notifier.close()
 
 
 def test_status_is_said_again_only_when_it_has_changed(manager: socket.socket) -> None:
@@ -48,7 +47,6 @@ def test_status_is_said_again_only_when_it_has_changed(manager: socket.socket) -
     notifier.stopping()
     heard = [manager.recv(1000) for _ in range(4)]
     assert heard == [b"STATUS=a", b"STATUS=b", b"STATUS=a", b"STOPPING=1"]
-    notifier.close()
 
 
 def test_abstract_address_is_understood() -> None:
@@ -59,7 +57,6 @@ def test_abstract_address_is_understood() -> None:
         notifier = notifier_of(f"@{name}")
         notifier.ready()
         assert listening.recv(1000) == b"READY=1"
-        notifier.close()
 
 
 @pytest.mark.parametrize("address", ["", "relative", "vsock:2:1234", "/nowhere/at/all"])
@@ -67,7 +64,6 @@ def test_nobody_who_listens_is_no_trouble(address: str) -> None:
     notifier = notifier_of(address)
     notifier.ready()
     notifier.status("well")
-    notifier.close()
     notifier.beat()
 
 
@@ -75,7 +71,6 @@ def test_manager_that_does_not_listen_blocks_nobody(manager: socket.socket) -> N
     notifier = notifier_of(manager.getsockname())
     for number in range(5000):
         notifier.status(f"{number}")
-    notifier.close()
 
 
 @pytest.mark.parametrize(
@@ -96,10 +91,9 @@ def test_interval_is_taken_from_the_environment_if_it_is_meant_for_us(
 ) -> None:
     notifier = Notifier(environ, pid=7)
     assert notifier.interval == interval
-    notifier.close()
 
 
 def test_children_do_not_inherit_the_right_to_speak() -> None:
     environ = {"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
-    Notifier(environ, pid=7).close()
+    Notifier(environ, pid=7)
     assert environ == {"HOME": "/"}

@@ -167,9 +167,7 @@ def test_pause_that_is_somebodys_stays(site: Site, dressed: str) -> None:
 def put_quit(directory: Directory) -> tuple[int, int]:
     """Ask all watchdogs to leave; return the mark of the file."""
     directory.write_aside("QUIT", b"")
-    mark = control.mark_of(directory, "QUIT")
-    assert mark is not None
-    return mark
+    return control.mark_of(directory, "QUIT")
 
 
 def remove_quit(directory: Directory, mark: tuple[int, int], observer: Observer) -> bool:
@@ -285,6 +283,22 @@ def test_status_document_is_published_whole(site: Site, directory: Directory) ->
     control_files.publish(directory, "rose.example.org", b'{"a":2}')
     assert os.listdir(site.root / ".watchdogd/hosts") == ["rose.example.org.json"]
     assert (site.root / ".watchdogd/hosts/rose.example.org.json").read_bytes() == b'{"a":2}'
+
+
+def test_watchdog_of_the_same_name_that_publishes_too_is_seen(directory: Directory) -> None:
+    ours = [report(identify(os.getpid()), beat) for beat in range(4)]
+    theirs = report(ELSEWHERE, local="/there")
+    # What was there before us is of a watchdog that has ended.
+    control_files.publish(directory, "fern", theirs)
+    assert control_files.publish(directory, "fern", ours[0]) is None
+    assert control_files.publish(directory, "fern", ours[2], ours[0]) is None
+    # An earlier one of ours, by a helper that hung.
+    control_files.publish(directory, "fern", ours[1])
+    assert control_files.publish(directory, "fern", ours[3], ours[2]) is None
+    control_files.publish(directory, "fern", theirs)
+    other = control_files.publish(directory, "fern", ours[0], ours[3])
+    assert other is not None
+    assert other.local == "/there"
 
 
 # Drivers

@@ -270,3 +270,22 @@ def test_nothing_is_read_or_written_for_a_log_that_was_copied_to_its_end(
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("something is opened"))
     with closing(Directory(str(place.control), os.dup(0))) as directory:
         place.made.turn(directory)
+
+
+def test_log_that_was_copied_to_its_end_costs_one_look_at_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"parse-{number}.log" for number in range(32)]
+    for name in names:
+        (place.local / "logs" / name).write_text("one\n")
+    place.turn(times=3)
+    looks: list[str] = []
+    stat = os.stat
+
+    def count(path: str, **more: bool) -> os.stat_result:
+        looks.append(os.path.basename(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(os, "stat", count)
+    place.turn()
+    assert sorted(looks) == sorted(["events.jsonl", *names])
