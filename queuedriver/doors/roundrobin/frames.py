@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from queuedriver.doors.transports.base import MAX_FRAMES
 from queuedriver.errors import LocalProtocolError, RemoteProtocolError
 
 VERSION = b"LMQv100"
@@ -61,8 +62,6 @@ KEYS = {
 
 # A longer way is a loop.
 MAX_HOPS = 8
-# No message of this protocol needs more; ZeroMQ itself has no limit.
-MAX_FRAMES = 64
 # More is no worker's, and a number that nobody can mean.
 MAX_SLOTS = 1_000_000
 # A longer key is kept as its hash: it is on disk and in memory, and its length is a client's.
