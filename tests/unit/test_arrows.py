@@ -51,6 +51,7 @@ PURE |= {
     f"queuedriver.doors.{name}"
     for name in ("words", "table", "statuses", "exchange", "client_session")
 }
+PURE |= {"queuedriver.doors.transports", "queuedriver.doors.transports.base"}
 PURE |= {
     f"queuedriver.doors.{protocol}.{path.stem}"
     for protocol in PROTOCOLS
@@ -160,6 +161,7 @@ def comes_along(module: str) -> set[str]:
         "queuedriver.processors": str(ROOT / "processors"),
         "watchdogd.pipeline": str(WATCHDOG / "pipeline"),
         "queuedriver.doors": str(ROOT / "doors"),
+        "queuedriver.doors.transports": str(ROOT / "doors" / "transports"),
         **{f"queuedriver.doors.{name}": str(ROOT / "doors" / name) for name in PROTOCOLS},
         "watchdogd": str(WATCHDOG),
     }

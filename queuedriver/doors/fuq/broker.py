@@ -22,9 +22,9 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released
 from queuedriver.doors.fuq import auth, wire
+from queuedriver.doors.fuq.roster import Order, Policy, Roster
 from queuedriver.doors.fuq.tables import CLIENT, ELSE, HOLDS, PENDING, SERVER
 from queuedriver.doors.fuq.wire import Code, JobStatusUpdate, Message, Receiver, Type
-from queuedriver.doors.fuq.roster import Order, Policy, Roster
 from queuedriver.doors.table import Table
 from queuedriver.doors.words import (
     Close,
