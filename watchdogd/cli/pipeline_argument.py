@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from queuedriver.errors import FileSystemTrouble, NotFound
+from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
 from watchdogd.pipeline import schema
@@ -198,5 +199,5 @@ def nearest_first(word: str, known: Iterable[str]) -> list[str]:
 
 def _refuse(chosen: Chosen, what: str, name: str, known: list[str]) -> NoReturn:
     names = nearest_first(name, known)
-    shown = ", ".join(names[:_MOST_TOLD]) + ", …" * (len(names) > _MOST_TOLD)
+    shown = ", ".join(map(visible, names[:_MOST_TOLD])) + ", …" * (len(names) > _MOST_TOLD)
     raise NotFound(f"no {what} {name!r} in {chosen.given}; there are: {shown or 'none'}")
