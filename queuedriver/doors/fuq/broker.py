@@ -22,7 +22,7 @@ import msgspec
 
 from queuedriver.claims.outcomes import Released
 from queuedriver.doors.fuq import auth, wire
-from queuedriver.doors.fuq.roster import Order, Policy, Roster
+from queuedriver.doors.fuq.roster import Roster
 from queuedriver.doors.fuq.tables import CLIENT, ELSE, HOLDS, PENDING, SERVER
 from queuedriver.doors.fuq.wire import Code, JobStatusUpdate, Message, Receiver, Type
 from queuedriver.doors.table import Table
@@ -141,9 +141,7 @@ class Broker:
         self._job_timeout = job_timeout
         self._greeting = greeting
         self._max_body = max_body
-        # Each task is a process of its own, and costs its client nothing when it ends.
-        policy = Policy(Order.ASSIGNED, one_process=False, max_workers=max_clients)
-        self._roster = Roster(policy)
+        self._roster = Roster(max_clients)
         self._peers: dict[bytes, _Conversation] = {}
         # Connections that are yet to greet, in the order in which their time ends.
         self._greeting_peers: dict[bytes, float] = {}
@@ -250,7 +248,7 @@ class Broker:
         self._own(one, "")
         self._own(one, "", PENDING)
         deadline = None if self._job_timeout is None else now + self._job_timeout
-        self._roster.assign(peer, work.claim, now, job.num_proc, deadline)
+        self._roster.assign(peer, work.claim, job.num_proc, deadline)
         one.dealt[job.job_id, task.task] = _Dealt(work.claim, job.num_proc)
         one.crossing.add(work.claim)
         self.changes += 1
@@ -337,7 +335,7 @@ class Broker:
     def _welcome(self, peer: bytes, one: _Conversation, nproc: int, now: float) -> FuqEffects:
         one.limit = wire.check_nproc(nproc)
         one.state = self._table.step(one.state, "OK")
-        if not self._roster.join(peer, now, nproc):
+        if not self._roster.join(peer, nproc):
             return self._cut_off(peer, "there are as many clients as may be")
         del self._greeting_peers[peer]
         self._own(one, "")
