@@ -222,8 +222,8 @@ CLAIMED = [
     (
         "dead, and others alive",
         document(file("working", "h-9"), drivers=(ALIVE, BUSY, gone("dead"))),
-        f"claimed at {AT} by h-9 on far, which ended without a word; it will be recovered by h-1 or "
-        "another driver within seconds, as a failed attempt",
+        f"claimed at {AT} by h-9 on far, which ended without a word; it will be recovered by "
+        "h-1 or another driver within seconds, as a failed attempt",
     ),
     (
         "dead, and nobody alive",
@@ -242,8 +242,8 @@ CLAIMED = [
     (
         "rebooted",
         document(file("working", "h-9"), drivers=(ALIVE, gone("rebooted"))),
-        f"claimed at {AT} by h-9 on far, which went down with its host; it will be recovered by h-1 within "
-        "seconds, "
+        f"claimed at {AT} by h-9 on far, which went down with its host; it will be "
+        "recovered by h-1 within seconds, "
         "uncounted",
     ),
     (
@@ -273,8 +273,8 @@ CLAIMED = [
     (
         "committed by the dead, and nobody alive",
         document(file("written", "h-9"), drivers=(gone("dead"),)),
-        "committed by h-9 on far, which ended without a word; its outputs wait to be published: start "
-        "a driver, or run queuedriver recover /q",
+        "committed by h-9 on far, which ended without a word; its outputs wait to be published: "
+        "start a driver, or run queuedriver recover /q",
     ),
     (
         "committed by a stranger",
