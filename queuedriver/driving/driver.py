@@ -6,6 +6,7 @@
     loop.py         the looks and pauses in between, and trouble with the file system
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
+    time_left.py    what fits into the time until it is to be gone; pure
     plan.py         whether to wait, and how long, or to leave; pure
 
 and of `claims/`, in the order in which a document meets them:
@@ -24,6 +25,7 @@ import contextlib
 import faulthandler
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
@@ -109,6 +111,7 @@ class Driver(Life):
                     options.grace,
                     dump,
                     self._board,
+                    until=options.until,
                     last=last,
                 )
             ) as limits,
@@ -274,6 +277,10 @@ class Turns(Loop):
     def _room(self) -> int:
         """Return how many documents may be claimed: 0 while the outputs take no more."""
         most = self.options.batch
+        if self._time_left is not None:
+            most = min(most, self._time_left.documents(time.time()))
+            if not most:
+                self._look_soon()
         return int(max(0, min(most, self.pressure.room(self.published)))) if self.limited else most
 
     def work_off(self, queue: InputQueue, waiting: list[str], *, usual: bool = False) -> None:
