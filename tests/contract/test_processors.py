@@ -237,6 +237,38 @@ def test_a_document_that_is_not_done_when_its_driver_must_be_gone_is_charged_not
 
 
 @plain_case
+def test_a_document_whose_driver_is_killed_while_it_leaves_is_charged_nothing(
+    site: Site, case: Case
+) -> None:
+    submit(site, "wait", copies=0)
+    # More often than what may be a document's fault is forgiven.
+    for _ in range(4):
+        (site.root / "at-wait").unlink(missing_ok=True)
+        running = start(site, case, driver="d")
+        site.wait_at("wait")
+        running.signal()
+        until(lambda: site.registration("d").leaving, "it has told that it is to leave")
+        running.kill()
+    site.open_gate()
+    assert drive(site, case, driver="d").exit_code == 0
+    assert site.files() == {"wait.ready": b"TEXT"}
+    assert [one.event for one in site.events("wait")] == ["released"] * 4 + ["published"]
+
+
+@plain_case
+def test_a_document_of_a_host_that_is_gone_is_charged_nothing(site: Site, case: Case) -> None:
+    submit(site, "wait", copies=0)
+    running = start(site, case, driver="gone")
+    site.wait_at("wait")
+    running.kill()
+    claim_elsewhere(site, "gone", lease=0.5)
+    site.open_gate()
+    assert drive(site, case).exit_code == 0
+    assert site.files() == {"wait.ready": b"TEXT"}
+    assert [one.event for one in site.events("wait")] == ["released", "published"]
+
+
+@plain_case
 def test_a_document_whose_driver_its_watchdog_ended_gets_a_strike_and_the_third_is_charged(
     site: Site, case: Case
 ) -> None:
