@@ -26,6 +26,7 @@ from typing import Any
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import Event, decode, encode
+from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 
 # After trouble, seconds until the next attempt.
@@ -69,6 +70,11 @@ def _end_of(journals: Directory, name: str) -> bytes:
         return os.pread(fd, _END, max(0, size - _END))
     finally:
         os.close(fd)
+
+
+def journal_path(queue: str) -> str:
+    """Return the path of a queue's journal."""
+    return os.path.join(queue, PRIVATE, JOURNAL)
 
 
 def submitter(host: str, who: str = "put") -> str:

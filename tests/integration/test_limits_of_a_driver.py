@@ -146,7 +146,7 @@ def test_no_more_is_claimed_at_once_than_is_done_in_time_one_after_the_other(sit
     site.submit(*(f"doc-{number}" for number in range(8)))
     site.drive(judge_all, batch=8, until=by(350.0))
     called = [len(one.read_text().split()) for one in site.root.glob("called-*")]
-    assert called[0] == max(called) == 3
+    assert sorted(called) == [2, 3, 3]
 
 
 def test_an_idle_driver_leaves_before_its_time_ends(site: Site) -> None:

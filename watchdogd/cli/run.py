@@ -23,6 +23,7 @@ def run(
         "WHEN", "Be gone by then, and begin nothing that would take longer."
     ),
     host: str | None = option("NAME", "This host's name; else what it is called."),
+    drivers: list[str] | None = option("STAGE=N", "So many drivers of a stage, here and now."),
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Keep the drivers of a pipeline alive on this host, until told to leave.
@@ -57,8 +58,16 @@ def run(
     try:
         from watchdogd.cli.keep import keep
 
+        file = either(pipeline, option)
         return keep(
-            either(pipeline, option), host, children, begun, drain=drain, until=until, quiet=quiet
+            file,
+            host,
+            children,
+            begun,
+            drivers=drivers or [],
+            drain=drain,
+            until=until,
+            quiet=quiet,
         )
     finally:
         if begun is not None:
