@@ -79,9 +79,9 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     # 0: it never was.
     ready_at: float = 0.0
     ended_at: float
-    # Documents finished, and claimed at all.
+    # Documents finished, and whether any was claimed.
     documents: int = 0
-    claimed: int = 0
+    claimed: bool = False
     # Its last word, and what it said besides; empty when it was killed.
     word: str = ""
     why: str = ""

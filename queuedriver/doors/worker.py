@@ -179,7 +179,7 @@ class _Loop:
     # Work
 
     def _process(self, work: Work) -> None:
-        self._tally.began(work.docid, 1)
+        self._tally.began(work.docid)
         started = time.perf_counter()
         self._limits.begin()
         try:

@@ -106,11 +106,15 @@ class Limits(Signals):
 
     def begin(self) -> None:
         """Begin a document, or a batch of them, now; or anew, as it had to wait so far."""
+        now = time.monotonic()
         if self._board is not None:
-            self._board.clock(time.monotonic())
-        if self.timeout is None:
-            return
-        self.began_at = now = time.monotonic()
+            self._board.clock(now)
+        if self.timeout is not None:
+            self.begun(now)
+
+    def begun(self, now: float) -> None:
+        """Count the time-outs of the document at hand from this instant."""
+        self.began_at = now
         if self.hard is not None and self.dump and self._hard_until - now < self.hard:
             lasts = self.hard * _HARD_MARGIN
             faulthandler.dump_traceback_later(lasts, exit=True, file=self.dump)

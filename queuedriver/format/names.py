@@ -39,6 +39,8 @@ CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
 # In there: the stage has stopped itself.
 BREAKER = "breaker.json"
+# What whoever starts its drivers wants those told who submit, or ask why something waits.
+NOTICE = "notice"
 DISCARDED = "discarded"
 REPORT = ".report.json"
 # Inside `.queuedriver/`: documents that are being submitted, and what happened to which.
