@@ -37,20 +37,27 @@ name = "results"
 publish = "{{docid}}.txt"
 call = "stages:write"
 """
-# A document says how long it takes in the first stage, in the second, and in the third.
+# A document says how long it takes in the first stage, in the second, and in the third; `gate` is
+# until the test lets it pass.
 _STAGES = """\
-import time
+import os, time
+
+
+def rest(word):
+    while word == "gate" and not os.path.exists("{root}/go"):
+        time.sleep(0.02)
+    time.sleep(0 if word == "gate" else float(word))
 
 
 def read(document):
     data = document.read()
-    time.sleep(float(data.split()[0]))
+    rest(data.decode().split()[0])
     return data
 
 
 def write(document):
     data = document.read()[::-1]
-    time.sleep(float(data.split()[2]))
+    rest(data.decode().split()[2])
     return data.upper()
 """
 _TURN = """\
@@ -85,24 +92,28 @@ class Elements:
         (root / "logs").mkdir()
         words = {"root": root, "python": sys.executable, "grace": grace, "before": before}
         (root / "pipeline.toml").write_text(_FILE.format(**words))
-        (root / "stages.py").write_text(_STAGES)
+        (root / "stages.py").write_text(_STAGES.format(**words))
         (root / "turn.py").write_text(_TURN)
         self.script = root / "element.sh"
         self.script.write_text(_ELEMENT.format(**words))
         # What each result is to say.
         self._put: dict[str, bytes] = {}
 
-    def put(self, count: int, *seconds: float, name: str = "d") -> None:
-        """Submit documents that take so long in each stage; without: hardly any time."""
+    def put(self, count: int, *seconds: float | str, name: str = "d") -> None:
+        """Submit documents that take so long in each stage; without: hardly any time. Those that
+        wait at the `gate` go on after `open_gate`."""
         directory = self.root / "queues" / "input"
         directory.mkdir(parents=True, exist_ok=True)
-        takes = " ".join(f"{one:g}" for one in (*seconds, 0, 0, 0)[:3])
+        takes = " ".join(map(str, (*seconds, 0, 0, 0)[:3]))
         for number in range(count):
             docid = f"{name}{number}"
             aside = directory / f".{docid}"
             aside.write_text(f"{takes} {docid}")
             aside.rename(directory / f"{docid}.ready")
             self._put[f"{docid}.txt"] = f"{takes} {docid}".upper().encode()
+
+    def open_gate(self) -> None:
+        (self.root / "go").touch()
 
     def start(self, *words: str, elements: int = 2, options: Sequence[str] = ()) -> int:
         """Let Slurm start elements, with these words for `watchdogd run`; return the job."""

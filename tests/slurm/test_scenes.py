@@ -73,7 +73,7 @@ def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
     yard = Elements(cluster, tmp_path / "yard", grace="1 min")
     first = yard.start(options=["--nodelist=n1"], elements=1)
     yard.wait_until_begun(1)
-    yard.put(2, 300)
+    yard.put(2, "gate")
     until(lambda: yard.states() == {names.WORKING: 2}, "documents are being processed")
     second = yard.start(options=["--nodelist=n1"], elements=1)
     yard.wait_until_begun(2)
@@ -85,6 +85,25 @@ def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
     cluster.slurm("scancel", str(second))
     yard.wait_until_ended(second)
     yard.check_nobody_left()
+
+
+def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Path) -> None:
+    """One is told some seconds before, by a signal to its watchdog alone; the other is ended at
+    once. Slurm looks every 30 seconds whose time is over, and counts in minutes."""
+    yard = Elements(cluster, tmp_path / "yard")
+    yard.put(4, "gate")
+    told = yard.start(elements=1, options=["--time=1"])
+    ended = yard.start(elements=1, options=["--time=10"])
+    until(lambda: yard.states() == {names.WORKING: 4}, "both have documents", PATIENCE)
+    cluster.slurm("scontrol", "update", f"JobId={ended}", "EndTime=now+1")
+    yard.wait_until_ended(told, ended)
+    assert (yard.ended_as(told), yard.ended_as(ended)) == ({"COMPLETED": 1}, {"TIMEOUT": 1})
+    yard.check_nobody_left()
+    yard.check_none_charged()
+    yard.open_gate()
+    last = yard.start("--drain")
+    yard.wait_until_ended(last)
+    yard.check_all_came_out_once()
 
 
 def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path) -> None:
