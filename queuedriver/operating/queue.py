@@ -203,10 +203,6 @@ class Queue:
 
         return self._read(DRIVERS, read, {})
 
-    def driver(self, driver: str, observer: Observer) -> Owner | None:
-        """Return one of them, read by its name; None when it never registered."""
-        return self._read(DRIVERS, lambda found: Roster(found, observer).named(driver), None)
-
     # Control
 
     def controls(self) -> Controls:
