@@ -33,7 +33,14 @@ from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
-from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster, registered_id
+from queuedriver.claims.liveness import (
+    EXPIRY,
+    Observer,
+    Owner,
+    Roster,
+    registered_id,
+    registration_name,
+)
 from queuedriver.disk.processes import kill_marked
 from queuedriver.disk.runtime import KilledFor, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
@@ -122,7 +129,7 @@ class Recoverer:
             self._swept.pop(_life_of(one), None)
         dead = self._unswept()
         # Whatever its commands and servers still write must stop before anything is published.
-        if here := [f"{id}-{salt}" for (id, salt), one in dead.items() if one.here]:
+        if here := [names.life_name(*gone) for gone, one in dead.items() if one.here]:
             kill_marked(here)
         recovered, unknown = self._recover_claims(self._claimed() if claimed is None else claimed)
         self._clean_up(dead, unknown)
@@ -288,7 +295,7 @@ class Recoverer:
             if still is not None and not still.alive and still.registration == one:
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
-                    self._queue.drivers.remove(f"{one.id}.json")
+                    self._queue.drivers.remove(registration_name(one.id))
         with suppress(PermissionError):
             self._queue.attempts.settle()
 

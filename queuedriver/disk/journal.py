@@ -25,6 +25,7 @@ from typing import Any
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.event import Event, encode
+from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 
 # After trouble, seconds until the next attempt.
@@ -39,6 +40,11 @@ FILE = re.compile(rf"({_WRITER.pattern})(?:\.([0-9a-f]{{14}}))?\.jsonl")
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
+
+
+def journal_path(queue: str) -> str:
+    """Return the path of a queue's journal."""
+    return os.path.join(queue, PRIVATE, JOURNAL)
 
 
 def submitter(host: str, who: str = "put") -> str:

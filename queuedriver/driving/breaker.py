@@ -81,7 +81,7 @@ def has_worked(before: Mapping[str, Registration], peers: Iterable[Registration]
 
 
 def _life(one: Registration) -> str:
-    return f"{one.id}-{one.salt}"
+    return names.life_name(one.id, one.salt)
 
 
 def pause_after(trials: int, drivers: int) -> float:

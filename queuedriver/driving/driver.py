@@ -44,6 +44,7 @@ from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted
+from queuedriver.format.names import life_name
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
@@ -212,7 +213,7 @@ class Turns(Loop):
     def begin(self) -> None:
         """Load the processor."""
         mint = self.queues[0].mint
-        self._processor.start(f"{mint.driver}-{mint.salt}")
+        self._processor.start(life_name(mint.driver, mint.salt))
 
     def close(self) -> None:
         """End the processor; then as any loop."""

@@ -3,6 +3,7 @@
 import os
 import shlex
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
@@ -11,7 +12,7 @@ from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import pipeline_file
+from watchdogd.cli.arguments import numbers_of, pipeline_file
 from watchdogd.cli.progress import Progress, ends
 from watchdogd.driver_ids import local_directory
 from watchdogd.events import Events
@@ -32,6 +33,7 @@ def keep(
     children: Children,
     begun: HelperProcess | None,
     *,
+    drivers: Sequence[str],
     drain: bool,
     quiet: bool,
 ) -> int:
@@ -40,7 +42,8 @@ def keep(
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     progress = Progress(quiet=quiet, drain=drain)
-    found = _checked(given, host, drain=drain)
+    numbers = numbers_of(drivers)
+    found = _checked(given, host, numbers, drain=drain)
     for note in found.notes:
         progress.tell(note)
     pipeline = found.pipeline
@@ -59,7 +62,7 @@ def keep(
             note_file(pipeline.file, host, local)
         events = Events(local, host, pipeline.directory, children, progress.hear)
         events.command = pipeline.on_event
-        brief = Brief(pipeline=pipeline, host=host, local=local)
+        brief = Brief(pipeline=pipeline, host=host, local=local, drivers=numbers)
         helper = Helper(brief, children, events.say, begun=begun)
         signals = Signals()
         signals.install()
@@ -85,9 +88,9 @@ def keep(
         return _close(watchdog, progress)
 
 
-def _checked(given: str | None, host: str, *, drain: bool) -> Findings:
+def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
     """Read the pipeline. All that could be said later is said now, before a driver is started."""
-    found = check_host(pipeline_file(given), host)
+    found = check_host(pipeline_file(given), host, drivers=numbers)
     if drain and not found.pipeline.inputs:
         raise ConfigError(
             "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "

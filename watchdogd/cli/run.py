@@ -20,6 +20,7 @@ def run(
     option: str | None = PIPELINE_FILE,
     drain: bool = flag("End when all is through; the queues stay open."),
     host: str | None = option("NAME", "This host's name; else what it is called."),
+    drivers: list[str] | None = option("STAGE=N", "So many drivers of a stage, here and now."),
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Keep the drivers of a pipeline alive on this host, until told to leave.
@@ -52,7 +53,8 @@ def run(
     try:
         from watchdogd.cli.keep import keep
 
-        return keep(either(pipeline, option), host, children, begun, drain=drain, quiet=quiet)
+        file = either(pipeline, option)
+        return keep(file, host, children, begun, drivers=drivers or [], drain=drain, quiet=quiet)
     finally:
         if begun is not None:
             begun.end()
