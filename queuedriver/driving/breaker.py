@@ -37,8 +37,8 @@ FIRST_TRIAL = 30.0
 LONGEST_PAUSE = 600.0
 _MOST_DOUBLINGS = 10
 # So many times as long as drivers take to tell their news, they are given to tell of a success; and
-# once more, since who began to make sure a moment before us may be about to find one, and is late on
-# a busy machine.
+# once more, as who began to make sure a moment before us may find one, and be late: on a busy
+# machine.
 _TIME_TO_TELL = 1.5
 _LOOKS = 2
 
