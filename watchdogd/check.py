@@ -13,7 +13,7 @@ from typing import NamedTuple
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
 from queuedriver.errors import ConfigError, FileSystemTrouble, NotPermitted, is_trouble
 from watchdogd import driver_ids
-from watchdogd.host import physical_memory
+from watchdogd.host import physical_memory, processors
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.pipeline.problems import NOTHING, BadPipeline, Path, Problem, Problems
 from watchdogd.pipeline.read import study
@@ -83,7 +83,7 @@ def examine(
 ) -> Findings:
     """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
     `imports`, nothing that its stages call is imported."""
-    here = here or Here(physical_memory(), len(os.sched_getaffinity(0)))
+    here = here or Here(physical_memory(), processors())
     pipeline, problems = study(file, host, drivers)
     slow = [] if imports is None else imports(pipeline, problems)
     for path, fault in (

@@ -6,6 +6,11 @@ from contextlib import suppress
 _CGROUP = "/sys/fs/cgroup"
 
 
+def processors() -> int:
+    """Return how many processors this process, and what it starts, may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def physical_memory() -> int:
     """Return how many bytes the processes of this host, or of this container, may have at most."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -265,6 +265,9 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
 
 def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     """Return all there is to say of a watchdog at this moment."""
+    # Late: whoever only reads reports needs none of it.
+    from watchdogd.host import processors
+
     room, helper = watchdog.stages.room, watchdog.helper
     return replace(
         last_word(watchdog),
@@ -280,7 +283,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
         ),
         memory=room.memory,
         cpus=room.cpus,
-        processors=os.cpu_count() or 0,
+        processors=processors(),
         stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),
     )

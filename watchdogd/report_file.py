@@ -17,6 +17,7 @@ from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
+from watchdogd.messages import SILENCE
 from watchdogd.report import Alien, HostReport, decode
 
 _FILE = "report.json"
@@ -26,8 +27,6 @@ _DIGITS = 16
 _ROOM = 16 << 10
 _HERE = -100
 _EXCHANGE = 2
-# Seconds after which a file system counts as hung.
-LIMIT = 2.0
 
 
 def save(report: HostReport) -> None:
@@ -85,11 +84,11 @@ def local_reports(file: str) -> list[HostReport]:
     return []
 
 
-def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
+def answers(look: Callable[[], object], limit: float = SILENCE) -> bool:
     """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
     looks first. One that hangs is left behind."""
     # Mostly there is no watchdog here, or nobody asks.
-    import select
+    from watchdogd.linux import is_readable
 
     child = os.fork()
     if not child:
@@ -101,9 +100,7 @@ def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
             look()
         os._exit(0)
     with open_fd(os.pidfd_open(child)) as pidfd:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        ended = bool(poll.poll(limit * 1000))
+        ended = is_readable(pidfd, limit)
     if not ended:
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0 if ended else os.WNOHANG)

@@ -115,8 +115,8 @@ def sizes(loads: Sequence[Load], room: Room, split: Mapping[str, int]) -> dict[s
     found: dict[str, int] = {}
     memory, cpus = 0, 0.0
     for load in loads:
-        # The least of the file was admitted; an operator gets one at least.
-        least = load.min if load.asked is None else max(load.min, 1)
+        # The least of the file was admitted, and one of each stage that may have any.
+        least = load.min if load.asked is None else max(load.min, min(1, load.max))
         found[load.stage] = min(wanted[load.stage], max(load.last, least))
         # Who leaves takes its room until it has left.
         processes = max(load.alive, found[load.stage])

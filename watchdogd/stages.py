@@ -2,7 +2,6 @@
 end. Instants are monotonic, and arguments."""
 
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -13,7 +12,7 @@ from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
 from watchdogd.driver_ids import slots_with_boards
 from watchdogd.events import Kind
-from watchdogd.host import physical_memory
+from watchdogd.host import physical_memory, processors
 from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.sizes import Load, Room, coming, sizes
@@ -155,7 +154,7 @@ class Stages:
     def turn(self, now: float, elapsed: float, fs_ok: bool) -> float:
         """Look at every driver and do what is to be done; return when the next turn is due."""
         self._resize(now, balancing=fs_ok and not self.leaving)
-        at_once = max(_STARTS, _STARTS_EACH * len(os.sched_getaffinity(0)))
+        at_once = max(_STARTS, _STARTS_EACH * processors())
         starts = Starts(_STARTS, at_once - sum(one.starting for one in self.everyone))
         due = [one.turn(now, elapsed, fs_ok, starts) for one in self.everyone]
         if self.hurried:

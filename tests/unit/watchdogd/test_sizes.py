@@ -108,8 +108,14 @@ def test_operators_share_what_the_others_leave_and_whoever_asks_for_less_comes_f
     assert {name: size.drivers for name, size in found.items()} == {"a": 5, "b": 2, "c": 3}
     assert found["a"].scarce == "there is no room for 50: one takes 100 B, of 1 kB for all"
     assert found["c"].scarce == ""
-    # One at least, whatever there is.
-    assert drivers([heavy("a", 0, asked=5)], Room(memory=10), {}) == [1]
+    # One at least of what was admitted so.
+    assert drivers([heavy("a", (0, 2), asked=5)], Room(memory=10), {}) == [1]
+
+
+def test_stage_without_drivers_in_the_file_gets_none_that_there_is_no_room_for() -> None:
+    found = sizes([heavy("a", 0, asked=1)], Room(memory=10), {})["a"]
+    assert (found.drivers, found.slots) == (0, 0)
+    assert found.scarce == "there is no room for 1: one takes 100 B, of 10 B for all"
 
 
 def test_what_is_loaded_once_is_counted_once() -> None:

@@ -204,6 +204,18 @@ def test_no_stage_is_scaled_beyond_the_room_there_is(
     assert ("there is no room for 50" in words) == (50 in scale.values())
 
 
+def test_number_for_a_stage_whose_drivers_add_nothing_is_bounded_by_what_it_declares(
+    tmp_path: Path,
+) -> None:
+    shared: dict[str, Any] = {"memory": 600 * MB, "preload": True, "memory_per_driver": 0}
+    house = House(tmp_path, stage("one", **shared), stage("two", memory=100 * MB), memory=1000 * MB)
+    house.begin()
+    house.scale(one=3, two=9)
+    assert house.wanted == {"one": 3, "two": 4}
+    (load, _) = house.stages.loads()
+    assert (load.memory, load.memory_more) == (600 * MB, 0)
+
+
 def test_number_for_a_stage_that_declares_no_memory_is_bounded_all_the_same(
     tmp_path: Path,
 ) -> None:
