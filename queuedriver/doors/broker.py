@@ -264,15 +264,19 @@ class BrokerLoop(Loop):
     def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            self.talk.turn(now, time.time())
+            self.talk.hold()
+            try:
+                self.talk.turn(now, time.time())
+                # Workers that are free get their next document before the last one is put away; but
+                # not before the control files have been looked at, as often as any driver does.
+                if self.go and self.limits.leaving_at is None and now < self.look_at:
+                    for _ in range(_ROUNDS):
+                        if self.exchange.busy or not self._deal(now):
+                            break
+            finally:
+                self.talk.flush(now)
             if self.trouble:
                 break
-            # Workers that are free get their next document before the last one is put away; but not
-            # before the control files have been looked at, as often as any driver does.
-            if self.go and self.limits.leaving_at is None and now < self.look_at:
-                for _ in range(_ROUNDS):
-                    if not self._deal(now):
-                        break
             self._settle(now)
             if not self.talk.transport.pending():
                 break
@@ -319,7 +323,7 @@ class BrokerLoop(Loop):
         dealt = self.exchange.deal(worker, work, now)
         if type(dealt) is not Send:
             self._act(dealt)
-        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+        elif not self.talk.send(dealt.peer, dealt.frames):
             gone = self.exchange.undelivered(dealt.peer, work.claim, now)
             self.talk.carry_out(gone, now)
         elif self._level >= 1:
@@ -403,12 +407,15 @@ class BrokerLoop(Loop):
                 for source in self.sources:
                     source.wake()
                 return woken if woken in ("hint", "signal") else "timeout"
+            self.talk.hold()
             self.talk.turn(now, time.time())
             due = soonest(*turns)
             if not self.trouble and (
                 self._wanted or (due is not None and due <= now) or self.waits(now) != could
             ):
+                # What is held goes with what is dealt now.
                 return "other"
+            self.talk.flush(now)
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:
