@@ -53,7 +53,10 @@ AUTO = "auto"
 # What a PAUSE in a queue says that is there because the whole pipeline is paused.
 MARK = b"watchdogd\n"
 
-_OURS = {*OUR_DIRECTORIES, LANDMARK}
+# What was asked of Slurm, and what it said (slurm/ledger.py).
+SLURM = "slurm"
+
+_OURS = {*OUR_DIRECTORIES, LANDMARK, SLURM}
 # People write these files; more than so much is something else.
 _LIMIT = 64 << 10
 _MOST_FILES = 1000

@@ -55,7 +55,7 @@ _STOPPED = 10.0
 _SECOND_WISH = 0.2
 # How often the memory of a driver is looked at that has nothing to do, in seconds.
 _IDLE_MEMORY_EVERY = 5.0
-BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
+BLANK = Glimpse()
 # What of drivers has not been measured yet.
 NO_USAGE = Usage()
 

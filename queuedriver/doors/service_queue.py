@@ -203,7 +203,7 @@ class ServiceQueue:
             if request is None or request.answered:
                 self.dealt[claim.token] = Dealt(claim, request, now)
                 if self._tally.board is not None:
-                    self._tally.began(claim.docid, 1)
+                    self._tally.began(claim.docid)
             return work
         return None
 

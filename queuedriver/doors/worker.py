@@ -182,7 +182,7 @@ class _Loop:
     # Work
 
     def _process(self, work: Work) -> None:
-        self._tally.began(work.docid, 1)
+        self._tally.began(work.docid)
         started = time.perf_counter()
         self._limits.begin()
         try:
@@ -217,7 +217,7 @@ class _Loop:
         except ConfigError:
             raise
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            setback = from_exception(error)
+            setback = self._limits.fair(from_exception(error))
             if isinstance(setback, Failed) and (trouble := workspace.trouble()):
                 return Postponed(_DISK_PAUSE, f"not its fault: {trouble}")
             return setback

@@ -168,7 +168,7 @@ class Scheduler:
             return None
         self._dealt[claim.token] = _Dealt(claim, job, time.perf_counter_ns())
         self._at_hand.add(claim.token)
-        self.tally.began(claim.docid, 1)
+        self.tally.began(claim.docid)
         self.changes += 1
         body = encode_task(Task(job.task_of(claim.docid), description(job.id, job.record.file)))
         return Work(claim.token, claim.docid, claim.attempt, body, str(job.id))

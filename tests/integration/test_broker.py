@@ -452,6 +452,41 @@ def test_client_whose_request_ends_its_worker_is_told_so(place: Place) -> None:
     assert "'bad': its worker was lost" in said.err
 
 
+def test_answer_whose_file_is_there_is_refused_before_anything_is_asked(place: Place) -> None:
+    (place.root / "answers").mkdir()
+    (place.root / "answers/loud.py").write_text("an earlier one")
+    ask = ("client", "roundrobin", "tcp://127.0.0.1:1", "send")
+    said = command(*ask, "loud.py", "--to", "answers", cwd=place.root)
+    assert said.code == 73
+    assert "'answers/loud.py' is there already" in said.err
+    (place.root / "other").mkdir()
+    (place.root / "other/loud.py").write_text("of the same name")
+    said = command(*ask, "loud.py", "other/loud.py", "--to", "new", cwd=place.root)
+    assert said.code == 2
+    assert "two of the files are called 'loud.py'" in said.err
+    assert not (place.root / "new").exists()
+
+
+def test_answer_that_names_a_file_that_is_there_is_told_and_the_others_are_written(
+    place: Place,
+) -> None:
+    place.protocol = "roundrobin"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    place.broker()
+    place.worker("two")
+    for name in "abc":
+        (place.root / name).write_bytes(b"anything")
+    (place.root / "answers").mkdir()
+    (place.root / "answers/other").write_bytes(b"mine")
+    ask = ("client", "roundrobin", place.endpoint, "send", "a", "b", "c", "--to", "answers")
+    said = command(*ask, cwd=place.root)
+    assert said.code == 1
+    assert said.err.count("'answers/other' is there already") == 3
+    written = dict.fromkeys("abc", b"one")
+    assert contents(place.root / "answers") == {**written, "other": b"mine"}
+
+
 def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: Place) -> None:
     def broker() -> Process:
         args = ("--service", "loud=in:out", "--listen", place.endpoint)

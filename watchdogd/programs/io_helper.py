@@ -128,7 +128,7 @@ class IoHelper:
         self._copies = Copies(brief.local, brief.host)
         self._recovery = Recovery()
         self._meter = Meter()
-        self._reader = FileReader(brief.host)
+        self._reader = FileReader(brief.host, brief.drivers)
         # The report as it was published last.
         self._published = b""
         # None while a look could not read them.

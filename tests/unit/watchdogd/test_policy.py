@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.driving.time_left import OUT_OF_TIME
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,
@@ -54,7 +55,7 @@ def life(**facts: Any) -> Life:
     return Life(**({"started_at": NOW - 1, "ready_at": NOW - 1, "ended_at": NOW} | facts))
 
 
-CRASH = life(claimed=1, signal="SIGSEGV")
+CRASH = life(claimed=True, signal="SIGSEGV")
 
 
 def lives(past: Past, each: Life, number: int, patience: Stage = STAGE) -> list[Past]:
@@ -92,13 +93,13 @@ def delays(past: Past, each: Life, number: int, patience: Stage = STAGE) -> list
     ("facts", "verdict"),
     [
         # It finished a document: healthy, however it ended.
-        ({"documents": 1, "claimed": 1}, True),
-        ({"documents": 1, "claimed": 2, "signal": "SIGSEGV"}, True),
-        ({"documents": 1, "claimed": 2, "ended_for": HUNG}, True),
-        ({"documents": 1, "claimed": 2, "ended_for": MEMORY}, True),
+        ({"documents": 1, "claimed": True}, True),
+        ({"documents": 1, "claimed": True, "signal": "SIGSEGV"}, True),
+        ({"documents": 1, "claimed": True, "ended_for": HUNG}, True),
+        ({"documents": 1, "claimed": True, "ended_for": MEMORY}, True),
         # It finished none, though there were some.
-        ({"claimed": 1, "signal": "SIGSEGV"}, False),
-        ({"claimed": 1, "ready_at": NOW - 9999, "started_at": NOW - 9999}, False),
+        ({"claimed": True, "signal": "SIGSEGV"}, False),
+        ({"claimed": True, "ready_at": NOW - 9999, "started_at": NOW - 9999}, False),
         # There was none to claim.
         ({"ready_at": NOW - HEALTHY_AFTER, "signal": "SIGKILL"}, True),
         ({"ready_at": NOW - HEALTHY_AFTER + 1, "signal": "SIGKILL"}, False),
@@ -106,7 +107,7 @@ def delays(past: Past, each: Life, number: int, patience: Stage = STAGE) -> list
         ({"started_at": NOW - 9999, "ready_at": 0.0, "exit_code": 1}, False),
         # What had to be ended has to have done something.
         ({"ready_at": NOW - 9999, "ended_for": MEMORY}, False),
-        ({"ready_at": NOW - 9999, "ended_for": HUNG, "claimed": 1}, False),
+        ({"ready_at": NOW - 9999, "ended_for": HUNG, "claimed": True}, False),
         ({"started_at": NOW - 300, "ready_at": 0.0, "ended_for": START_UP}, False),
     ],
 )
@@ -140,21 +141,21 @@ def test_how_a_run_ended_is_said_in_words(facts: dict[str, Any], words: str) -> 
 @pytest.mark.parametrize(
     "facts",
     [
-        {"claimed": 1, "signal": "SIGSEGV"},
-        {"claimed": 1, "signal": "SIGKILL"},
+        {"claimed": True, "signal": "SIGSEGV"},
+        {"claimed": True, "signal": "SIGKILL"},
         {"exit_code": 1, "word": "crashed"},
         {"exit_code": 70, "word": "crashed"},
         {"exit_code": 73, "word": "failed"},
         # A program that ends by itself, and says nothing of it.
         {"exit_code": 0},
-        {"exit_code": 0, "claimed": 1},
-        {"ended_for": HUNG, "claimed": 1, "signal": "SIGKILL"},
-        {"ended_for": MEMORY, "claimed": 1, "signal": "SIGKILL"},
+        {"exit_code": 0, "claimed": True},
+        {"ended_for": HUNG, "claimed": True, "signal": "SIGKILL"},
+        {"ended_for": MEMORY, "claimed": True, "signal": "SIGKILL"},
         {"ended_for": START_UP, "ready_at": 0.0, "signal": "SIGKILL"},
         {"ended_for": LATE, "word": "recycled", "signal": "SIGKILL"},
         # Ended by us, whatever it had come to say.
-        {"ended_for": HUNG, "claimed": 1, "word": "quit", "exit_code": 0},
-        {"ended_for": HUNG, "claimed": 1, "exit_code": 78},
+        {"ended_for": HUNG, "claimed": True, "word": "quit", "exit_code": 0},
+        {"ended_for": HUNG, "claimed": True, "exit_code": 78},
         # It recycled itself before it had claimed anything: its limit is less than it loads.
         {"word": "recycled", "exit_code": 0},
     ],
@@ -185,7 +186,10 @@ def test_delays_are_spread(jitter: float, factor: float) -> None:
 
 @pytest.mark.parametrize(
     "facts",
-    [{"documents": 1, "claimed": 2, "signal": "SIGSEGV"}, {"ready_at": NOW - 60, "exit_code": 1}],
+    [
+        {"documents": 1, "claimed": True, "signal": "SIGSEGV"},
+        {"ready_at": NOW - 60, "exit_code": 1},
+    ],
 )
 @pytest.mark.parametrize("unhealthy", [0, 1, 7, 30])
 def test_after_a_healthy_run_a_crash_is_the_first_one_again(
@@ -239,9 +243,9 @@ def test_what_was_no_longer_wanted_is_not_counted(ended_for: str) -> None:
 @pytest.mark.parametrize(
     ("facts", "unhealthy"),
     [
-        ({"word": "recycled", "claimed": 9, "documents": 9}, 0),
+        ({"word": "recycled", "claimed": True, "documents": 9}, 0),
         ({"word": "recycled", "ready_at": NOW - 60}, 0),
-        ({"word": "recycled", "claimed": 1}, 3),
+        ({"word": "recycled", "claimed": True}, 3),
         ({"word": "reload"}, 3),
         ({"word": "reload", "documents": 1}, 0),
         # Not even when it was ended on its way out.
@@ -319,7 +323,7 @@ def test_what_made_it_leave_yesterday_does_not_slow_it_down_today() -> None:
 
 
 def test_trouble_of_the_file_system_is_waited_for_and_never_counted() -> None:
-    run = life(exit_code=74, word="failed", why="No space left on device", claimed=1)
+    run = life(exit_code=74, word="failed", why="No space left on device", claimed=True)
     assert delays(BLANK, run, 1000) == [10.0] * 1000
     past = lives(BLANK, run, 1000)[-1]
     assert (past.state, past.unhealthy) == ("waiting-fs", 0)
@@ -332,9 +336,20 @@ _RUNS = st.builds(
     ready_at=st.sampled_from([0.0, NOW - 99, NOW - 1]),
     ended_at=st.just(NOW),
     documents=st.integers(0, 2),
-    claimed=st.integers(0, 2),
+    claimed=st.booleans(),
     word=st.sampled_from(
-        ["", "quit", "reload", "recycled", "drained", "done", "later", "blocked", "failed"]
+        [
+            "",
+            "quit",
+            "reload",
+            "recycled",
+            "drained",
+            "done",
+            "later",
+            "blocked",
+            "failed",
+            OUT_OF_TIME,
+        ]
     ),
     exit_code=st.none() | st.integers(0, 130),
     signal=st.sampled_from(["", "SIGKILL", "SIGSEGV"]),
@@ -407,7 +422,10 @@ def seen(**facts: Any) -> Seen:
             {"wanted": False, "past": Past(state="crash-looped", not_before=NOW + 9)},
             Rest("stopped", "not wanted", None),
         ),
-        ({"work": False}, Rest("stopped", "its input queues are done, or told to quit", None)),
+        (
+            {"work": False},
+            Rest("stopped", "its queues are done, or told to quit, or its time is up", None),
+        ),
         (
             {"work": False, "past": Past(state="stopped", why="it left as it was told")},
             Rest("stopped", "it left as it was told", None),

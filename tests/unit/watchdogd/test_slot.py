@@ -111,7 +111,7 @@ def test_driver_that_is_ready_says_how_long_that_took_once(place: Place) -> None
 def test_totals_go_on_from_life_to_life(place: Place) -> None:
     for _ in range(2):
         place.live()
-        place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+        place.theirs.count((1, 5, 2, 3, 4), 6, 7)
         place.look(101.0)
         os.kill(place.processes[0].pid, signal.SIGKILL)
         place.die()
@@ -253,13 +253,13 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(110.0, 10.0, fs_ok=False)
     assert place.slot.seen(None, fs_ok=False, work=True).started_at == 110.0
     place.theirs.ready(111.0)
-    place.theirs.began("a", 112.0, 1)
+    place.theirs.began("a", 112.0)
     place.look(113.0)
     place.look(118.0, 5.0, fs_ok=False)
     place.look(121.0, 3.0, fs_ok=False)
     assert place.seen.began_at == 120.0
     # The next document has a clock of its own.
-    place.theirs.began("b", 130.0, 2)
+    place.theirs.began("b", 130.0)
     place.look(131.0)
     assert place.seen.began_at == 130.0
 
@@ -267,7 +267,7 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
 def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
     place.live()
     place.theirs.ready(101.0)
-    place.theirs.began("a", 102.0, 1)
+    place.theirs.began("a", 102.0)
     place.look(103.0)
     place.look(3703.0, 3600.0)
     assert place.seen.began_at == 3702.0
@@ -338,7 +338,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         until(Path(place.path + ".up").exists)
         place.theirs.stacks_go_to(name)
         place.theirs.ready(101.0)
-        place.theirs.began("a", 102.0, 1)
+        place.theirs.began("a", 102.0)
         place.look(140.0)
         place.follow(140.0, hard=30.0)
         assert ("hung", f"{HUNG} with 'a' at hand") in place.told
@@ -346,9 +346,9 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         assert ending is not None
         assert ending.cause == "hung"
         # Whether or not another document has come by then.
-        place.theirs.ended((0, 0, 0, 0, 1), 0, 0)
+        place.theirs.count((0, 1, 0, 0, 0), 0, 0)
         if next_one:
-            place.theirs.began("b", 151.0, 2)
+            place.theirs.began("b", 151.0)
         place.look(152.0)
         place.follow(152.0, hard=30.0)
         assert place.rung == "run"
@@ -376,7 +376,7 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
 ) -> None:
     place.live()
     place.theirs.ready(101.0)
-    place.theirs.began("a", 102.0, 1)
+    place.theirs.began("a", 102.0)
     place.slot.unwanted = "scale"
     place.look(120.0)
     for now in (120.0, 140.0):
@@ -404,10 +404,10 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     until(up.exists)
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
-    place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+    place.theirs.count((1, 5, 2, 3, 4), 6, 7)
     place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
-    place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
+    place.theirs.count((1, 8, 2, 3, 4), 6, 7)
     place.look(101.0)
     assert place.slot.totals.documents == 3
     assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)

@@ -345,7 +345,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
         slot, board = house.live("one-1", 100.0)
-        board.began(docid, 200.0, 1)
+        board.began(docid, 200.0)
         # First its stacks are asked for.
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)

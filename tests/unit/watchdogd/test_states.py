@@ -72,7 +72,7 @@ RUNGS: dict[str, Any] = {
     "after SIGKILL: 10 s": "kill",
 }
 # How runs end.
-CRASHED = {"claimed": 1, "signal": "SIGSEGV"}
+CRASHED = {"claimed": True, "signal": "SIGSEGV"}
 ENDS: dict[str, tuple[dict[str, Any], int]] = {
     "a document finished": ({**CRASHED, "documents": 1}, 1),
     "none finished, twice in a row": (CRASHED, 2),
