@@ -410,7 +410,7 @@ class Turns(Loop):
             # No document can be blamed for a program that cannot start: leave, and say so.
             self._hopeless = error
             return Released(str(error))
-        return from_exception(error)
+        return self.limits.fair(from_exception(error))
 
     def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""
