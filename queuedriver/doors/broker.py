@@ -91,7 +91,7 @@ class Broker(Life):
     def run(self) -> Left:
         """Deal until told to leave. QueueError when it cannot even start."""
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace)
+            limits = Limits(grace=self.options.grace, until=self.options.until)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
@@ -230,8 +230,6 @@ class BrokerLoop(Loop):
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
-        # Until when workers may bring what they have, once we are to leave.
-        self._leaves_at: float | None = None
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -442,11 +440,7 @@ class BrokerLoop(Loop):
         if why == QUIT_FILE:
             # They will not come back if the file goes away again.
             self._send_away(now)
-        if self._leaves_at is None:
-            self._leaves_at = now + self.options.grace
-        if self.limits.hurried or now >= self._leaves_at:
-            return word, why
-        return "", ""
+        return (word, why) if self.limits.reason() is not None else ("", "")
 
     def farewell(self, end: Quit) -> None:
         """Send the workers away; asked to leave by a signal, it may be back soon: then they wait

@@ -35,6 +35,7 @@ def keep(
     *,
     drivers: Sequence[str],
     drain: bool,
+    until: float | None,
     quiet: bool,
 ) -> int:
     """Keep the drivers of a pipeline alive until told to leave; return the exit code."""
@@ -68,7 +69,16 @@ def keep(
         signals.install()
         notifier = Notifier(os.environ, os.getpid())
         watchdog = Supervisor(
-            pipeline, host, local, children, helper, events, signals, notifier, drain=drain
+            pipeline,
+            host,
+            local,
+            children,
+            helper,
+            events,
+            signals,
+            notifier,
+            drain=drain,
+            until=until,
         )
         watchdog.reload.notes = found.notes
         watchdog.watch = _watch(watchdog, progress, children)
@@ -166,6 +176,6 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
         say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
-        progress.tell("asked to leave before everything was through; run it again for the rest")
+        progress.tell("it had to leave before everything was through; run it again for the rest")
         return 75
     return 1 if discarded and watchdog.drain else 0

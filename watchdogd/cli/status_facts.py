@@ -292,6 +292,8 @@ def _stage(
         degraded=told.get("degraded", ""),
         paused=controls.paused,
         done="done" in told or (done and not counts.unfinished),
+        # Who has no end, or a later one, may begin more.
+        late=told["late"] if [*told] == ["late"] else "",
     )
     state, why = next(filter(any, told.items()), ("", "")) if chosen.hung else facts.word
     living = sum(1 for one in own if one.pid)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchdogd.slurm.elements import Element, tasks_of, key_of, read_elements
+from watchdogd.slurm.elements import Element, key_of, read_elements, tasks_of
 
 ANSWER = (Path(__file__).parent / "answers" / "22.05.json").read_bytes()
 KEY = "watchdogd-0123456789ab"
