@@ -266,7 +266,7 @@ def stop(
                 _dismiss(one, now=now)
                 told[one.name] = one.count
     total = format_count(sum(told.values()), "element")
-    say(f"{total} told to leave" if told else "no element is pending or running")
+    say(f"{total} told to leave" if told else "no element is pending or running now")
 
 
 def _dismiss(one: Element, *, now: bool) -> None:

@@ -22,7 +22,7 @@ def post_of(
     file: str, host: str, local: str, program: Sequence[str], environ: Mapping[str, str]
 ) -> Post:
     """Return what an attendant is to do here, by what Slurm says in an element's environment."""
-    number, ends_at = environ.get(SUBMISSION, ""), environ.get("SLURM_JOB_END_TIME", "")
+    number = environ.get(SUBMISSION, "")
     return Post(
         watchdog=os.getpid(),
         file=file,
@@ -31,7 +31,6 @@ def post_of(
         program=tuple(program),
         number=int(number) if number.isdecimal() else 0,
         job=environ.get("SLURM_JOB_ID", ""),
-        ends_at=float(ends_at) if ends_at.isdecimal() else 0.0,
     )
 
 

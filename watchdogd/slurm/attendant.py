@@ -23,7 +23,7 @@ from watchdogd.pipeline.read import read
 from watchdogd.report_file import last_report
 from watchdogd.slurm.asking import ask, waiting_words
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import VOID, Facts, Ledger, Submission
+from watchdogd.slurm.ledger import VOID, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import Idle, may_leave
 from watchdogd.slurm.submitting import (
@@ -38,8 +38,6 @@ from watchdogd.slurm.submitting import (
 
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
-# So long before its time is over, whatever an element has at hand is given back.
-_HURRY_BEFORE = 8.0
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +52,10 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     # The submission that the element is of, and its own job; 0 of one that was submitted by hand.
     number: int
     job: str
-    # When its time is over; 0 while nobody has said so.
-    ends_at: float = 0.0
 
 
 class Attendant:
-    """Looks after one element. Instants are in seconds since the epoch, as Slurm has them."""
+    """Looks after one element."""
 
     def __init__(self, post: Post) -> None:
         self.post = post
@@ -67,8 +63,7 @@ class Attendant:
         # What it was submitted as.
         self.own = Submission(number=post.number)
         self._idle = Idle()
-        # Signals that were sent, so that none is sent twice for one cause.
-        self._told: set[str] = set()
+        self._arrived = self._left = False
         self._said = ""
 
     def run(self) -> None:
@@ -86,14 +81,13 @@ class Attendant:
         with suppress(QueueError):
             # One with mistakes changes nothing.
             self.pipeline = read(self.post.file)
-        self._hurry(ledger.facts())
-        if "arrived" not in self._told:
+        if not self._arrived:
             self._arrive(ledger)
         request = self._request()
-        if request is None or "leave" in self._told:
+        if request is None or self._left:
             return
         if ledger.stopped:
-            self._leave("leave", "watchdogd slurm stop")
+            self._leave("watchdogd slurm stop")
         elif not self.own.chosen.drain:
             if ask(ledger, self.pipeline):
                 self._decide(ledger)
@@ -106,10 +100,10 @@ class Attendant:
             self.own = ledger.submission(self.post.number) or self.own
             if stands.startswith(VOID):
                 # Others may have been submitted in its place.
-                self._leave("leave", "its submission had been given up")
+                self._leave("its submission had been given up")
         if not ledger.stopped:
             notice(self.pipeline, "")
-        self._told.add("arrived")
+        self._arrived = True
 
     def _request(self) -> Request | None:
         """Return the group of this element; None where the file has none like it by now."""
@@ -160,21 +154,11 @@ class Attendant:
             ledger.forget_leaving(number + 1)
             self._idle = Idle()
             return
-        self._leave("leave", "nothing to do" if idle else "more elements than there are to be")
+        self._leave("nothing to do" if idle else "more elements than there are to be")
 
-    # The end
-
-    def _hurry(self, facts: Facts) -> None:
-        """Have the watchdog leave before its time is over, and at last at once."""
-        own = (one.ends_at for one in facts.elements if one.host == self.post.host)
-        ends_at = next(own, 0.0) or self.post.ends_at
-        if ends_at and time.time() > ends_at - _HURRY_BEFORE - _LOOK_EVERY:
-            self._leave("leave", "its time is over")
-            self._leave("hurry", "its time is over")
-
-    def _leave(self, how: str, why: str) -> None:
-        if how not in self._told and os.getppid() == self.post.watchdog:
-            self._told.add(how)
+    def _leave(self, why: str) -> None:
+        if not self._left and os.getppid() == self.post.watchdog:
+            self._left = True
             self._say(f"{self.post.host} leaves: {why}")
             os.kill(self.post.watchdog, signal.SIGTERM)
 
