@@ -172,8 +172,9 @@ class Elements:
         """Wait until no element runs or waits in Slurm."""
         until(lambda: not self.elements(), "no element is left", PATIENCE)
 
-    def ended_as(self, job: int) -> Counter[str]:
-        return Counter(self.cluster.states(job))
+    def ended_as(self, *jobs: int) -> Counter[str]:
+        """Return how many elements are in each state, of these jobs or of all."""
+        return Counter(self.cluster.states(*jobs))
 
     def workers(self) -> set[str]:
         """Return the ids of the drivers that have a document in this moment."""

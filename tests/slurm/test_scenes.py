@@ -30,6 +30,7 @@ def test_two_elements_take_500_documents_through_three_stages(
     until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
     assert set(cluster.node_states().values()) == {"allocated"}
     yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
     yard.check_all_came_out_once()
 
 
