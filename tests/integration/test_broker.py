@@ -16,6 +16,7 @@ from typing import IO
 import pytest
 
 from queuedriver.doors.transports.curve import Doorkeeper, load_keys, make_keys
+from queuedriver.driving.time_left import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
@@ -298,6 +299,19 @@ def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Pla
     assert ask(worker) == 0
     until(lambda: place.items() == ["doc.ready"])
     assert ask(broker) == 0
+
+
+def test_worker_whose_time_ends_gives_its_document_back_uncharged(place: Place) -> None:
+    submit(place.input, "doc")
+    place.broker()
+    until_when = f"{time.time() + LEAVING_TAKES + 2.0:.3f}"
+    worker = place.worker("wait", "--grace", "0.1", "--until", until_when)
+    place.began()
+    assert ended(worker).code == 0
+    place.worker()
+    until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
+    with Queue.open(place.input) as queue:
+        assert queue.discarded() == []
 
 
 def test_worker_that_has_done_enough_leaves_and_another_goes_on(place: Place) -> None:
