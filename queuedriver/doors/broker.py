@@ -22,7 +22,7 @@ import msgspec
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.conversation import Conversation
+from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
@@ -232,6 +232,9 @@ class BrokerLoop(Loop):
         self._dealt_at = 0.0
         # Until when workers may bring what they have, once we are to leave.
         self._leaves_at: float | None = None
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -374,7 +377,29 @@ class BrokerLoop(Loop):
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
+        self._miss_workers(now)
         return super().rest()
+
+    def _missing(self, now: float) -> str:
+        """Return which workers are missing for what waits; empty when none are."""
+        workers = self.exchange.workers.values()
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if not served and any(True for _ in source.heads(now)):
+                return f"no worker of {name!r}" if name else "no worker"
+        return ""
+
+    def _miss_workers(self, now: float) -> None:
+        """Say that what waits has no worker, once that has been so for a while."""
+        missing = self._missing(now)
+        if not missing:
+            self._missed_at, self._complained = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._complained:
+            self._complained = True
+            self.talk.say(0, f"{missing} is connected; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -465,4 +490,4 @@ class BrokerLoop(Loop):
         if self.at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
             seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
-        return seen
+        return msgspec.structs.replace(seen, missing=self._missing(self.clock()))

@@ -69,6 +69,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
+    # Who is missing to take what waits, where others do the work.
+    missing: str = ""
     # Items that the operating system does not let us claim.
     withheld: int = 0
     # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
@@ -127,6 +129,8 @@ def plan(seen: Seen) -> Decision:
         return Wait(min(left, _pause(seen)), "nothing is due yet")
     if seen.withheld or seen.stuck:
         return _left_to_people(seen)
+    if seen.missing:
+        return Wait(_pause(seen), f"{seen.missing} is connected")
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
     return Wait(_pause(seen), "other drivers have the rest")
