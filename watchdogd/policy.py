@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from queuedriver.driving.time_left import OUT_OF_TIME
 from watchdogd.pipeline.model import HOUR, Stage
 
 # A run without a document was healthy when it was ready for so long, and there was none to claim.
@@ -130,7 +131,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     # While false, nothing is started. The caller adds the time lost to `began_at`, and to
     # `started_at` of what is not ready, so that limits stand still.
     fs_ok: bool = True
-    # False: its input queues are done and drained, or were told to quit.
+    # False: its input queues are done and drained, or were told to quit; or nothing that it would
+    # begin would be done in time.
     work: bool = True
 
 
@@ -172,7 +174,11 @@ def _empty(seen: Seen, now: float) -> Action:
     if not seen.wanted:
         return Rest("stopped", "not wanted", None)
     if not seen.work:
-        return Rest("stopped", past.why or "its input queues are done, or told to quit", None)
+        return Rest(
+            "stopped",
+            past.why or "its queues are done, or told to quit, or its time is up",
+            None,
+        )
     if now < past.not_before and (seen.fs_ok or past.state == CRASH_LOOPED):
         until = past.not_before if math.isfinite(past.not_before) else None
         return Rest(past.state or "backoff", past.why, until)
@@ -283,7 +289,7 @@ _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in 
 # all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
 _WORDS = {
-    **dict.fromkeys(("quit", "drained", "done"), _LEFT),
+    **dict.fromkeys(("quit", "drained", "done", OUT_OF_TIME), _LEFT),
     **dict.fromkeys(("later", "blocked", "tripped"), _LATER),
 }
 _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}

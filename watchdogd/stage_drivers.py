@@ -9,12 +9,14 @@ the one before works, or all at once in what must not differ between them. Drive
 import math
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft, time_left
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
@@ -60,6 +62,8 @@ class Context(msgspec.Struct, eq=False):
     view: QueueView
     say: Say
     children: Children
+    # When all are to be gone, in seconds since the epoch; None: nobody has said so.
+    until: float | None = None
     # All are told to leave: nothing is started any more.
     leaving: bool = False
     # A drain is over: nothing is to be done any more, whatever is seen in a queue.
@@ -107,6 +111,9 @@ class StageDrivers:
         self._unsettled_until = 0.0
         # The latest request by which all were replaced; empty: none.
         self._restart = ""
+        # So many seconds were too few for a document when one of its drivers left for that, and
+        # what it said: it may know of more documents than we.
+        self._too_short, self._too_short_for = -math.inf, ""
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -249,7 +256,9 @@ class StageDrivers:
     def _order(self, number: int, restart: str = "") -> Order:
         """Return what a driver in this slot is told now, which was restarted by this request."""
         context, serial = self._context, restart or self._restart
-        return order_of(self.stage, self._pipeline, context.host, context.local, number, serial)
+        return order_of(
+            self.stage, self._pipeline, context.host, context.local, number, serial, context.until
+        )
 
     # End
 
@@ -266,6 +275,9 @@ class StageDrivers:
             # Its settings differ from those that drivers of another host still have.
             ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
+        if life and life.word == OUT_OF_TIME and self._context.until is not None:
+            self._too_short = time_left(self._context.until, time.time())
+            self._too_short_for = life.why
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
             self._second_chances.append(run.glimpse.docid)
         return True
@@ -329,7 +341,24 @@ class StageDrivers:
             degraded=self.degraded,
             paused=self._context.view.controls.paused,
             done=self.done,
+            late=self.late,
         )
+
+    @property
+    def late(self) -> str:
+        """Return why what a driver would begin now would not be done in time; "" while it would."""
+        until, stage = self._context.until, self.stage
+        if until is None:
+            return ""
+        timeout = None if stage.timeout == "auto" else stage.timeout
+        took = list(self.pace.durations)
+        known = TimeLeft(until, timeout, stage.grace, () if self.totals.documents else took)
+        if self.totals.documents:
+            known.learn(took)
+        now = time.time()
+        if time_left(until, now) <= self._too_short:
+            return self._too_short_for
+        return known.over(now, self.pace.startup or 0.0)
 
     @property
     def degraded(self) -> str:

@@ -61,6 +61,14 @@ ROWS = (
         drivers=False,
         work=False,
     ),
+    Row(
+        "late",
+        "its drivers leave, each when nothing more fits its time; none is started",
+        comes="``--until`` of its watchdog",
+        goes="nothing: the watchdog leaves, too, when all its drivers have",
+        drivers=False,
+        work=False,
+    ),
 )
 
 
@@ -90,6 +98,8 @@ class StageFacts(NamedTuple):
     quit: bool = False
     # All its inputs are closed and drained, or a drain is over.
     done: bool = False
+    # What a driver would begin now would not be done in time.
+    late: str = ""
 
     @property
     def word(self) -> tuple[str, str]:
@@ -121,6 +131,7 @@ def stage_facts(
     done: bool,
     degraded: str = "",
     parting: bool = False,
+    late: str = "",
 ) -> StageFacts:
     """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
     `paused`: the whole pipeline is."""
@@ -132,4 +143,5 @@ def stage_facts(
         tripped=next((one.tripped for one in seen if one.tripped), ""),
         quit=any(one.quit for one in seen),
         done=done,
+        late=late,
     )

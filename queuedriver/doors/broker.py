@@ -91,7 +91,7 @@ class Broker(Life):
     def run(self) -> Left:
         """Deal until told to leave. QueueError when it cannot even start."""
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace)
+            limits = Limits(grace=self.options.grace, until=self.options.until)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
@@ -230,8 +230,6 @@ class BrokerLoop(Loop):
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
-        # Until when workers may bring what they have, once we are to leave.
-        self._leaves_at: float | None = None
         # Since when something has waited for which there is no worker; whether that was said.
         self._missed_at: float | None = None
         self._complained = False
@@ -387,7 +385,7 @@ class BrokerLoop(Loop):
             name = source.service
             served = any(name in one.services for one in workers) if name else workers
             if not served and any(True for _ in source.heads(now)):
-                return f"no worker of {name!r}" if name else "no worker"
+                return f"no worker of {name!r} is connected" if name else "no worker is connected"
         return ""
 
     def _miss_workers(self, now: float) -> None:
@@ -399,7 +397,7 @@ class BrokerLoop(Loop):
             self._missed_at = now
         elif now - self._missed_at >= PATIENCE and not self._complained:
             self._complained = True
-            self.talk.say(0, f"{missing} is connected; what waits is dealt when one comes")
+            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -467,11 +465,7 @@ class BrokerLoop(Loop):
         if why == QUIT_FILE:
             # They will not come back if the file goes away again.
             self._send_away(now)
-        if self._leaves_at is None:
-            self._leaves_at = now + self.options.grace
-        if self.limits.hurried or now >= self._leaves_at:
-            return word, why
-        return "", ""
+        return (word, why) if self.limits.reason() is not None else ("", "")
 
     def farewell(self, end: Quit) -> None:
         """Send the workers away; asked to leave by a signal, it may be back soon: then they wait
@@ -490,4 +484,6 @@ class BrokerLoop(Loop):
         if self.at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
             seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
-        return msgspec.structs.replace(seen, missing=self._missing(self.clock()))
+        if missing := self._missing(self.clock()):
+            seen = msgspec.structs.replace(seen, rest=missing)
+        return seen

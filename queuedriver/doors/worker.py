@@ -214,7 +214,7 @@ class _Loop:
         except ConfigError:
             raise
         except (Exception, Interrupted, SystemExit) as error:  # noqa: BLE001 - the user's code
-            setback = from_exception(error)
+            setback = self._limits.fair(from_exception(error))
             if isinstance(setback, Failed) and (trouble := workspace.trouble()):
                 return Postponed(_DISK_PAUSE, f"not its fault: {trouble}")
             return setback

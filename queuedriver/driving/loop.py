@@ -5,10 +5,12 @@ What they do with what waits is their own: a driver processes it (`driver.py`), 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from queuedriver.claims.charging import give_back_later
+from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.picking import Pass
+from queuedriver.disk.journal import lately
 from queuedriver.driving.backpressure import BackPressure
 from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import read_controls
@@ -17,6 +19,7 @@ from queuedriver.driving.live_status import Tally
 from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
+from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names
@@ -35,6 +38,8 @@ _RECOVER_IDLE = 1.0
 # known by standing still, so two looks within their lease are needed. A listing of a million names
 # takes half a second.
 _RECOVER_LISTED = 60.0
+# Events of documents that took as long as documents do.
+_DONE = ("published", "finished")
 
 
 class Loop:
@@ -70,8 +75,11 @@ class Loop:
         self.limited = (options.max_output_items or options.max_output_bytes) is not None
         self.recycling = Recycling(options, time.monotonic())
         self.breaker = Breaker(self.queues, options.trip_after, self.clock, self._look_soon)
+        self._time_left = time_left_by(options, self.queues)
         for queue in self.queues:
             queue.worked = self._worked
+            if self._time_left is not None:
+                queue.took = self._time_left.learn
         # The control files that are in all inputs, or in any.
         self._done = self.paused = False
         # Whether documents may be claimed, as far as the last look could tell.
@@ -124,6 +132,8 @@ class Loop:
                 self.limits.leave("quit", QUIT_FILE)
             if enough := self.recycling.due(now, self.tally.documents):
                 self.limits.leave("recycled", enough)
+            if self._time_left is not None and (over := self._time_left.over(time.time())):
+                self.limits.leave(OUT_OF_TIME, over)
             self._recover(now)
             self.breaker.look(now)
             self.look_at = now + self._look_every
@@ -334,6 +344,19 @@ class Loop:
         self._idle_turns = 0
         # What is watched may be what was mounted before.
         self._watch_no_more()
+
+
+def time_left_by(options: Options, queues: Iterable[InputQueue]) -> TimeLeft | None:
+    """Return what tells which documents fit into the time of a driver, if that ends."""
+    if options.until is None:
+        return None
+    took = [
+        event.seconds
+        for queue in queues
+        for event in lately(queue.journal.directory, queue.mint.driver)
+        if event.event in _DONE and event.seconds is not None
+    ]
+    return TimeLeft(options.until, options.timeout, options.grace, took)
 
 
 def is_worth_waking_for(name: str) -> bool:

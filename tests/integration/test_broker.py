@@ -454,9 +454,7 @@ def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> N
     args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
     broker = place._start("broker", "scale0", *args)
     place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
-    place._start(
-        "worker", "scale0", place.endpoint, "--service", "loud", "--call", "loud:shout"
-    )
+    place._start("worker", "scale0", place.endpoint, "--service", "loud", "--call", "loud:shout")
     submit(place.input, "one")
     submit(place.root / "other", "two")
     says(broker, "no worker of 'soft' is connected")

@@ -19,16 +19,16 @@ from watchdogd.cli.unit import program
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
-from watchdogd.slurm.asking import age_words, ask_after, count, seen, waiting_words
+from watchdogd.slurm.asking import ask_after, count, seen, waiting_words
 from watchdogd.slurm.elements import Element
 from watchdogd.slurm.ledger import GIVEN_UP, Facts, Ledger
 from watchdogd.slurm.request import Request, requests
-from watchdogd.slurm.script import clock, script
+from watchdogd.slurm.script import Chosen, clock, script
 from watchdogd.slurm.submitting import (
-    Chosen,
     Need,
     bounds,
     needs,
+    nothing_runs,
     notice,
     settle,
     submit,
@@ -36,6 +36,7 @@ from watchdogd.slurm.submitting import (
 )
 
 _MOST = 100_000
+_AS_THE_FILE_SAYS = Chosen()
 _WORDS = argument("[PIPELINE] [STAGE=N]...", "The file, as -p; and elements of stages.")
 _ELEMENT_COLUMNS = ("ELEMENT", "STAGE", "STATE", "NODE", ">FOR", ">LEFT", "~WHY")
 
@@ -122,7 +123,7 @@ def start(
     asked = _numbers(found, said, nodes)
     if time_limit is not None:
         _check_time(found, time_limit)
-    chosen = Chosen(tuple(program()), drain, partition, time_limit, account)
+    chosen = Chosen(drain, partition, time_limit, account)
     if dry_run:
         for request in requests(found):
             number = (asked or {}).get(request.name, max(1, request.slurm.nodes.min))
@@ -155,9 +156,11 @@ def _submit(
         )
     missing = needs(pipeline, ledger, facts, asked)
     for need in missing:
-        latest = submit(pipeline, ledger, latest, need, chosen, say)
+        latest = submit(pipeline, ledger, latest, need, program(), chosen)
         if latest is None:
             raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
+        elements = format_count(need.elements, "element")
+        say(f"submitted {elements} for {need.request.shown}: {latest.end}")
     if not missing:
         there = format_count(sum(one.count for one in facts.elements), "element")
         say(f"none are missing: {there} pending or running")
@@ -166,7 +169,7 @@ def _submit(
 def _leave_notice(pipeline: Pipeline, facts: Facts) -> None:
     """Leave word for those who submit while nothing runs."""
     running = any(one.state == "running" for one in facts.elements)
-    words = waiting_words(facts, time.time()) or f"nothing runs; {_start(pipeline)} has it done"
+    words = waiting_words(facts, time.time()) or nothing_runs(pipeline)
     notice(pipeline, "" if running else words)
 
 
@@ -194,9 +197,6 @@ def status(
             print(line)
     else:
         print(f"no element is pending or running; {_start(found)}")
-    for words in (waiting_words(facts, now) or age_words(facts, now).strip(),):
-        if words:
-            print(escape_name(words))
     print()
     pipeline_status(file, None, as_json=False)
     return 0
@@ -237,11 +237,15 @@ def scale(
         for request in requests(found):
             most = bounds(ledger, request).max
             over = count(facts.elements, request, "pending", "running") - most
-            for one in reversed(facts.elements):
-                if one.stage == request.name and one.state == "pending" and 0 < one.count <= over:
-                    programs.cancel(one.name if one.count == 1 else one.job)
-                    over -= one.count
-        _submit(found, ledger, None, Chosen(tuple(program())))
+            jobs = [
+                job
+                for one in facts.elements
+                if one.stage == request.name and one.state == "pending"
+                for job in one.jobs
+            ]
+            if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
+                programs.cancel(*surplus)
+        _submit(found, ledger, None, _AS_THE_FILE_SAYS)
 
 
 def stop(
@@ -254,22 +258,28 @@ def stop(
     with Ledger.open(found.root, create=True) as ledger:
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
-        facts = ask_after(ledger, found, ledger.now())
-        wrong = []
-        for one in facts.elements:
-            try:
-                if one.state == "pending" or now:
-                    programs.cancel(one.job)
-                elif one.state == "running":
-                    programs.ask_to_leave(one.job)
-            except QueueError as error:
-                # It may have ended at this moment.
-                wrong.append(f"{one.name}: {error}")
         notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
-    for words in wrong:
-        say(words)
-    told = format_count(sum(one.count for one in facts.elements), "element")
-    say(f"{told} told to leave" if facts.elements else "no element is pending or running")
+        told: dict[str, int] = {}
+        # At once those that are known, and then whoever else is there.
+        for facts in (ledger.facts(), ask_after(ledger, found, ledger.now())):
+            for one in (one for one in facts.elements if one.name not in told):
+                _dismiss(one, now=now)
+                told[one.name] = one.count
+    total = format_count(sum(told.values()), "element")
+    say(f"{total} told to leave" if told else "no element is pending or running")
+
+
+def _dismiss(one: Element, *, now: bool) -> None:
+    try:
+        if one.state == "pending":
+            programs.cancel(*one.jobs)
+        elif now:
+            programs.cancel(one.job)
+        else:
+            programs.ask_to_leave(one.job)
+    except programs.Refused as error:
+        # It may have ended at this moment.
+        say(f"{one.name}: {error}")
 
 
 # What the words mean
@@ -332,11 +342,10 @@ def _check_time(pipeline: Pipeline, seconds: float) -> None:
 
 
 def _script(
-    pipeline: Pipeline, request: Request, number: int = 1, chosen: Chosen | None = None
+    pipeline: Pipeline, request: Request, number: int = 1, chosen: Chosen = _AS_THE_FILE_SAYS
 ) -> str:
-    need = Need(request, number, number)
-    chosen = chosen or Chosen(tuple(program()))
-    return script(pipeline, request, words_of(pipeline, need, chosen, ""))
+    words = words_of(pipeline, Need(request, number), program(), chosen, "")
+    return script(pipeline, request, words)
 
 
 def _bounds_words(request: Request) -> str:

@@ -112,9 +112,5 @@ def _clock(at: float, now: float) -> str:
 
 
 def count(elements: Iterable[Element], request: Request, *states: str) -> int:
-    """Return how many elements of a group are in these states; in any when none is said."""
-    return sum(
-        one.count
-        for one in elements
-        if one.stage == request.name and (not states or one.state in states)
-    )
+    """Return how many elements of a group are in these states."""
+    return sum(one.count for one in elements if one.stage == request.name and one.state in states)

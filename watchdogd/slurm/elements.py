@@ -43,13 +43,13 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # As squeue shows it: 4711_3, or 4711_[1-5].
     name: str
-    # What scancel is told.
+    # The number by which Slurm tells it from all others; of several their array's.
     job: str
     stage: str = ""
     # The number of its submission.
     number: int = 0
-    # How many there are in this.
-    count: int = 1
+    # Of several: which of its array.
+    tasks: tuple[int, ...] = ()
     state: Literal["pending", "running", "ending"]
     # Slurm's own words: why it is pending.
     reason: str = ""
@@ -58,6 +58,16 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ends_at: float = 0.0
     node: str = ""
     restarts: int = 0
+
+    @property
+    def count(self) -> int:
+        """Return how many there are in this."""
+        return len(self.tasks) or 1
+
+    @property
+    def jobs(self) -> list[str]:
+        """Return what scancel is told, of each. Their array's number would mean those that run."""
+        return [f"{self.job}_{task}" for task in self.tasks] or [self.job]
 
     @property
     def host(self) -> str:
@@ -105,7 +115,7 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
         job=own,
         stage=found["stage"],
         number=int(found["number"] or 0),
-        count=count_tasks(tasks) if tasks else 1,
+        tasks=tasks_of(tasks),
         state=standing,
         reason="" if standing != "pending" else str(job.get("state_reason") or ""),
         starts_at=_number(job.get("start_time")),
@@ -115,14 +125,14 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     )
 
 
-def count_tasks(text: str) -> int:
-    """Return how many tasks `1-5,9,12-20:2%3` are."""
-    count = 0
+def tasks_of(text: str) -> tuple[int, ...]:
+    """Return which tasks `1-5,9,12-20:2%3` are."""
+    found: list[int] = []
     for part in text.partition("%")[0].split(","):
-        if found := _TASKS.fullmatch(part):
-            first = int(found["first"])
-            count += len(range(first, int(found["last"] or first) + 1, int(found["step"] or 1)))
-    return count
+        if one := _TASKS.fullmatch(part):
+            first = int(one["first"])
+            found += range(first, int(one["last"] or first) + 1, int(one["step"] or 1))
+    return tuple(found)
 
 
 def _number(value: Any) -> int:
@@ -130,11 +140,3 @@ def _number(value: Any) -> int:
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else 0
     return int(value or 0)
-
-
-# What is told of them
-
-
-def counted(elements: list[Element], stage: str, *standings: str) -> int:
-    """Return how many elements of a group there are in these states."""
-    return sum(one.count for one in elements if one.stage == stage and one.state in standings)

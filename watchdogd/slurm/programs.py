@@ -94,9 +94,9 @@ def questions(name: str) -> tuple[str, ...]:
     return ("squeue", "--json", f"--name={name}")
 
 
-def cancel(job: str) -> None:
-    """Take away an element that is pending, or end one that runs."""
-    call(("scancel", job))
+def cancel(*jobs: str) -> None:
+    """Take away elements that are pending, or end those that run."""
+    call(("scancel", *jobs))
 
 
 def ask_to_leave(job: str) -> None:

@@ -13,6 +13,8 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from queuedriver.errors import ConfigError
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.slurm.request import Request
@@ -31,6 +33,15 @@ host=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}_${{SLURM_ARRAY_TASK_ID:-0}}
 """
 
 
+class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody chose for a submission, in place of what the file says."""
+
+    drain: bool = False
+    partition: str = ""
+    time: float | None = None
+    account: str = ""
+
+
 class Words(NamedTuple):
     """What a script has beside what is asked for."""
 
@@ -40,11 +51,7 @@ class Words(NamedTuple):
     key: str
     number: str
     elements: int
-    drain: bool = False
-    # In place of what the file says.
-    partition: str = ""
-    time: float | None = None
-    account: str = ""
+    chosen: Chosen = Chosen()
 
 
 def script(pipeline: Pipeline, request: Request, words: Words) -> str:
@@ -57,7 +64,7 @@ def script(pipeline: Pipeline, request: Request, words: Words) -> str:
         run += ["--drivers", f"{other}=0"]
     if request.name:
         run += ["--drivers", f"{request.name}=1"]
-    if words.drain:
+    if words.chosen.drain:
         run.append("--drain")
     number = [f"export {SUBMISSION}={words.number}"] if words.number else []
     command = f'exec {shlex.join(run)} --host "$host"'
@@ -65,9 +72,9 @@ def script(pipeline: Pipeline, request: Request, words: Words) -> str:
 
 
 def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
-    slurm = request.slurm
+    slurm, chosen = request.slurm, words.chosen
     log = f"{pipeline.root}/.watchdogd/{LOGS}/%A_%a.log"
-    time = slurm.time if words.time is None else words.time
+    time = slurm.time if chosen.time is None else chosen.time
     said = {
         "job-name": job_name(pipeline, request),
         "comment": f"{words.key}:{request.name}:{words.number}",
@@ -77,8 +84,8 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "cpus-per-task": str(request.cpus),
         "mem": "" if request.memory is None else f"{request.memory}M",
         "time": "" if time is None else clock(time),
-        "partition": words.partition or slurm.partition,
-        "account": words.account or slurm.account,
+        "partition": chosen.partition or slurm.partition,
+        "account": chosen.account or slurm.account,
         "qos": slurm.qos,
         "constraint": slurm.constraint,
         "gres": slurm.gres,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuedriver.driving.time_left import OUT_OF_TIME
 from watchdogd.pipeline.model import Drivers, Stage
 from watchdogd.policy import (
     HEALTHY_AFTER,
@@ -337,7 +338,18 @@ _RUNS = st.builds(
     documents=st.integers(0, 2),
     claimed=st.booleans(),
     word=st.sampled_from(
-        ["", "quit", "reload", "recycled", "drained", "done", "later", "blocked", "failed"]
+        [
+            "",
+            "quit",
+            "reload",
+            "recycled",
+            "drained",
+            "done",
+            "later",
+            "blocked",
+            "failed",
+            OUT_OF_TIME,
+        ]
     ),
     exit_code=st.none() | st.integers(0, 130),
     signal=st.sampled_from(["", "SIGKILL", "SIGSEGV"]),
@@ -410,7 +422,10 @@ def seen(**facts: Any) -> Seen:
             {"wanted": False, "past": Past(state="crash-looped", not_before=NOW + 9)},
             Rest("stopped", "not wanted", None),
         ),
-        ({"work": False}, Rest("stopped", "its input queues are done, or told to quit", None)),
+        (
+            {"work": False},
+            Rest("stopped", "its queues are done, or told to quit, or its time is up", None),
+        ),
         (
             {"work": False, "past": Past(state="stopped", why="it left as it was told")},
             Rest("stopped", "it left as it was told", None),

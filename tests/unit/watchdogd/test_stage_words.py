@@ -35,6 +35,7 @@ TRIPPED = QueueSeen(tripped="stopped by itself: no such file")
         ([QUIT, TRIPPED], {}, ("tripped", TRIPPED.tripped)),
         ([QUIT], {"parting": True}, ("parting", "")),
         ([WELL], {"done": True}, ("done", "")),
+        ([WELL], {"late": "its time ends"}, ("late", "its time ends")),
         ([], {}, ("", "")),
     ],
 )
@@ -50,7 +51,7 @@ WORDS = [row.word for row in ROWS]
 
 def holding(*words: str) -> StageFacts:
     """A stage of which these facts hold, and no other."""
-    texts = {"degraded", "tripped"}
+    texts = {"degraded", "tripped", "late"}
     return StageFacts(**{word: "because" if word in texts else True for word in words})  # type: ignore[arg-type]
 
 
