@@ -22,7 +22,7 @@ import msgspec
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.conversation import Conversation
+from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
@@ -230,6 +230,9 @@ class BrokerLoop(Loop):
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -376,7 +379,29 @@ class BrokerLoop(Loop):
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
+        self._miss_workers(now)
         return super().rest()
+
+    def _missing(self, now: float) -> str:
+        """Return which workers are missing for what waits; empty when none are."""
+        workers = self.exchange.workers.values()
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if not served and any(True for _ in source.heads(now)):
+                return f"no worker of {name!r} is connected" if name else "no worker is connected"
+        return ""
+
+    def _miss_workers(self, now: float) -> None:
+        """Say that what waits has no worker, once that has been so for a while."""
+        missing = self._missing(now)
+        if not missing:
+            self._missed_at, self._complained = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._complained:
+            self._complained = True
+            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -466,4 +491,6 @@ class BrokerLoop(Loop):
         if self.at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
             seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
+        if missing := self._missing(self.clock()):
+            seen = msgspec.structs.replace(seen, rest=missing)
         return seen
