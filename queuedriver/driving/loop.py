@@ -357,15 +357,14 @@ class Loop:
 
 def time_left_by(options: Options, queues: Iterable[InputQueue]) -> TimeLeft | None:
     """Return what tells which documents fit into the time of a driver, if that ends."""
-    if options.until is None:
-        return None
-    took = [
+    took = (
         event.seconds
         for queue in queues
         for event in lately(queue.journal.directory, queue.mint.driver)
         if event.event in _DONE and event.seconds is not None
-    ]
-    return TimeLeft(options.until, options.timeout, options.grace, took)
+    )
+    # Nothing is read unless it is wanted.
+    return TimeLeft.of(options, took)
 
 
 def is_worth_waking_for(name: str) -> bool:

@@ -18,6 +18,8 @@ _MARK = "watchdogd-"
 _DIGITS = 12
 _COMMENT = re.compile(rf"(?P<key>{_MARK}[0-9a-f]+):(?P<stage>[^:]*):(?P<number>[0-9]*)")
 _TASKS = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
+# What the watchdog of an element is called (script.py).
+_HOST = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
 # Every other state is one that a job has ended in.
 _STANDING: dict[str, Literal["pending", "running", "ending"]] = {
     "PENDING": "pending",
@@ -80,6 +82,11 @@ def key_of(root: str) -> str:
     """Return by what all elements of a pipeline are known, of whichever host they were submitted:
     `root` without links in it."""
     return _MARK + digits_of(root, _DIGITS)
+
+
+def is_element(host: str) -> bool:
+    """Return whether a host is called like the watchdog of an element."""
+    return _HOST.fullmatch(host) is not None
 
 
 def read_elements(data: bytes, key: str) -> list[Element]:
