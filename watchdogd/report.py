@@ -27,7 +27,8 @@ VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
-# all queues have been looked at. Only `status` says so, by the clocks: nothing is decided by it.
+# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided by
+# what one watchdog sees of another on its own clock alone.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -48,7 +49,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id: str
     stage: str
-    # starting ready busy draining stopped backoff crash-looped hung waiting-fs unkillable, blocked.
+    # starting ready busy draining stopped backoff crash-looped hung waiting-fs tripped unkillable.
     state: str
     why: str = ""
     # 0 while no process is there.

@@ -379,7 +379,7 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
 
 
 def _kind(table: Table) -> Kind:
-    """Return which of the three says what is done."""
+    """Return which of the kinds says what is done."""
     kinds = [kind for kind in KINDS if kind in table.values or kind in table.bad]
     if len(kinds) == 1 or table.bad.issuperset(KINDS):
         return kinds[0]
