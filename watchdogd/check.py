@@ -56,8 +56,6 @@ class Findings(NamedTuple):
     problems: tuple[Problem, ...]
     # What people should know all the same.
     notes: tuple[str, ...]
-    # How many drivers a stage may have here at most, where that is less than its maximum.
-    caps: Mapping[str, int]
 
 
 def check_host(
@@ -98,7 +96,7 @@ def examine(
         problem, _, right = refusal.rpartition("; ")
         problems.add(("host",) if ("host",) in problems.lines else (), problem, right)
     notes = (*admission.words, *remarks_on(pipeline), *slow, *_hints(pipeline, here))
-    return Findings(pipeline, BadPipeline(problems.found).problems, notes, admission.caps)
+    return Findings(pipeline, BadPipeline(problems.found).problems, notes)
 
 
 def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:

@@ -27,8 +27,8 @@ VERSION = 1
 HOSTS = os.path.join(control.CONTROL, control.HOSTS)
 # After so long without a new document a watchdog of another host is called silent, and one whose
 # process is here hung. It says something every 2 s on its own disk, from where it is copied when
-# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided by
-# what one watchdog sees of another on its own clock alone.
+# all queues have been looked at. `status` says so by the clocks; whether a QUIT may go is decided
+# by what one watchdog sees of another on its own clock alone.
 SILENT_AFTER = 180.0
 HUNG_AFTER = 60.0
 
@@ -120,7 +120,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     # Its local directory on its host: logs, events, boards.
     local: str = ""
-    adopt: bool = False
     state: State = "running"
     # What the file system of the root says that is not well.
     trouble: str = ""
@@ -134,9 +133,6 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     hopeless: str = ""
     # What people should know and do, a sentence each.
     notes: tuple[str, ...] = ()
-    # What this host gives the pipeline; None when there is no bound.
-    memory: int | None = None
-    cpus: float | None = None
     # What this host has.
     processors: int = 0
     stages: tuple[StageReport, ...] = ()
@@ -258,7 +254,6 @@ def last_word(watchdog: "Supervisor", crash: str = "") -> HostReport:
         name=pipeline.name,
         root=pipeline.root,
         local=watchdog.local,
-        adopt=pipeline.adopt,
         state="stopped",
         crash=crash,
     )
@@ -269,7 +264,7 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
     # Late: whoever only reads reports needs none of it.
     from watchdogd.host import processors
 
-    room, helper = watchdog.stages.room, watchdog.helper
+    helper = watchdog.helper
     return replace(
         last_word(watchdog),
         state=watchdog.state,
@@ -282,8 +277,6 @@ def host_report(watchdog: "Supervisor", now: float) -> HostReport:
             *watchdog.stages.notes,
             *helper.view.controls.notes,
         ),
-        memory=room.memory,
-        cpus=room.cpus,
         processors=processors(),
         stages=tuple(_stage(drivers) for drivers in watchdog.stages.managed.values()),
         drivers=tuple(_driver(slot, now) for slot in watchdog.stages.slots),

@@ -175,8 +175,6 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
 
     # Why the pipeline cannot run here; each says what to do. None: it can.
     refusals: tuple[str, ...] = ()
-    # How many drivers a stage may have at most, where that is less than its maximum.
-    caps: Mapping[str, int] = {}
     # What people should know all the same.
     words: tuple[str, ...] = ()
 
@@ -235,15 +233,13 @@ def admit(pipeline: Pipeline, memory: int, cpus: float) -> Admission:
     bounds, words = _bounds(pipeline, memory, cpus)
     if refusals := [refusal for bound in bounds for refusal in _refusals(bound, least)]:
         return Admission(refusals=tuple(refusals), words=tuple(words))
-    caps = {}
     for stage in pipeline.stages:
         narrowest = min(bounds, key=lambda bound: bound.most(least, stage))
         cap, most = narrowest.most(least, stage), stage.drivers.max
         if cap < most:
-            caps[stage.name] = cap
             why = f"{narrowest.name}; {narrowest.has}"
             words.append(f"{stage.name} gets at most {cap} of {most} drivers: {why}")
-    return Admission(caps=caps, words=tuple(words))
+    return Admission(words=tuple(words))
 
 
 def _bounds(pipeline: Pipeline, memory: int, cpus: float) -> tuple[list[_Bound], list[str]]:

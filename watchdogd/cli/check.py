@@ -79,7 +79,6 @@ def _print_json(
             "exit_code": code,
             "complaints": msgspec.to_builtins(problems),
             "notes": list(found.notes) if found else [],
-            "caps": dict(found.caps) if found else {},
             "pipeline": msgspec.to_builtins(found.pipeline) if found else None,
         }
     )

@@ -149,7 +149,7 @@ def test_a_driver_that_never_leaves_keeps_nobody_from_being_moved() -> None:
     stuck = running(heavy("a", (1, 4), backlog=1, service=1.0), 1, stuck=(3,))
     stuck = msgspec.structs.replace(stuck, alive=2)
     busy = running(heavy("b", (1, 8), backlog=9000, service=1.0), 1)
-    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0)
+    found = move([stuck, busy], Room(memory=1000), {"a": 1, "b": 1}, 30.0, 30.0)
     assert found is not None
     assert found.to == "b"
 
@@ -244,7 +244,7 @@ def test_split_is_complete_and_a_move_keeps_it_within_what_the_file_says(
     wanted = {one.stage for one in loads if not one.unwanted}
     assert wanted <= split.keys() <= {one.stage for one in loads}
     known = [one for one in loads if one.stage in split]
-    found = move(known, room, split, waited)
+    found = move(known, room, split, waited, 30.0)
     if found is None:
         return
     after = moved(split, found)

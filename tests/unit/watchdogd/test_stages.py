@@ -277,7 +277,7 @@ def test_stages_stop_from_the_first_to_the_last(tmp_path: Path) -> None:
     house.begin()
     for name in ("one-1", "two-1", "two-2", "three-1"):
         house.live(name, 100.0)
-    house.stages.leave()
+    house.stages.context.leaving = True
     seen = []
     while house.living:
         house.turn()
@@ -296,7 +296,7 @@ def test_all_stages_stop_at_once_when_they_are_hurried_or_have_nothing_to_do(
     house.begin()
     for name in ("one-1", "two-1", "three-1"):
         house.live(name, 100.0)
-    house.stages.leave()
+    house.stages.context.leaving = True
     house.turn()
     assert house.here == ["three-1"]
     house.stages.hurried = True
@@ -345,7 +345,7 @@ def test_host_has_a_few_drivers_to_load_at_once_and_no_stage_waits_for_another(
     boards[0].ready(101.0)
     started(101.2)
     assert started(101.2) - {"two-1"} == {f"one-{most + 1}"}
-    house.stages.leave()
+    house.stages.context.leaving = True
     while house.living:
         house.turn()
         house.reap()
@@ -354,7 +354,7 @@ def test_host_has_a_few_drivers_to_load_at_once_and_no_stage_waits_for_another(
 def test_nothing_is_started_once_all_are_to_leave(tmp_path: Path) -> None:
     house = House(tmp_path, stage("one"), stage("two"))
     house.see(to_one=QueueSeen(ready=9), to_two=QueueSeen(ready=9))
-    house.stages.leave()
+    house.stages.context.leaving = True
     assert house.stages.turn(101.0, 1.0, fs_ok=True) > 101.0
     assert house.kinds() == []
 
