@@ -28,8 +28,10 @@ REMEMBERED = 200
 FACTOR = 10.0
 SHARE = 0.95
 LEAST = 600.0
-# For a document that the limit has ended once.
+# For a document that the limit has ended once; and of how many that is remembered: more than a
+# stage ever has at a time.
 SECOND_CHANCE = 10.0
+_MOST_LATE = 1000
 
 
 class _Sample(NamedTuple):
@@ -46,6 +48,8 @@ class Pace:
         # Seconds after which a document counts as hung, as earlier watchdogs have learned until
         # there is enough to learn from; None: not known yet.
         self.hard_limit = hard_limit
+        # The documents that it has ended.
+        self._late: deque[str] = deque(maxlen=_MOST_LATE)
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._samples: deque[_Sample] = deque()
         self._startups: deque[float] = deque(maxlen=_STARTS)
@@ -83,6 +87,16 @@ class Pace:
         self._durations.append(now - before.began_at if went_on else 0.0)
         if (learned := hard_limit(self._durations)) is not None:
             self.hard_limit = learned
+
+    def was_late(self, docid: str) -> None:
+        """Take note that the limit has ended a document, which may be large rather than hang."""
+        self._late.append(docid)
+
+    def limit_of(self, docid: str) -> float | None:
+        """Return the seconds after which this document counts as hung; None: not known yet."""
+        if self.hard_limit is None or docid not in self._late:
+            return self.hard_limit
+        return self.hard_limit * SECOND_CHANCE
 
     @property
     def startup(self) -> float | None:

@@ -9,7 +9,6 @@ the one before works, or all at once in what must not differ between them. Drive
 import math
 import os
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -22,7 +21,7 @@ from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import opened_log
 from watchdogd.orders import Order, encode, keep, load_of, order_of, read
-from watchdogd.pace import SECOND_CHANCE, Pace
+from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, LEAVING_TAKES, hard_limit, is_degraded
 from watchdogd.queue_view import QueueView
@@ -34,8 +33,6 @@ from watchdogd.template import Templates
 
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
 _LEAST_MEMORY = 20_000_000
-# Documents that were ended for being late: more of them than a stage ever has at a time.
-_REMEMBERED = 1000
 # What took longer to load than this is kept so long when its queues are done, for they may be
 # reopened, in seconds.
 _DEAR = 1.0
@@ -102,8 +99,6 @@ class StageDrivers:
         self._inputs = StageInputs((), {})
         # When there last was something to do or to come.
         self._not_done_at = 0.0
-        # The documents that the learned limit has ended.
-        self._second_chances: deque[str] = deque(maxlen=_REMEMBERED)
         self._unsettled_until = 0.0
         # The latest request by which all were replaced; empty: none.
         self._restart = ""
@@ -169,14 +164,6 @@ class StageDrivers:
         """Return whether its queues are done and drained, or a drain is over."""
         return self._context.finished or self.inputs.done
 
-    def _hard_limit(self, slot: Slot) -> float | None:
-        """Return how long what it has at hand may take; that may be large, and then it did not hang
-        but needs longer."""
-        hard = hard_limit(self.stage, self.pace.hard_limit)
-        if hard is None or slot.glimpse.docid not in self._second_chances:
-            return hard
-        return hard * SECOND_CHANCE
-
     # Turn
 
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
@@ -194,7 +181,8 @@ class StageDrivers:
             self.pace.learn(before, slot.glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
-            seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
+            hard = hard_limit(self.stage, self.pace.limit_of(slot.glimpse.docid))
+            seen = slot.seen(hard, fs_ok, has_work and not knows_more)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
@@ -267,7 +255,7 @@ class StageDrivers:
             ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
-            self._second_chances.append(run.glimpse.docid)
+            self.pace.was_late(run.glimpse.docid)
         return True
 
     # Those that lived before this watchdog did
