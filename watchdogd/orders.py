@@ -128,9 +128,15 @@ Answer = Loaded | Unfit | Came | Failed
 
 
 def order_of(
-    stage: Stage, pipeline: Pipeline, host: str, local: str, number: int, restart: str = ""
+    stage: Stage,
+    pipeline: Pipeline,
+    host: str,
+    local: str,
+    number: int,
+    restart: str = "",
+    until: float | None = None,
 ) -> Order:
-    """Return what a driver in this slot of a stage is told now."""
+    """Return what a driver in this slot of a stage is told now, and until when it may be there."""
     driver, name = driver_id(host, stage.name, number), short_name(stage.name, number)
     return Order(
         id=driver,
@@ -144,7 +150,7 @@ def order_of(
         preload=stage.preload,
         inputs=tuple(pipeline.path(queue) for queue in stage.inputs),
         outputs=tuple(pipeline.path(queue) for queue in stage.outputs),
-        options=msgspec.structs.replace(stage.options(), linger=_LINGER),
+        options=msgspec.structs.replace(stage.options(), linger=_LINGER, until=until),
         startup_timeout=stage.startup_timeout if stage.kind == "server" else 0.0,
         env=_environment(stage),
         board=board_path(local, driver),

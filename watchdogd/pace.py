@@ -99,6 +99,11 @@ class Pace:
         return self.hard_limit * SECOND_CHANCE
 
     @property
+    def durations(self) -> Sequence[float]:
+        """Return the seconds that the latest documents took; 0 for what took less than a look."""
+        return self._durations
+
+    @property
     def startup(self) -> float | None:
         """Return the seconds until a driver is ready; None while none was."""
         if not self._startups:

@@ -9,11 +9,13 @@ the one before works, or all at once in what must not differ between them. Drive
 import math
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft, time_left
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
@@ -57,6 +59,8 @@ class Context(msgspec.Struct, eq=False):
     view: QueueView
     say: Say
     children: Children
+    # When all are to be gone, in seconds since the epoch; None: nobody has said so.
+    until: float | None = None
     # All are told to leave: nothing is started any more.
     leaving: bool = False
     # A drain is over: nothing is to be done any more, whatever is seen in a queue.
@@ -102,6 +106,9 @@ class StageDrivers:
         self._unsettled_until = 0.0
         # The latest request by which all were replaced; empty: none.
         self._restart = ""
+        # So many seconds were too few for a document when one of its drivers left for that, and
+        # what it said: it may know of more documents than we.
+        self._too_short, self._too_short_for = -math.inf, ""
         # The last slot whose driver was replaced while the others went on.
         self._rolled: Slot | None = None
 
@@ -169,7 +176,7 @@ class StageDrivers:
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
         context, due = self._context, math.inf
-        view, has_work = context.view, self.facts.has_drivers and not context.leaving
+        view, idle = context.view, "stop" if context.leaving else self.facts.without_drivers
         if not self.done:
             self._not_done_at = now
         for slot in self.slots:
@@ -181,8 +188,9 @@ class StageDrivers:
             self.pace.learn(before, slot.glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
+            why_idle = idle or (slot.past.why if knows_more else "")
             hard = hard_limit(self.stage, self.pace.limit_of(slot.glimpse.docid))
-            seen = slot.seen(hard, fs_ok, has_work and not knows_more)
+            seen = slot.seen(hard, fs_ok, why_idle)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
@@ -195,7 +203,7 @@ class StageDrivers:
             spent = (totals.work + totals.overhead) / 1e9
             self.pace.count(now, totals.documents + totals.failed, spent)
         # Last: why one could not load is for those that were to be forked from it.
-        return min(due, self._tend_templates(now, has_work=has_work, fs_ok=fs_ok))
+        return min(due, self._tend_templates(now, has_work=not idle, fs_ok=fs_ok))
 
     def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
         wanted = [slot for slot in self.slots if slot.wanted] if has_work else []
@@ -237,7 +245,9 @@ class StageDrivers:
     def _order(self, number: int, restart: str = "") -> Order:
         """Return what a driver in this slot is told now, which was restarted by this request."""
         context, serial = self._context, restart or self._restart
-        return order_of(self.stage, self._pipeline, context.host, context.local, number, serial)
+        return order_of(
+            self.stage, self._pipeline, context.host, context.local, number, serial, context.until
+        )
 
     # End
 
@@ -254,6 +264,9 @@ class StageDrivers:
             # Its settings differ from those that drivers of another host still have.
             ended = Exit(code=LATER)
         life = slot.died(ended, self.stage, now)
+        if life and life.word == OUT_OF_TIME and self._context.until is not None:
+            self._too_short = time_left(self._context.until, time.time())
+            self._too_short_for = life.why
         if life and life.ended_for == HUNG and self.stage.timeout == "auto":
             self.pace.was_late(run.glimpse.docid)
         return True
@@ -317,7 +330,24 @@ class StageDrivers:
             degraded=self.degraded,
             paused=self._context.view.controls.paused,
             done=self.done,
+            late=self.late,
         )
+
+    @property
+    def late(self) -> str:
+        """Return why what a driver would begin now would not be done in time; "" while it would."""
+        until, stage = self._context.until, self.stage
+        if until is None:
+            return ""
+        timeout = None if stage.timeout == "auto" else stage.timeout
+        took = list(self.pace.durations)
+        known = TimeLeft(until, timeout, stage.grace, () if self.totals.documents else took)
+        if self.totals.documents:
+            known.learn(took)
+        now = time.time()
+        if time_left(until, now) <= self._too_short:
+            return self._too_short_for
+        return known.over(now, self.pace.startup or 0.0)
 
     @property
     def degraded(self) -> str:

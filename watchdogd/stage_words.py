@@ -61,6 +61,14 @@ ROWS = (
         drivers=False,
         work=False,
     ),
+    Row(
+        "late",
+        "its drivers leave, each when nothing more fits its time; none is started",
+        comes="``--until`` of its watchdog",
+        goes="nothing: the watchdog leaves, too, when all its drivers have",
+        drivers=False,
+        work=False,
+    ),
 )
 
 
@@ -80,7 +88,7 @@ class StageFacts(NamedTuple):
 
     # The pipeline's file has it no more.
     parting: bool = False
-    # Half of the drivers that it is to have, and at least two, are crash-looped.
+    # So many of the drivers that it is to have are crash-looped (policy.is_degraded).
     degraded: str = ""
     # There is a PAUSE in all its inputs, or in `.watchdogd/`.
     paused: bool = False
@@ -90,6 +98,8 @@ class StageFacts(NamedTuple):
     quit: bool = False
     # All its inputs are closed and drained, or a drain is over.
     done: bool = False
+    # What a driver would begin now would not be done in time.
+    late: str = ""
 
     @property
     def word(self) -> tuple[str, str]:
@@ -99,9 +109,11 @@ class StageFacts(NamedTuple):
         return "", ""
 
     @property
-    def has_drivers(self) -> bool:
-        """Return whether its drivers stay, and are started."""
-        return all(row.drivers for row, _ in self._holding)
+    def without_drivers(self) -> str:
+        """Return why none of its drivers stays, and none is started, as its word or in words for
+        people; empty while they do."""
+        holding = ((row, fact) for row, fact in self._holding if not row.drivers)
+        return next((fact if isinstance(fact, str) else row.word for row, fact in holding), "")
 
     @property
     def has_work(self) -> bool:
@@ -121,6 +133,7 @@ def stage_facts(
     done: bool,
     degraded: str = "",
     parting: bool = False,
+    late: str = "",
 ) -> StageFacts:
     """Put together what holds of a stage, from a look at each of its inputs; None: not there yet.
     `paused`: the whole pipeline is."""
@@ -132,4 +145,5 @@ def stage_facts(
         tripped=next((one.tripped for one in seen if one.tripped), ""),
         quit=any(one.quit for one in seen),
         done=done,
+        late=late,
     )

@@ -6,6 +6,7 @@
     loop.py         the looks and pauses in between, and trouble with the file system
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
+    time_left.py    what fits into the time until it is to be gone; pure
     plan.py         whether to wait, and how long, or to leave; pure
 
 and of `claims/`, in the order in which a document meets them:
@@ -26,6 +27,7 @@ import itertools
 import math
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
@@ -114,6 +116,7 @@ class Driver(Life):
                     options.grace,
                     dump,
                     self._board,
+                    until=options.until,
                     last=last,
                 )
             ) as limits,
@@ -255,7 +258,7 @@ class Turns(Loop):
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""
         self.group.flush()
         if self.may_try() and self._most():
-            if claims := self.breaker.claim(self.clock()):
+            if claims := self.breaker.claim(self.clock(), self.unpaused):
                 self.turn(claims)
             return None
         return super().rest()
@@ -263,10 +266,11 @@ class Turns(Loop):
     # Work
 
     def _work(self) -> bool:
-        """Work off what waits in the first queue that has anything. Return whether one has."""
+        """Work off what waits in the first queue that has anything and is not paused. Return
+        whether one has."""
         most = self._most()
         now = self.clock()
-        for queue in self.queues if most else ():
+        for queue in self.unpaused if most else ():
             waiting = queue.waiting
             if self.options.batch > 1:
                 if claims := queue.claim_some(most, now):
@@ -279,13 +283,17 @@ class Turns(Loop):
 
     def _most(self) -> int:
         """Return how many documents may be claimed before one asks again: a batch, or those that
-        are handed over one by one; 0 while the outputs take no more."""
+        are handed over one by one; 0 while the outputs take no more, or none would be done in
+        time."""
         batch, published = self.options.batch, self.published
         room = self.pressure.room(published) if self.limited else math.inf
-        if batch == 1 <= room:
+        fitting = math.inf if self._time_left is None else self._time_left.documents(time.time())
+        if not fitting:
+            self._look_soon()
+        if batch == 1 <= min(room, fitting):
             enough = self.recycling.documents - self.tally.documents
             room = max(1.0, min(enough, self.pressure.until_look(published)))
-        return int(max(0.0, min(room, batch if batch > 1 else _MANY)))
+        return int(max(0.0, min(room, fitting, batch if batch > 1 else _MANY)))
 
     def work_off(
         self,
@@ -403,7 +411,7 @@ class Turns(Loop):
             # No document can be blamed for a program that cannot start: leave, and say so.
             self._hopeless = error
             return Released(str(error))
-        return from_exception(error)
+        return self.limits.fair(from_exception(error))
 
     def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""

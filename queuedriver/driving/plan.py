@@ -6,6 +6,7 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
+from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 
@@ -55,7 +56,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     tripped: str = ""
     trial_in: float = 0.0
     holding: bool = False
-    # Why to leave, as the last word on leaving: quit, reload, recycled.
+    # Why to leave, as the last word on leaving: quit, reload, recycled, out-of-time.
     leaving: str = ""
     leaving_why: str = ""
     # Why the outputs take no more; and for how long nobody has been there to empty them.
@@ -69,6 +70,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
+    # Why what is left is not ours to take.
+    rest: str = "other drivers have the rest"
     # Items that the operating system does not let us claim.
     withheld: int = 0
     # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
@@ -106,7 +109,8 @@ WORK = Work()
 def plan(seen: Seen) -> Decision:
     """Return what to do next."""
     if seen.leaving:
-        return Quit(seen.leaving, seen.leaving_why)
+        too_early = seen.drain and seen.leaving == OUT_OF_TIME
+        return Quit(seen.leaving, seen.leaving_why, exit_code=LATER if too_early else 0)
     if seen.trouble:
         seconds = min(LONGEST_TROUBLE, SHORTEST_TROUBLE * 2 ** min(seen.troubles, 10))
         return Wait(seconds, f"waiting for the file system: {seen.trouble}")
@@ -129,7 +133,7 @@ def plan(seen: Seen) -> Decision:
         return _left_to_people(seen)
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
-    return Wait(_pause(seen), "other drivers have the rest")
+    return Wait(_pause(seen), seen.rest)
 
 
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:

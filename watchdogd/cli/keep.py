@@ -3,7 +3,7 @@
 import os
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
@@ -35,6 +35,7 @@ def keep(
     *,
     drivers: Sequence[str],
     drain: bool,
+    until: float | None,
     quiet: bool,
 ) -> int:
     """Keep the drivers of a pipeline alive until told to leave; return the exit code."""
@@ -68,10 +69,19 @@ def keep(
         signals.install()
         notifier = Notifier(os.environ, os.getpid())
         watchdog = Supervisor(
-            pipeline, host, local, children, helper, events, signals, notifier, drain=drain
+            pipeline,
+            host,
+            local,
+            children,
+            helper,
+            events,
+            signals,
+            notifier,
+            drain=drain,
+            until=until,
         )
         watchdog.reload.notes = found.notes
-        watchdog.watch = progress
+        watchdog.watch = _watch(watchdog, progress, children)
         try:
             fallen = _fallen(watchdog)
         finally:
@@ -86,6 +96,26 @@ def keep(
             return code
         children.close()
         return _close(watchdog, progress)
+
+
+def _watch(
+    watchdog: Supervisor, progress: Progress, children: Children
+) -> Callable[[Supervisor, float], None]:
+    """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
+    pipeline = watchdog.pipeline
+    if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
+        return progress
+    from watchdogd.cli.unit import program
+    from watchdogd.slurm.attendance import Attendance, post_of
+
+    post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
+    attendance = Attendance(post, children)
+
+    def watch(watchdog: Supervisor, now: float) -> None:
+        attendance.tend(now)
+        progress(watchdog, now)
+
+    return watch
 
 
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
@@ -146,6 +176,6 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
         say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
-        progress.tell("asked to leave before everything was through; run it again for the rest")
+        progress.tell("it had to leave before everything was through; run it again for the rest")
         return 75
     return 1 if discarded and watchdog.drain else 0

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import NotFound, NotPermitted, is_trouble, leads_nowhere, trouble
-from watchdogd.pipeline import rules, slurms
-from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Slurm, Stage
+from watchdogd.pipeline import rules
+from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Stage
 from watchdogd.pipeline.problems import (
     BadPipeline,
     Path,
@@ -242,7 +242,6 @@ def _pipeline(
                 stage,
                 drivers=drivers.get(stage.name, stage.drivers),
                 archive=None if stage.archive is None else _path(root, stage.archive),
-                slurm=slurms.of_stage(stage, table, slurm),
                 **_bounds(stage, table, said, taken),
             )
             for stage, table in zip(stages, tables, strict=True)
@@ -250,10 +249,12 @@ def _pipeline(
         host=Host(**{**room, **there}),
         on_event=_hook(said.get("on_event", ()), file),
         adopt=said.get("adopt", False),
-        slurm=None if slurm is None else Slurm(**slurm.values),
     )
     rules.check(pipeline, tables)
-    slurms.check(pipeline, tables, slurm)
+    if slurm is not None or any("slurm" in table.values for table in tables):
+        from watchdogd.pipeline.slurms import with_elements
+
+        pipeline = with_elements(pipeline, tables, slurm)
     _check_drivers(hosts, len(stages), problems)
     return pipeline
 

@@ -78,7 +78,7 @@ class FuqBroker(Life):
         _raise_descriptors()
         secret, context = security(asked.listen, asked.tls, asked.secret_file, serving=True)
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace)
+            limits = Limits(grace=self.options.grace, until=self.options.until)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             listener = Listener(asked.listen, context)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchdogd.slurm.elements import Element, count_tasks, key_of, read_elements
+from watchdogd.slurm.elements import Element, key_of, read_elements, tasks_of
 
 ANSWER = (Path(__file__).parent / "answers" / "22.05.json").read_bytes()
 KEY = "watchdogd-0123456789ab"
@@ -74,7 +74,13 @@ def test_what_is_no_answer_is_an_error_and_no_cluster_without_elements(data: byt
     [("1-5", 5), ("3", 1), ("1,4,7-9", 5), ("1-9:2", 5), ("1-10%3", 10), ("", 0), ("1-...", 0)],
 )
 def test_the_tasks_that_are_pending_are_counted(tasks: str, count: int) -> None:
-    assert count_tasks(tasks) == count
+    assert len(tasks_of(tasks)) == count
+
+
+def test_to_take_away_what_is_pending_leaves_alone_what_runs_of_its_array() -> None:
+    pending = one(job_state="PENDING", array_task_id=None, array_task_string="2,5-6", job_id=10)
+    assert pending.jobs == ["10_2", "10_5", "10_6"]
+    assert one().jobs == ["12"]
 
 
 def test_two_elements_and_two_lives_of_one_have_different_hosts() -> None:

@@ -49,9 +49,12 @@ def order(one: Stage, **facts: Any) -> Any:
     return replace(order_of(one, pipeline(), "rose", "/local", 1), **facts)
 
 
-@given(one=STAGES, adopt=st.booleans(), serial=TEXTS)
-def test_order_that_is_read_back_is_the_same(one: Stage, adopt: bool, serial: str) -> None:
-    told = order_of(one, pipeline(adopt=adopt), "rose", "/local", 1, serial)
+@given(one=STAGES, adopt=st.booleans(), serial=TEXTS, until=st.none() | FLOATS)
+def test_order_that_is_read_back_is_the_same(
+    one: Stage, adopt: bool, serial: str, until: float | None
+) -> None:
+    told = order_of(one, pipeline(adopt=adopt), "rose", "/local", 1, serial, until)
+    assert told.options.until == until
     assert decode(encode(told)) == told
     assert decode(encode(told)).settled == told.settled
 
