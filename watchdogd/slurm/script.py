@@ -27,11 +27,14 @@ _HOST_FITS = 10
 
 _BODY = f"""\
 # What this element is called: its job and task, and how often it was started again.
-host=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}_${{SLURM_ARRAY_TASK_ID:-0}}
+job=$SLURM_JOB_ID
+# By its number alone the last element of an array would be all of it.
+[ -z "$SLURM_ARRAY_JOB_ID" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
 [ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
 [ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
 # When its time is over, if it has a limit; before Slurm 23.02 only scontrol tells.
-asked="timeout 20 scontrol -o show job $SLURM_JOB_ID"
+asked="timeout 20 scontrol -o show job $job"
 until=${{SLURM_JOB_END_TIME:-$($asked | grep -o ' EndTime=[0-9][^ ]*')}}
 until=${{until#*=}}
 """
