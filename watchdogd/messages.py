@@ -14,10 +14,6 @@ from queuedriver.claims.picking import Counts
 from queuedriver.format.records import decode
 from watchdogd.pipeline.model import Pipeline
 
-# Seconds of silence after which the file system of the queues counts as hung, whoever waits for it.
-# A helper that is well says something every 1.2 s, and every half second amid a long look.
-SILENCE = 2.0
-
 
 class QueueSeen(Counts, kw_only=True, omit_defaults=True):
     """One queue at the last look: how many items are in each state, and its control files."""

@@ -10,14 +10,11 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 
 import contextlib
 import os
-import signal
-from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
 from watchdogd.control import host_file
 from watchdogd.driver_ids import digits_of, state_directory
-from watchdogd.messages import SILENCE
 from watchdogd.report import Alien, HostReport, decode
 
 _FILE = "report.json"
@@ -93,26 +90,3 @@ def _reports(begins: str = "") -> list[HostReport]:
         reports = [last_report(os.path.join(directory, link)) for link in links]
         return [one for one in reports if one is not None]
     return []
-
-
-def answers(look: Callable[[], object], limit: float = SILENCE) -> bool:
-    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
-    looks first. One that hangs is left behind."""
-    # Mostly there is no watchdog here, or nobody asks.
-    from watchdogd.linux import is_readable
-
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            # Whoever reads what we print must not wait for what is left behind.
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(null, stream)
-            look()
-        os._exit(0)
-    with open_fd(os.pidfd_open(child)) as pidfd:
-        ended = is_readable(pidfd, limit)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0 if ended else os.WNOHANG)
-    return ended

@@ -16,7 +16,7 @@ from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
 from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import HOSTS, StageReport
-from watchdogd.report_file import answers, known_files
+from watchdogd.report_file import known_files
 
 # So many names are told of what there is.
 _MOST_TOLD = 20
@@ -50,7 +50,7 @@ def choose(given: str | None, *, hung_too: bool = False) -> Chosen:
     its file system does not answer, only what a watchdog of this host says, if that is wanted."""
     option = "" if given is None else f" -p {shlex.quote(given)}"
     known, here = _known_here(given)
-    if here.seen and not answers(lambda: _touch(given, here)):
+    if _hangs(given, here):
         if not hung_too:
             raise _no_answer(known)
         pipeline = _completed(None, here.seen[0].report.root, here)
@@ -82,9 +82,17 @@ def answering_file(given: str | None) -> str:
     """Return the pipeline's file that is meant; FileSystemTrouble where it, or what is below its
     root, does not answer, as far as a watchdog of this host has told where that is."""
     known, here = _known_here(given)
-    if here.seen and not answers(lambda: _touch(given, here)):
+    if _hangs(given, here):
         raise _no_answer(known)
     return pipeline_file(given)
+
+
+def _hangs(given: str | None, here: Hosts) -> bool:
+    if not here.seen:
+        return False
+    from watchdogd.host import answers
+
+    return not answers(lambda: _touch(given, here))
 
 
 def _no_answer(file: str) -> FileSystemTrouble:

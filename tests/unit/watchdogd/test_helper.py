@@ -22,7 +22,8 @@ from watchdogd.helper import (
     Helper,
 )
 from watchdogd.helper_process import HelperProcess, begin
-from watchdogd.messages import SILENCE, Brief, Errands, Look, Message, QueueSeen, Read, to_line
+from watchdogd.host import SILENCE
+from watchdogd.messages import Brief, Errands, Look, Message, QueueSeen, Read, to_line
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 
 # Seconds: far more than anything here takes.
