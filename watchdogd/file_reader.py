@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from queuedriver.errors import QueueError
+from watchdogd.helper_process import LOG
 from watchdogd.messages import Read
 from watchdogd.pipeline.model import Pipeline
 
@@ -64,5 +65,5 @@ class FileReader:
         except Exception as error:  # noqa: BLE001 - whoever asked waits for an answer for ever
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
-            words = f"{file} cannot be read: {what}; where that was is in io-helper.log"
+            words = f"{file} cannot be read: {what}; where that was is in {LOG}"
         return Read(number=number, error=words)

@@ -30,7 +30,6 @@ from watchdogd.policy import (
     CRASH_LOOPED,
     HUNG,
     LATE,
-    LEAVING_TAKES,
     MEMORY,
     SENTENCES,
     Ask,
@@ -42,6 +41,7 @@ from watchdogd.policy import (
     Withdraw,
     cause,
     decide,
+    leaves_within,
     reason,
     remember,
 )
@@ -317,7 +317,7 @@ class Slot:
     def _ask(self, run: Run, action: Ask, stage: Stage, now: float) -> None:
         """Ask something of the driver. Why it dies is noted before it does."""
         if action.step == "leave":
-            run.child.ask("leave", action.why, now, stage.grace + LEAVING_TAKES)
+            run.child.ask("leave", action.why, now, leaves_within(stage.grace))
             run.told_to_leave = action.why, run.child.due_at
         else:
             run.note_ending(action.why)

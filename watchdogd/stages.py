@@ -17,7 +17,7 @@ from watchdogd.pace import Pace
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.sizes import Load, Room, coming, sizes
 from watchdogd.slot import Slot
-from watchdogd.stage_drivers import Context, StageDrivers, Starts, leaves_within
+from watchdogd.stage_drivers import Context, StageDrivers, Starts, ends_within
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.template import CLEANING_TAKES
 
@@ -39,7 +39,7 @@ def leaving_takes(stages: Iterable[Stage]) -> float:
     whole ladder."""
     takes = 0.0
     for stage in stages:
-        takes += leaves_within(stage)
+        takes += ends_within(stage)
         if stage.preload:
             # What drivers were forked from stays for as long as they do.
             takes += CLEANING_TAKES + climb_takes("terminate")

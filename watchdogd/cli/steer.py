@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from queuedriver.cli.arguments import YES, confirm
 from queuedriver.cli.program import say
 from queuedriver.cli.words import argument, flag, option
-from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError, Unreachable
+from queuedriver.errors import LATER, BadArgument, ConfigError, NotFound, QueueError, Unreachable
 from queuedriver.format.units import format_count, format_duration
 from queuedriver.operating import operations
 from queuedriver.operating.queue import Queue
@@ -42,7 +42,7 @@ _HOST = option("HOST", "Only on this host; else on each.")
 class TooLong(QueueError):
     """What was asked is not done after all the time that it may take."""
 
-    exit_code = 75
+    exit_code = LATER
 
 
 def scale(

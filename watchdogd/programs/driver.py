@@ -78,9 +78,7 @@ def live(order: Order, processor: Processor | None = None) -> int:
 
 
 def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
-    os.chdir(order.directory)
-    if order.directory not in sys.path:
-        sys.path.insert(0, order.directory)
+    loading.enter(order.directory)
     if order.kind == "broker":
         # Most stages have none, and load nothing of a network.
         from watchdogd.programs.broker import deal

@@ -46,7 +46,7 @@ from watchdogd.queues import control_files
 from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.recovery import Recovery
-from watchdogd.queues.root import Root
+from watchdogd.queues.root import REMOVED, Root
 from watchdogd.report_file import read_saved
 
 _SOCKET, _STDERR = 0, 2
@@ -300,10 +300,7 @@ def _words(error: OSError | QueueError) -> str:
         return str(error)
     where = os.fsdecode(error.filename) if error.filename else ""
     if isinstance(error, FileNotFoundError):
-        return (
-            f"{where} is not there any more; is it mounted? If it was removed on purpose, start "
-            "watchdogd anew"
-        )
+        return f"{where} is not there any more; {REMOVED}"
     said = os.strerror(error.errno)
     return f"{where}: {said}" if where else said
 

@@ -44,6 +44,7 @@ from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
 from watchdogd.children import LIFE
 from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
+from watchdogd.programs.loading import enter
 
 # Seconds for threads that were told to end.
 _ENDING = 1.0
@@ -151,8 +152,7 @@ def _say(control: socket.socket, answer: Answer) -> None:
 def _prepare(told: Load) -> Forked:
     """Load all that drivers have in common."""
     linux.drop_huge_pages(os.environ)
-    os.chdir(told.directory)
-    sys.path.insert(0, told.directory)
+    enter(told.directory)
     loaded = load(told.call, said="call")
     named = [told.call if ":" in told.call else loaded.function.__module__]
     if told.function:
