@@ -113,7 +113,7 @@ class Conversation:
     def _hear(self, arrival: Arrival, now: float, wall: float) -> Effects:
         peer = arrival.peer
         if type(arrival) is Message:
-            self._complained = False
+            self._complained = self._complained and bool(self.transport.missing())
             return self.session.hear(peer, arrival.frames, now, wall)
         if type(arrival) is Joined:
             return self.session.joined(peer, now)

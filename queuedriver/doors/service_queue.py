@@ -109,7 +109,14 @@ class ServiceQueue:
     def close(self) -> None:
         self.requests.close()
 
-    # What waits
+    @property
+    def unfinished(self) -> int:
+        """Return how many workers have."""
+        return len(self.dealt)
+
+    def unpack(self, now: float) -> bool:
+        """Begin with nothing apart: each document is one work."""
+        return False
 
     def heads(self, now: float) -> Sequence[Head]:
         """Return what is next, what goes alone first. It is listed even if nobody would take
