@@ -1,11 +1,14 @@
 #!/bin/sh
-# Installs what the tests with machines of their own need (tests/testbed/), and those of workers in
-# other languages, where that may be done: root, apt, and a run that is nobody's desk (CI=true).
-# Elsewhere those tests skip, and say what is missing. Never fails.
-packages="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup
-    libzmq3-dev"
+# Installs what the tests with machines or a Slurm of their own need (tests/testbed/), and those of
+# workers in other languages, where that may be done: root, apt, and a run that is nobody's desk
+# (CI=true). Elsewhere those tests skip, and say what is missing. Never fails.
+packages="libzmq3-dev"
+guests="user-mode-linux uml-utilities nfs-kernel-server nfs-common kmod iproute2 e2fsprogs dmsetup"
+slurm="iproute2 munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
 
-[ "${CI-}" = true ] && [ "$(id -u)" = 0 ] && [ "${QUEUEDRIVER_TEST_GUESTS-}" != 0 ] || exit 0
+[ "${CI-}" = true ] && [ "$(id -u)" = 0 ] || exit 0
+[ "${QUEUEDRIVER_TEST_GUESTS-}" = 0 ] || packages="$packages $guests"
+[ "${QUEUEDRIVER_TEST_SLURM-}" = 0 ] || packages="$packages $slurm"
 node=$(dirname "$0")/.node
 if command -v npm >/dev/null && [ ! -d "$node/node_modules/zeromq" ]; then
     mkdir -p "$node" && timeout -k 10 60 npm install --silent --prefix "$node" zeromq >&2 || true
@@ -17,14 +20,14 @@ for one in $packages; do
 done
 [ -n "$lacking" ] || exit 0
 
-# A mirror that hangs must not hold up everything else. The daemons are for the guests: none starts
+# A mirror that hangs must not hold up everything else. The daemons are for the tests: none starts
 # here.
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 log=$(mktemp)
 echo "testbed: installing$lacking" >&2
 timeout -k 10 60 apt-get update >"$log" 2>&1
 if ! timeout -k 10 180 apt-get install -y --no-install-recommends $lacking >>"$log" 2>&1; then
-    echo "testbed: not installed, so the tests with guests skip: $(tail -n 1 "$log")" >&2
+    echo "testbed: not installed, so the tests with guests or a Slurm skip: $(tail -n 1 "$log")" >&2
 fi
 rm -f "$log"
 exit 0

@@ -30,7 +30,7 @@ class Scale:
     sharers: int = 8
     crashes: int = 4  # in each of so many rounds
     crash_rounds: int = 3
-    overhead_seconds: float = 30.0
+    overhead_seconds: float = 15.0
     overhead_rounds: int = 1
     pipeline_documents: int = 20_000
     balance_trials: int = 200  # documents for each split

@@ -59,6 +59,8 @@ _SCARCE = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 # The exit codes of what may go well later, and of what nobody foresaw.
 LATER = 75
 BUG = 70
+# How much later, in seconds, where nobody says it.
+LATER_AFTER = 60.0
 
 
 class QueueError(Exception):
@@ -181,7 +183,7 @@ class PermanentError(Exception):
 class TryLater(Exception):
     """For processors: give the document back uncharged, and not before `after` seconds."""
 
-    def __init__(self, after: float = 60.0, reason: str = "") -> None:
+    def __init__(self, after: float = LATER_AFTER, reason: str = "") -> None:
         super().__init__(reason or f"try again in {after:g} s")
         self.after = after
         self.reason = reason

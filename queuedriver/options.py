@@ -17,7 +17,8 @@ class Said(NamedTuple):
     """How an option is said: its help, and what its value may be."""
 
     help: str
-    # TIME: a duration in seconds. SIZE: bytes. N: a whole number. Anything else stands for a text.
+    # TIME: a duration in seconds. WHEN: seconds since the epoch. SIZE: bytes. N: a whole number.
+    # Anything else stands for a text.
     unit: str = ""
     # The smallest value; None: any above 0.
     least: int | None = None
@@ -89,6 +90,10 @@ class Options(StageOptions, frozen=True, kw_only=True):
     linger: float = 0.0
     # The soft limit of one document (or batch); its hard one comes `hard_after` later.
     timeout: Annotated[float | None, _TIMEOUT] = None
+    # By the time of day: whoever ends it then, as a cluster does, knows no other clock of ours.
+    until: Annotated[
+        float | None, Said("Be gone by then, and claim nothing that would take longer.", "WHEN")
+    ] = None
     durable: Annotated[
         bool | None,
         Said("Make every promise hold over a power cut; else as its other drivers do."),

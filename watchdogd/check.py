@@ -7,6 +7,7 @@ is changed. What does not keep the pipeline from running is a note.
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type
@@ -59,9 +60,15 @@ class Findings(NamedTuple):
     caps: Mapping[str, int]
 
 
-def check_host(file: str, host: str | None = None, imports: Imports | None = None) -> Findings:
-    """Read a pipeline and return what was found; BadPipeline when it cannot run here."""
-    found = examine(file, host, imports)
+def check_host(
+    file: str,
+    host: str | None = None,
+    imports: Imports | None = None,
+    drivers: Mapping[str, int] = MappingProxyType({}),
+) -> Findings:
+    """Read a pipeline and return what was found; BadPipeline when it cannot run here. `drivers`:
+    how many a stage has, whatever the file says."""
+    found = examine(file, host, imports, drivers=drivers)
     if found.problems:
         raise BadPipeline(found.problems, found.pipeline.root)
     return found
@@ -72,11 +79,12 @@ def examine(
     host: str | None = None,
     imports: Imports | None = None,
     here: Here | None = None,
+    drivers: Mapping[str, int] = MappingProxyType({}),
 ) -> Findings:
     """Read a pipeline and hold it against this host; BadPipeline when it cannot be read. Without
     `imports`, nothing that its stages call is imported."""
     here = here or Here(physical_memory(), len(os.sched_getaffinity(0)))
-    pipeline, problems = study(file, host)
+    pipeline, problems = study(file, host, drivers)
     slow = [] if imports is None else imports(pipeline, problems)
     for path, fault in (
         *_programs(pipeline),
@@ -102,7 +110,7 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
     chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
-    kind = here.kind_of(driver_ids.existing(chosen))
+    kind = driver_ids.kind_there(chosen, here.kind_of)
     local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
     if state != chosen:
         yield (

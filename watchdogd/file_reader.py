@@ -3,6 +3,7 @@
 import threading
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 
 from queuedriver.errors import QueueError
@@ -19,8 +20,10 @@ class FileReader:
     does yet, and drivers that work are not to leave for others that cannot. Nor is the look at the
     queues to wait for a file that is elsewhere, where nobody answers."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, drivers: Mapping[str, int]) -> None:
         self._host = host
+        # How many a stage has here, whatever the file says.
+        self._drivers = drivers
         # How many answers are still to be taken; threads do not count.
         self._asked = 0
         # Those that are there.
@@ -52,7 +55,7 @@ class FileReader:
             from watchdogd.imports import check_imports, other_than_in
 
             imports = partial(check_imports, chosen=other_than_in(running), limit=_IMPORTS_TAKE)
-            found = check_host(file, self._host, imports)
+            found = check_host(file, self._host, imports, self._drivers)
             return Read(number=number, pipeline=found.pipeline, notes=found.notes)
         except QueueError as error:
             words = str(error)

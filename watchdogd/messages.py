@@ -114,6 +114,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     # The watchdog's own directory on this host: never below the root.
     local: str
+    # Drivers that a stage has on this host, whatever the file says.
+    drivers: dict[str, int] = {}
     # Queues that have been made or found: of these, what is missing may be a file system that went
     # away, and is not made again.
     made: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ _STOPPED = 10.0
 _SECOND_WISH = 0.2
 # How often the memory of a driver is looked at that has nothing to do, in seconds.
 _IDLE_MEMORY_EVERY = 5.0
-BLANK = Glimpse(0, 0, "starting", "", 0.0, "", 0.0, 0, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0)
+BLANK = Glimpse()
 # What of drivers has not been measured yet.
 NO_USAGE = Usage()
 
@@ -187,7 +187,7 @@ class Slot:
         self.number = number
         # What a driver that is started now is told.
         self.next_order = order
-        # Why the process is to leave, or there is to be none: scale, stop, unmanaged, restart.
+        # Why the process is to leave, or there is to be none, in a word (policy.UNWANTED).
         self.unwanted = "scale"
         self.run: Run | None = None
         self.past = Past()
@@ -278,10 +278,15 @@ class Slot:
         self._tell("ready", f"after {took:.2f} s")
         return took
 
-    def seen(self, hard: float | None, fs_ok: bool, work: bool) -> Seen:
+    def seen(self, hard: float | None, fs_ok: bool, idle: str) -> Seen:
         """Return the facts, as the policy wants them."""
         seen = Seen(
-            wanted=not self.unwanted, alive=False, past=self.past, hard=hard, fs_ok=fs_ok, work=work
+            unwanted=self.unwanted,
+            alive=False,
+            past=self.past,
+            hard=hard,
+            fs_ok=fs_ok,
+            idle=idle,
         )
         return self.run.seen(seen) if self.run else seen
 

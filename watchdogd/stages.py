@@ -3,9 +3,11 @@ end. Instants are monotonic, and arguments."""
 
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from queuedriver.driving.time_left import end_of, time_left
 from queuedriver.format.units import format_count
 from watchdogd.balance import complete, move, moved
 from watchdogd.children import END_TAKES, climb_takes
@@ -117,6 +119,21 @@ class Stages:
     def leaving(self) -> bool:
         """Return whether all are told to leave."""
         return self._context.leaving
+
+    @property
+    def time_left(self) -> float:
+        """Return the seconds until all drivers are to give back what they have at hand."""
+        until = self._context.until
+        return math.inf if until is None else time_left(until, time.time())
+
+    @property
+    def out_of_time(self) -> str:
+        """Return why no driver lives, and none will begin: the time of all is up, or will be before
+        anything is done; "" while that is not so."""
+        if self.time_left <= 0 and self._context.until is not None:
+            return end_of(self._context.until)
+        whys = [one.late for one in self.managed.values()]
+        return whys[0] if whys and all(whys) and self.settled else ""
 
     def leave(self) -> None:
         """Start nothing any more, and let the drivers leave, stages from the first to the last."""
@@ -297,6 +314,6 @@ class Stages:
         found, turn_of_next = {}, self.leaving
         for name, one in self._all.items():
             stops = self.leaving and (turn_of_next or self.hurried or one.done)
-            found[name] = "unmanaged" if one.parting else "stop" if stops else ""
+            found[name] = "parting" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

@@ -75,6 +75,7 @@ class Supervisor:
         notifier: Notifier,
         *,
         drain: bool = False,
+        until: float | None = None,
     ) -> None:
         self.host = host
         self.local = local
@@ -83,7 +84,9 @@ class Supervisor:
         # How many reports it has saved.
         self.beat = 0
         self.helper = helper
-        self.stages = Stages(pipeline, Context(host, local, helper.view, events.say, children))
+        self.stages = Stages(
+            pipeline, Context(host, local, helper.view, events.say, children, until)
+        )
         if (before := last_report(local)) is not None:
             self.stages.hard_limits = {stage.name: stage.hard_limit for stage in before.stages}
         self.drain = Drain() if drain else None
@@ -193,14 +196,19 @@ class Supervisor:
     def _obey(self, now: float) -> float:
         """Do what signals and control files ask for."""
         if self._signals.leaving_at or self._requests.quit:
-            self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
-        self.stages.hurried = self._signals.hurried or self._requests.quit == "now"
+            self._leave("it was asked to" if self._signals.leaving_at else "there is a QUIT file")
+        if why := self.stages.out_of_time:
+            self._leave(why)
+        time_left = self.stages.time_left
+        self.stages.hurried = (
+            self._signals.hurried or self._requests.quit == "now" or time_left <= 0
+        )
         if self._signals.reload:
             self._signals.reload = False
             self._read_again(now)
         if (read := self.helper.take_read()) is not None:
             self._take(read, now)
-        return math.inf
+        return now + time_left if time_left > 0 else math.inf
 
     def _take(self, read: Read, now: float) -> None:
         """Go on with what the pipeline's file says now; a bad one changes nothing."""
@@ -243,7 +251,7 @@ class Supervisor:
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
-            words = f"leaving because of {why}; a second signal hurries the documents"
+            words = f"leaving: {why}; a second signal hurries the documents"
             self._events.say("note", words)
 
     # Acts
@@ -255,7 +263,7 @@ class Supervisor:
         if self.drain and not self.stages.leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
             self.drain.hopeless = hopeless
-            self._leave("a stage that cannot go on")
+            self._leave("a stage cannot go on")
         return due
 
     def _recover(self, now: float) -> float:

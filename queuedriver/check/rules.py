@@ -17,9 +17,17 @@ from queuedriver.check.files import SETTLED, Finding, Found, Look, orphans_of
 from queuedriver.claims import leftovers
 from queuedriver.claims.attempts import ATTEMPTS, attempts_in, attempts_of, interrupted
 from queuedriver.claims.charging import charge
-from queuedriver.claims.handoff import CLAIMS, ORPHANS
+from queuedriver.claims.handoff import CLAIMS, ORPHANS, planned_by
 from queuedriver.claims.input_queue import InputQueue
-from queuedriver.claims.liveness import DRIVERS, EXPIRY, Observer, Owner, registered_id
+from queuedriver.claims.liveness import (
+    DRIVERS,
+    EXPIRY,
+    GONE,
+    Observer,
+    Owner,
+    registered_id,
+    registration_name,
+)
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory, make_directory
 from queuedriver.disk.upstreams import FEEDS, Feed
@@ -42,13 +50,6 @@ _RECOVERING = 60.0
 # What a claim adds to a docid at most: `.failed99`, an N with its dot, `.working`.
 _CLAIM_ADDS = len(".failed99") + 1 + names.MAX_DRIVER_ID + 1 + 18 + len(".working")
 _ORPHANED = "moves it to .queuedriver/orphans"
-# What became of a driver, by its verdict.
-_GONE = {
-    "left": "left",
-    "dead": "ended without a word",
-    "rebooted": "went down with its host",
-    "lost": "fell silent",
-}
 
 
 class Repairs:
@@ -234,7 +235,7 @@ def _closed_queue(look: Look) -> Iterator[Found]:
 
 def _rebuild_plan(repairs: Repairs, path: str) -> None:
     """Make a plan again of the outputs that are still unfinished: the published are no matter."""
-    token = os.path.basename(path).removesuffix(".json")
+    token = planned_by(os.path.basename(path))
     outputs = []
     with repairs.opened(Observer()) as one:
         for index, target in enumerate(one.targets):
@@ -264,7 +265,7 @@ def _recover_stale(repairs: Repairs, name: str) -> None:
     }
 )
 def _claims(look: Look) -> Iterator[Found]:
-    plans = {file.name.removesuffix(".json"): file.path for file in look.files[CLAIMS]}
+    plans = {planned_by(file.name): file.path for file in look.files[CLAIMS]}
     written = {one.item.token for one in look.outputs} | look.orphaned
     for token, claim in look.claims.items():
         owner, path = look.owner(token), claim.path
@@ -288,7 +289,7 @@ def _claims(look: Look) -> Iterator[Found]:
         elif not owner.alive and (owner.verdict == "lost" or not _is_recovering(look, owner)):
             driver, _, salt = names.parse_token(token)
             life = "" if salt == owner.registration.salt else "an earlier life of "
-            message = f"claimed by {life}{driver}, which {_GONE[owner.verdict]}"
+            message = f"claimed by {life}{driver}, which {GONE[owner.verdict]}"
             repair = "publishes and finishes it" if committed else "takes it back"
             yield "dead-claim", path, message, repair
 
@@ -310,7 +311,7 @@ def _unfinished_output(look: Look) -> Iterator[Found]:
         owner = look.owner(one.item.token)
         gone = owner.registration is not None and not owner.alive
         if gone and one.item.token not in look.claims and not _is_recovering(look, owner):
-            message = f"an output that {owner.id} did not finish before it {_GONE[owner.verdict]}"
+            message = f"an output that {owner.id} did not finish before it {GONE[owner.verdict]}"
             yield "unfinished-output", one.path, message, "moves it to the orphans there"
 
 
@@ -462,8 +463,8 @@ def _registrations(look: Look) -> Iterator[Found]:
     for one in look.known.values():
         ago = look.beats_ago(one)
         if not one.alive and ago > EXPIRY and one.id not in busy:
-            path = f"{names.PRIVATE}/{DRIVERS}/{one.id}.json"
-            message = f"{one.id} {_GONE[one.verdict]} {format_duration(ago)} ago"
+            path = f"{names.PRIVATE}/{DRIVERS}/{registration_name(one.id)}"
+            message = f"{one.id} {GONE[one.verdict]} {format_duration(ago)} ago"
             yield "old-registration", path, message, "removes it"
 
 

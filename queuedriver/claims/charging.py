@@ -15,7 +15,7 @@ import math
 import time
 
 from queuedriver.claims import handoff
-from queuedriver.claims.handoff import Claim, Fate
+from queuedriver.claims.handoff import Claim, Fate, plan_name
 from queuedriver.claims.outcomes import (
     MAX_LATER,
     OF_THE_ITEM,
@@ -204,7 +204,7 @@ def _let_go(claim: Claim, reason: str) -> None:
         return
     if give_back(claim, reason) != "revoked":
         claim.outputs.discard()
-        queue.plans.remove(f"{claim.token}.json")
+        queue.plans.remove(plan_name(claim.token))
     elif not handoff.committed(queue, claim):
         handoff.set_aside(queue, claim.outputs)
         # It may have been discarded, though we were told that it could not be.

@@ -38,14 +38,25 @@ if TYPE_CHECKING:
     from queuedriver.claims.input_queue import InputQueue
 
 ORPHANS = "orphans"
-_ORPHANS = os.path.join(names.PRIVATE, ORPHANS)
+ORPHANS_INSIDE = os.path.join(names.PRIVATE, ORPHANS)
 CLAIMS = "claims"
+
 
 # How a claim ended. "" while it is at hand; "stuck": it is left to whoever recovers it, as its
 # output cannot be published, or not even its attempts can be read.
 Fate = Literal[
     "", "published", "finished", "failed", "discarded", "released", "later", "revoked", "stuck"
 ]
+
+
+def plan_name(token: str) -> str:
+    """Return the name of the file that says what a claim's outputs will be called."""
+    return f"{token}.json"
+
+
+def planned_by(name: str) -> str:
+    """Return whose N a plan is of, by its name."""
+    return name.removesuffix(".json")
 
 
 class Claim(Document, gc=False, eq=False):
@@ -168,7 +179,7 @@ def write_plan(queue: "InputQueue", claim: Claim) -> bool:
     if not outputs.written or outputs.usual or claim.committed:
         return False
     plan = Plan(tuple((one.queue, one.writing, one.final) for one in outputs.written))
-    queue.plans.write_aside(f"{claim.token}.json", msgspec.json.encode(plan), queue.durable)
+    queue.plans.write_aside(plan_name(claim.token), msgspec.json.encode(plan), queue.durable)
     return True
 
 
@@ -259,7 +270,7 @@ def _publish(queue: "InputQueue", claim: Claim, one: Written, *, ours: bool) -> 
 def _publish_orphan(directory: Directory, token: str, one: Written, replace: bool) -> str | None:
     """Publish an output that a sweeper moved aside, who could not see its claim. None: it is not
     there."""
-    with suppress(FileNotFoundError), closing(directory.subdirectory(_ORPHANS)) as orphans:
+    with suppress(FileNotFoundError), closing(directory.subdirectory(ORPHANS_INSIDE)) as orphans:
         return move(orphans, one.writing, directory, one.final, token, replace)
     return None
 
@@ -271,7 +282,7 @@ def finish(queue: "InputQueue", claim: Claim, inode: int = 0, *, planned: bool =
         # Gone: a recoverer was as fast as we; the outputs are published either way.
         put_away(queue, claim)
     if planned:
-        queue.plans.remove(f"{claim.token}.json")
+        queue.plans.remove(plan_name(claim.token))
     if claim.attempt:
         queue.attempts.forget(claim.docid, inode)
     claim.fate = "published" if claim.published else "finished"
@@ -326,7 +337,7 @@ def planned_outputs(queue: "InputQueue", claim: Claim) -> tuple[list[Written], b
     """Return the outputs of somebody's commit by exact name, as a listing may be stale; and whether
     they were written down."""
     try:
-        data = queue.plans.read(f"{claim.token}.json")
+        data = queue.plans.read(plan_name(claim.token))
     except FileNotFoundError:
         if not queue.targets:
             return [], False
@@ -364,6 +375,6 @@ def move_aside(output: Directory, name: str) -> None:
     # Somebody else swept, or its driver published after all; or it is another user's.
     with (
         suppress(FileNotFoundError, FileExistsError, PermissionError),
-        closing(output.subdirectory(_ORPHANS, create=True)) as orphans,
+        closing(output.subdirectory(ORPHANS_INSIDE, create=True)) as orphans,
     ):
         output.rename_new(name, name, orphans)

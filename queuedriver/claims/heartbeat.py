@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from queuedriver.claims.liveness import NETWORK_BEAT
+from queuedriver.claims.liveness import NETWORK_BEAT, registration_name
 from queuedriver.disk.filesystem import Directory
 from queuedriver.format.records import Counters, Registration, encodable
 
@@ -69,7 +69,7 @@ class Heartbeat:
             registration.beat_at = time.time()
             data = msgspec.json.encode(registration)
             for directory in self._directories:
-                directory.write_aside(f"{registration.id}.json", data, self._durable)
+                directory.write_aside(registration_name(registration.id), data, self._durable)
             self.last_at = time.monotonic()
 
     def fresh(self) -> None:

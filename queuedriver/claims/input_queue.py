@@ -11,7 +11,7 @@ import itertools
 import operator
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from queuedriver.claims import charging, handoff
@@ -100,6 +100,8 @@ class InputQueue:
         # of those that were handed over as usual, the seconds of work, and how many they are.
         self.charged: Callable[[InputQueue, Failure], object] = _unheard
         self.worked: Callable[[float, int], object] = _unheard
+        # Who wants to know the seconds of each document that was done.
+        self.took: Callable[[Iterable[float]], object] = _unheard
         self.plain = self._is_plain()
         # What is to be tried; an order, and those who share the queue, are whoever's who drives it.
         self.waiting = Lookahead(directory, self.attempts, mint.driver)
@@ -307,6 +309,7 @@ class InputQueue:
         self.published += len(claim.published)
         if claim.fate != "revoked":
             self.worked(0.0, 0)
+            self.took((seconds,))
         self.note(claim.fate, claim, seconds=seconds, outputs=claim.published)
 
     # The journal
@@ -331,6 +334,7 @@ class InputQueue:
         named = itertools.repeat("published")
         journal.add(list(map(event, at, named, *facts, took, map(_PUBLISHED, claims))))
         self.worked(sum(took), len(done))
+        self.took(took)
 
 
 def _identity(directory: Directory) -> tuple[int, int]:

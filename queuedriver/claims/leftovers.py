@@ -32,7 +32,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from queuedriver.claims.attempts import ATTEMPTS, Attempts, attempts_in, interrupted, parse
-from queuedriver.claims.handoff import CLAIMS, ORPHANS
+from queuedriver.claims.handoff import CLAIMS, ORPHANS_INSIDE, planned_by
 from queuedriver.claims.liveness import DRIVERS, registered_id
 from queuedriver.disk.filesystem import Directory
 from queuedriver.disk.journal import FILE
@@ -65,9 +65,6 @@ _NAMES = 10_000
 
 def _inside(name: str) -> str:
     return f"{names.PRIVATE}/{name}"
-
-
-_ORPHANS = _inside(ORPHANS)
 
 
 class Swept:
@@ -135,7 +132,7 @@ def _never(_swept: Swept, _where: Directory, _name: str) -> bool:
 
 
 def _plan_is_wanted(swept: Swept, _where: Directory, name: str) -> bool:
-    return name.removesuffix(".json") in swept.claims
+    return planned_by(name) in swept.claims
 
 
 def _attempt_is_wanted(swept: Swept, where: Directory, name: str) -> bool:
@@ -214,7 +211,9 @@ _WHAT = {
 # Of every queue that a driver reads from or writes to.
 OF_ANY = (
     *(Leftover("scrap", one, DAY, _is_scrap, _never, "remove") for one in ("", names.PRIVATE)),
-    Leftover("old-orphan", _ORPHANS, WEEK, _is_any, _has_claim_upstream, "remove", by_arrival=True),
+    Leftover(
+        "old-orphan", ORPHANS_INSIDE, WEEK, _is_any, _has_claim_upstream, "remove", by_arrival=True
+    ),
 )
 # Of a queue by its own drivers.
 OF_DRIVEN = (
@@ -259,7 +258,7 @@ def sweep_row(swept: Swept, row: Leftover) -> None:
                     where.remove(name)
                 else:
                     # Under its own name: whoever publishes it after all looks for that.
-                    with opened(swept.queue, _ORPHANS, create=True) as orphans:
+                    with opened(swept.queue, ORPHANS_INSIDE, create=True) as orphans:
                         where.rename_new(name, name, orphans)
 
 

@@ -49,6 +49,14 @@ _FOR_EACH_GONE = 0.01
 _NO_WAIT = 2.0
 
 Verdict = Literal["alive", "left", "dead", "rebooted", "lost"]
+# What became of a driver, by its verdict.
+GONE = {
+    "left": "left",
+    "dead": "ended without a word",
+    "rebooted": "went down with its host",
+    "lost": "fell silent",
+    "unknown": "never registered here",
+}
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +119,7 @@ class Observer:
         """
         them = registration.identity
         ticks = process_ticks(them.pid) if self.is_here(registration) else None
-        key = f"{registration.id}-{registration.salt}"
+        key = names.life_name(registration.id, registration.salt)
         unchanged = max(self.unchanged_for(key, registration.beat), still_for)
         if self.lease is not None:
             registration = msgspec.structs.replace(registration, lease=self.lease)
@@ -230,7 +238,7 @@ class Roster:
         """Return for how long others have written here since this driver last did, in seconds."""
         latest = self._drivers.status().st_mtime_ns
         try:
-            return (latest - self._drivers.status(f"{driver}.json").st_mtime_ns) / 1e9
+            return (latest - self._drivers.status(registration_name(driver)).st_mtime_ns) / 1e9
         except FileNotFoundError:
             return 0.0
 
@@ -298,6 +306,11 @@ def draw_salt() -> str:
     return os.urandom(2).hex()
 
 
+def registration_name(driver: str) -> str:
+    """Return the name of the file in which a driver says what it is."""
+    return f"{driver}.json"
+
+
 def registered_id(name: str) -> str:
     """Return whose registration a file is by its name; "" where it is none."""
     return name[:-5] if name.endswith(".json") and name[0] != "." else ""
@@ -305,7 +318,7 @@ def registered_id(name: str) -> str:
 
 def read_registration(drivers: Directory, driver: str) -> Registration | None:
     """Read what a driver says of itself; return None when it never registered, or unreadably."""
-    return read_record(drivers, f"{driver}.json", Registration, _MAX_REGISTRATION)
+    return read_record(drivers, registration_name(driver), Registration, _MAX_REGISTRATION)
 
 
 def read_registrations(drivers: Directory) -> Iterator[Registration]:

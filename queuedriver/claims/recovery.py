@@ -7,7 +7,9 @@
     .working, hung        ended by its own hard limit: charged, with the stacks it left; unless
                           they show it waiting for the queue's file system: as rebooted
     .working, memory      ended by its supervisor for what it took: charged
-    .working, ended       ended by its supervisor for no fault of the document: as rebooted
+    .working, ended       ended by its supervisor for no fault of the document, or with it at once:
+                          as rebooted
+    .working, leaving     ended while it had been asked to leave: given back
     .working, rebooted    its host went down: given back, from the third time on charged
     .working, lost        its beat stood still for the lease: the same
     .working, left        it said goodbye, and could not release it: given back
@@ -33,8 +35,15 @@ from queuedriver.claims.charging import charge, give_back
 from queuedriver.claims.handoff import finish_written, move_aside
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.leftovers import ENDED, SWEEP_EVERY, Swept, claims_in, sweep, sweep_row
-from queuedriver.claims.liveness import EXPIRY, Observer, Owner, Roster, registered_id
-from queuedriver.disk.processes import kill_marked
+from queuedriver.claims.liveness import (
+    EXPIRY,
+    Observer,
+    Owner,
+    Roster,
+    registered_id,
+    registration_name,
+)
+from queuedriver.disk.processes import HIDDEN, kill_marked, process_ticks
 from queuedriver.disk.runtime import KilledFor, forget_stacks, read_ending, waited_for_files
 from queuedriver.errors import BadDocid, NotRegular, OutputMissing
 from queuedriver.format import names
@@ -65,6 +74,7 @@ ENDINGS: dict[str, tuple[Literal["charge", "strike", "release"], str]] = {
     "rebooted": ("strike", "the host of the driver went down while it had the document"),
     "lost": ("strike", "the driver showed no life for its lease while it had the document"),
     "left": ("release", "its driver had left it"),
+    "leaving": ("release", "its driver was ended while it was leaving"),
     "broker": ("release", "the broker that dealt it is gone"),
     "waiting": ("release", "its driver was at another document when it ended"),
 }
@@ -122,7 +132,7 @@ class Recoverer:
             self._swept.pop(_life_of(one), None)
         dead = self._unswept()
         # Whatever its commands and servers still write must stop before anything is published.
-        if here := [f"{id}-{salt}" for (id, salt), one in dead.items() if one.here]:
+        if here := [names.life_name(*gone) for gone, one in dead.items() if one.here]:
             kill_marked(here)
         recovered, unknown = self._recover_claims(self._claimed() if claimed is None else claimed)
         self._clean_up(dead, unknown)
@@ -216,9 +226,7 @@ class Recoverer:
             self._finish(name, item, registration)
             return False
         claim = queue.claim_of(item, name)
-        ending = None
-        if owner.verdict == "dead" and registration is not None:
-            ending = read_ending(registration.dump)
+        ending = _ending(owner)
         cause = _cause(owner, ending, newest=newest)
         how, message = ENDINGS[cause]
         if how != "release" and queue.private.present(names.BREAKER):
@@ -288,7 +296,7 @@ class Recoverer:
             if still is not None and not still.alive and still.registration == one:
                 # Another user's, in a sticky directory, is for that user to remove.
                 with suppress(PermissionError):
-                    self._queue.drivers.remove(f"{one.id}.json")
+                    self._queue.drivers.remove(registration_name(one.id))
         with suppress(PermissionError):
             self._queue.attempts.settle()
 
@@ -317,6 +325,20 @@ def _life_of(owner: Owner) -> Life:
     return owner.id, owner.registration.salt if owner.registration is not None else ""
 
 
+def _ending(owner: Owner) -> KilledFor | None:
+    """Return how a driver of this host ended, where somebody has noted it. Who might have is gone,
+    too? What ended both was no document. None when nobody knows."""
+    registration = owner.registration
+    if owner.verdict != "dead" or registration is None:
+        return None
+    if (noted := read_ending(registration.dump)) is not None:
+        return noted
+    pid, since = registration.supervisor, registration.supervisor_ticks
+    if not (owner.here and pid) or process_ticks(pid) in (since, HIDDEN):
+        return None
+    return KilledFor("ended", "the driver ended together with its watchdog", None)
+
+
 def _cause(owner: Owner, ending: KilledFor | None, *, newest: bool) -> str:
     """Return why a claim is taken back: a key of the table."""
     verdict, registration = owner.verdict, owner.registration
@@ -329,6 +351,10 @@ def _cause(owner: Owner, ending: KilledFor | None, *, newest: bool) -> str:
         return "waiting"
     if verdict != "dead":
         return verdict
+    is_killed = ending is None or ending.signal == "SIGKILL" or ending.cause == "ended"
+    if registration is not None and registration.leaving and is_killed:
+        # Whoever asked for it did not wait for long, as a cluster that needs the place.
+        return "leaving"
     if ending is None:
         return "crashed"
     dump = registration.dump if registration is not None else ""

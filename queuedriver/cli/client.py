@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from queuedriver.cli import say
@@ -11,7 +11,7 @@ from queuedriver.doors.roundrobin import settings as of_roundrobin
 from queuedriver.doors.scale0 import settings as of_scale0
 from queuedriver.doors.settings import AnyClient
 from queuedriver.doors.transports.addresses import need_zmq, own_name
-from queuedriver.errors import BadArgument, BadDocid, NotFound
+from queuedriver.errors import BadArgument, CannotUse, NotFound
 
 if TYPE_CHECKING:
     from queuedriver.doors.client_session import ClientSession
@@ -27,8 +27,8 @@ def roundrobin(**told: Annotated[Any, *rows_of(of_roundrobin.ClientSettings)]) -
     \b
     exit 0   all were answered, and well
          1   some were not: each is named on stderr
-         65  a file's name, or an answer's, cannot be used
          69  no broker answers
+         73  an answer's file is there already
     """
     asked = settings_of(of_roundrobin.ClientSettings, told)
     need_zmq()
@@ -57,8 +57,8 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
     \b
     exit 0   all were answered, and well
          1   some were not: each is named on stderr
-         65  a file's name, or an answer's, cannot be used
          69  no broker answers
+         73  an answer's file is there already
     """
     asked = settings_of(of_scale0.ClientSettings, told)
     need_zmq()
@@ -73,19 +73,40 @@ def scale0(**told: Annotated[Any, *rows_of(of_scale0.ClientSettings)]) -> int:
 
 
 def _ask(
-    session: "ClientSession", transport: "Transport", asked: AnyClient, files: Iterable[str]
+    session: "ClientSession", transport: "Transport", asked: AnyClient, files: Sequence[str]
 ) -> int:
     """Bring files and write down the answers; return the exit code."""
     from queuedriver.doors.client import Client
 
     try:
+        if asked.to is not None:
+            _check_answers(files, asked.to)
         running = Client(session, transport, asked.parallel, say)
         return _collect(running.run(_documents(files, asked.max_message)), asked.to)
     finally:
         transport.close()
 
 
-def _documents(files: Iterable[str], most: int) -> Iterator[tuple[str, bytes]]:
+def _check_answers(files: Sequence[str], to: str) -> None:
+    """Refuse to ask for what could not be written down; CannotUse, BadArgument."""
+    names = set()
+    for path in files:
+        name = os.path.basename(path)
+        if name in names:
+            raise BadArgument(
+                f"two of the files are called {name!r}, and so would their answers; ask for one of "
+                "them alone, with another --to"
+            )
+        names.add(name)
+        place = os.path.join(to, name)
+        if os.path.lexists(place):
+            raise CannotUse(
+                f"{place!r} is there already, and no answer is written over a file; move it, or "
+                "name another --to"
+            )
+
+
+def _documents(files: Sequence[str], most: int) -> Iterator[tuple[str, bytes]]:
     """Yield each file's name and what is in it."""
     for path in files:
         try:
@@ -114,6 +135,7 @@ def _collect(ends: "Iterator[tuple[str, Ended]]", to: str | None) -> int:
             try:
                 write_results(to, name, ended.results)
             except FileExistsError as error:
-                raise BadDocid(name, f"{error.filename} is there already") from None
+                failed += 1
+                say(f"{name!r}: not all of its answer is kept: {error.filename!r} is there already")
     sys.stdout.buffer.flush()
     return 1 if failed else 0

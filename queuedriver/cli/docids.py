@@ -1,10 +1,10 @@
 """Which documents a command line names: by docid, by file, without the extension, or by a glob."""
 
 import fnmatch
-import os
 from collections.abc import Collection, Iterable, Sequence
 
 from queuedriver.cli.arguments import lines_of
+from queuedriver.disk.journal import journal_path
 from queuedriver.errors import BadArgument, NotFound
 from queuedriver.format import names
 from queuedriver.operating.document_view import docid_of
@@ -52,7 +52,7 @@ def extended(queue: Queue, docid: str) -> str:
     found = {item.docid for _, item in queue.items()} | set(queue.each_discarded())
     if longer := _extended(docid, found):
         return longer
-    journal = os.path.join(queue.path, names.PRIVATE, names.JOURNAL)
+    journal = journal_path(queue.path)
     return _extended(docid, {event.docid for event in read_extended(journal, docid).events})
 
 

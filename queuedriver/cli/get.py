@@ -1,6 +1,5 @@
 """`get`: a driver that changes nothing, and whose output directory is an ordinary one."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +10,11 @@ from queuedriver.cli import say, say_some
 from queuedriver.cli.arguments import AS_JSON, QUIET
 from queuedriver.cli.run import drive
 from queuedriver.cli.words import argument, flag
+from queuedriver.disk.journal import journal_path
 from queuedriver.driving.driver import Driver
 from queuedriver.driving.life import Left
 from queuedriver.driving.limits import Limits
 from queuedriver.errors import PermanentError
-from queuedriver.format.names import JOURNAL, PRIVATE
 from queuedriver.format.units import format_count
 from queuedriver.operating.history import read_events
 from queuedriver.options import Options
@@ -82,7 +81,7 @@ def get(
 
 def _collected(queue: str, driver: str, since: float) -> list[tuple[str, str]]:
     """Return the docids that a driver published, and as which files: its journal alone knows."""
-    events = read_events(os.path.join(queue, PRIVATE, JOURNAL), since).events
+    events = read_events(journal_path(queue), since).events
     ours = (one for one in events if one.driver == driver and one.event in _ARRIVED)
     return [(one.docid, name) for one in ours for name in one.outputs or ()]
 

@@ -12,9 +12,8 @@ from typing import Self
 
 from queuedriver.cli import describe, say, say_some
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal, submitter
+from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.errors import AlreadyThere, NotPermitted
-from queuedriver.format.names import JOURNAL
 from queuedriver.operating.queue import Queue
 from queuedriver.operating.submission import Submission, Submitted, entering_name
 
@@ -30,7 +29,7 @@ class Intake:
         # How many were to be submitted.
         self._wanted = wanted
         self._as_json = as_json
-        self._journal = Journal(os.path.join(queue.private.path, JOURNAL), submitter(host), host)
+        self._journal = Journal(journal_path(queue.path), submitter(host), host)
         self._entered: list[Submitted] = []
         # Docids that wait in the queue already.
         self._refused: list[str] = []

@@ -13,7 +13,7 @@ from queuedriver.cli.docids import by_glob, matching, meant
 from queuedriver.cli.render import escape_name, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.disk.journal import Journal
-from queuedriver.errors import BadArgument, NotFound
+from queuedriver.errors import LATER, BadArgument, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event
 from queuedriver.format.units import format_count
@@ -21,10 +21,7 @@ from queuedriver.operating import operations
 from queuedriver.operating.operations import Result, Unjudged
 from queuedriver.operating.queue import Queue
 
-# The states of documents that nobody has claimed.
-_WAITING = ("ready", "failed", "later")
 _FAILED = 1
-_LATER = 75
 
 _DOCIDS = argument(
     "(DOCID... | -)",
@@ -80,7 +77,7 @@ def discard(
     Each goes to discarded/ in the queue, untouched, with a report beside it that says why. What
     is being processed cannot be discarded: pause the queue, or wait. `retry` takes it back.
     """
-    states = _WAITING if everything else (state,) if state else ()
+    states = names.WAITING if everything else (state,) if state else ()
     if states and docid:
         raise BadArgument("--all, --state, or DOCIDs, but only one of them")
     with opened(queue) as found, noting(found) as journal:
@@ -91,7 +88,7 @@ def discard(
             if not count:
                 return 0
         else:
-            known = {item.docid: None for _, item in found.items() if item.state in _WAITING}
+            known = {item.docid: None for _, item in found.items() if item.state in names.WAITING}
             wanted = matching(meant(docid), known)
             count = len(wanted)
         if count and (states or by_glob(docid, wanted)):
@@ -211,7 +208,7 @@ def recover(
             f"{format_count(stuck, 'claim')} cannot be recovered; if its outputs are in another "
             "directory by now, as where a link was turned, name that: --output DIR"
         )
-    return _LATER if unjudged or stuck else 0
+    return LATER if unjudged or stuck else 0
 
 
 def _say_unknown_drivers(unjudged: Sequence[Unjudged]) -> None:

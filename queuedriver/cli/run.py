@@ -35,6 +35,7 @@ def run(
 
     One of --call, --command and --server says what is done to a document, and --to where
     the result goes; a document whose result is published is removed from INPUT.
+    WHEN is as in 2031-05-01T14:00, or in seconds since 1970, as $SLURM_JOB_END_TIME.
 
     \b
     Signals:
@@ -46,13 +47,14 @@ def run(
 
     \b
     Exit codes:
-      0   it was asked to leave, or all there was is done
+      0   it was asked to leave, its time is up, or all there was is done
       1   --drain: finished, but documents were discarded
       2   wrong usage
       66  no such queue          69  another driver has the id
       73  an output is a file    74  the file system fails
-      75  --drain: what is left is not due yet, or for people to move; the stage
-          has stopped itself; or the outputs are full and nobody empties them
+      75  --drain: what is left is not due yet, needs more time than is left, or is
+          for people to move; the stage has stopped itself; or the outputs are full
+          and nobody empties them
       77  not permitted          78  this can never work: see the message
     """
     options = checked(Options(**driving))

@@ -17,12 +17,16 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from queuedriver.errors import BadArgument
-from queuedriver.format.units import parse_duration, parse_size
+from queuedriver.format.units import parse_duration, parse_instant, parse_size
 
 # What stands for the default of a value that must be given.
 REQUIRED: Any = ...
-# Numbers of these units are written with them, as in 10min and 2GB.
-_UNITS: Mapping[str, Callable[[str], float]] = {"TIME": parse_duration, "SIZE": parse_size}
+# Numbers that are written otherwise than in digits alone, as in 10min and 2GB.
+_UNITS: Mapping[str, Callable[[str], float]] = {
+    "TIME": parse_duration,
+    "SIZE": parse_size,
+    "WHEN": parse_instant,
+}
 # The flags of an option that is called as its parameter is.
 BY_NAME = ("--",)
 
@@ -45,7 +49,7 @@ class Row(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """Return TIME or SIZE, where a number is written with a unit."""
+        """Return TIME, SIZE or WHEN, where a number is written as one."""
         return self.metavar if self.kind in (int, float) and self.metavar in _UNITS else ""
 
     def of(self, name: str, annotation: Any) -> "Row":

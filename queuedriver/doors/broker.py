@@ -21,7 +21,7 @@ import msgspec
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.conversation import Conversation
+from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
@@ -93,7 +93,8 @@ class Broker(Life):
         `last`: the process is about to end; what asks it to leave once more changes nothing.
         """
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace, last=last)
+            grace, until = self.options.grace, self.options.until
+            limits = Limits(grace=grace, until=until, last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()
@@ -146,7 +147,10 @@ class Broker(Life):
         loop = BrokerLoop(everything, exchange, transport, limits, self._tally, *told)
         loop.breaker.beats = beats
         for one, service in zip(found, self._services, strict=True):
-            loop.sources.append(self._source(service, one, exchange, transport, limits))
+            source = self._source(service, one, exchange, transport, limits)
+            loop.sources.append(source)
+            if source.unpack is not None:
+                loop.packed.append(source.unpack)
         return loop
 
     def _source(
@@ -179,8 +183,10 @@ class Source(Protocol):
     def unfinished(self) -> int:
         """Return of how many documents it has something, be it with workers or not."""
 
-    def unpack(self, now: float) -> bool:
-        """Begin with a document that holds many works, if one waits; return whether."""
+    @property
+    def unpack(self) -> Callable[[float], bool] | None:
+        """Return what begins, at an instant, with a document that holds many works, if one waits,
+        and returns whether; None where there are no such documents."""
 
     def heads(self, now: float) -> Iterable[Head]:
         """Return what is next, in the order in which workers are looked for."""
@@ -234,13 +240,16 @@ class BrokerLoop(Loop):
         self.talk = Conversation(exchange, transport, self._act, tell, level)
         # Whose turn it is: the one that had one longest ago is first.
         self.sources: deque[Source] = deque()
+        # What begins with documents that hold many works.
+        self.packed: list[Callable[[float], bool]] = []
         # What is yet to be written down, and how many bytes clients ask in it.
         self._wanted: deque[Effect] = deque()
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
-        # Until when workers may bring what they have, once we are to leave.
-        self._leaves_at: float | None = None
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -276,15 +285,19 @@ class BrokerLoop(Loop):
     def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            self.talk.turn(now, time.time())
+            self.talk.hold()
+            try:
+                self.talk.turn(now, time.time())
+                # Workers that are free get their next document before the last one is put away; but
+                # not before the control files have been looked at, as often as any driver does.
+                if self.go and self.limits.leaving_at is None and now < self.look_at:
+                    for _ in range(_ROUNDS):
+                        if self.exchange.busy or not self._deal(now):
+                            break
+            finally:
+                self.talk.flush(now)
             if self.trouble:
                 break
-            # Workers that are free get their next document before the last one is put away; but not
-            # before the control files have been looked at, as often as any driver does.
-            if self.go and self.limits.leaving_at is None and now < self.look_at:
-                for _ in range(_ROUNDS):
-                    if not self._deal(now):
-                        break
             self._settle(now)
             if not self.talk.transport.pending():
                 break
@@ -318,7 +331,7 @@ class BrokerLoop(Loop):
         there may be more. Return whether."""
         found = self._next(now)
         if found is None:
-            return any(source.unpack(now) for source in self.sources)
+            return bool(self.packed) and self._unpack(now)
         if self.limited and self.pressure.full(self.published):
             return False
         source, head, worker = found
@@ -334,12 +347,16 @@ class BrokerLoop(Loop):
         dealt = self.exchange.deal(worker, work, now)
         if type(dealt) is not Send:
             self._act(dealt)
-        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+        elif not self.talk.send(dealt.peer, dealt.frames):
             gone = self.exchange.undelivered(dealt.peer, work.claim, now)
             self.talk.carry_out(gone, now)
         elif self._level >= 1:
             self.talk.say(1, f"{work.docid} is dealt to {shown(dealt.peer)}")
         return True
+
+    def _unpack(self, now: float) -> bool:
+        """Begin with a document that holds many works, if one waits. Return whether."""
+        return any(unpack(now) for unpack in self.packed)
 
     # Settle
 
@@ -389,7 +406,29 @@ class BrokerLoop(Loop):
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
+        self._miss_workers(now)
         return super().rest()
+
+    def _missing(self, now: float) -> str:
+        """Return which workers are missing for what waits; empty when none are."""
+        workers = self.exchange.workers.values()
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if not served and any(True for _ in source.heads(now)):
+                return f"no worker of {name!r} is connected" if name else "no worker is connected"
+        return ""
+
+    def _miss_workers(self, now: float) -> None:
+        """Say that what waits has no worker, once that has been so for a while."""
+        missing = self._missing(now)
+        if not missing:
+            self._missed_at, self._complained = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._complained:
+            self._complained = True
+            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -421,11 +460,14 @@ class BrokerLoop(Loop):
                 for source in self.sources:
                     source.wake()
                 return woken if woken in ("hint", "signal") else "timeout"
+            self.talk.hold()
             self.talk.turn(now, time.time())
             if not self.trouble and (
                 self._wanted or (due is not None and due <= now) or self.waits(now) != could
             ):
+                # What is held goes with what is dealt now.
                 return "other"
+            self.talk.flush(now)
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:
@@ -459,11 +501,7 @@ class BrokerLoop(Loop):
         if why == QUIT_FILE:
             # They will not come back if the file goes away again.
             self._send_away(now)
-        if self._leaves_at is None:
-            self._leaves_at = now + self.options.grace
-        if self.limits.hurried or now >= self._leaves_at:
-            return word, why
-        return "", ""
+        return (word, why) if self.limits.reason() is not None else ("", "")
 
     def farewell(self, end: Quit) -> None:
         """Send the workers away; asked to leave by a signal, it may be back soon: then they wait
@@ -483,4 +521,6 @@ class BrokerLoop(Loop):
             # What was claimed is in the queue, whatever an old listing says.
             left = max(left, seen.unfinished)
             seen = msgspec.structs.replace(seen, unfinished=left, only_later=False)
+        if missing := self._missing(self.clock()):
+            seen = msgspec.structs.replace(seen, rest=missing)
         return seen

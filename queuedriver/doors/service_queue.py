@@ -75,6 +75,9 @@ class Dealt(msgspec.Struct, frozen=True):
 class ServiceQueue:
     """What waits for one service, and what its workers have."""
 
+    # Each document is one work.
+    unpack = None
+
     def __init__(
         self,
         service: str,
@@ -113,10 +116,6 @@ class ServiceQueue:
     def unfinished(self) -> int:
         """Return how many workers have."""
         return len(self.dealt)
-
-    def unpack(self, now: float) -> bool:
-        """Begin with nothing apart: each document is one work."""
-        return False
 
     def heads(self, now: float) -> Sequence[Head]:
         """Return what is next, what goes alone first. It is listed even if nobody would take
@@ -210,7 +209,7 @@ class ServiceQueue:
             if request is None or request.answered:
                 self.dealt[claim.token] = Dealt(claim, request, now)
                 if self._tally.board is not None:
-                    self._tally.began(claim.docid, 1)
+                    self._tally.began(claim.docid)
             return work
         return None
 

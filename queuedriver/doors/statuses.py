@@ -2,14 +2,12 @@
 code would. Pure."""
 
 from queuedriver.claims.outcomes import Failed, Postponed, Released, Setback
+from queuedriver.errors import LATER, LATER_AFTER
 from queuedriver.format.records import Failure
 
 DONE = 0
 FAILED = 1
 PERMANENT = 65
-LATER = 75
-# 75 alone does not say how much later; in seconds.
-LATER_AFTER = 60.0
 # Bytes, or characters, of a text: a report is for reading.
 MAX_TEXT = 8 * 1024
 

@@ -10,6 +10,7 @@ group.py          finished documents of a durable queue that wait for one sync
 breaker.py        whether the stage stops itself, as its documents all fail for one cause
 backpressure.py   whether the outputs take more, and whether anybody empties them
 recycling.py      when a driver has done enough
+time_left.py      what fits into the time until a driver is to be gone
 limits.py         how long a document may take, and how a driver is asked to leave
 signals.py        what signals ask of a process: they only record
 wake.py           how an idle driver waits: hints, signals, naps

@@ -61,6 +61,10 @@ class BackPressure:
             self._look_at = published + (0 if exact else room // self._sharers())
         return self._most - published
 
+    def until_look(self, published: int) -> float:
+        """Return how many documents may be claimed before `room` is asked again; at least one."""
+        return max(1.0, self._look_at - published)
+
     def full(self, published: int) -> str:
         """Return why nothing more should be claimed; "" while there is room."""
         return "" if self.room(published) > 0 else self._filled[0][1]

@@ -6,6 +6,7 @@
     loop.py         the looks and pauses in between, and trouble with the file system
     group.py        finished documents of a durable queue that wait for one sync
     breaker.py      whether the stage stops itself, as its documents all fail for one cause
+    time_left.py    what fits into the time until it is to be gone; pure
     plan.py         whether to wait, and how long, or to leave; pure
 
 and of `claims/`, in the order in which a document meets them:
@@ -22,8 +23,11 @@ cannot do right now pauses the driver and charges no document. What was asked of
 
 import contextlib
 import faulthandler
+import itertools
+import math
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from typing import NamedTuple
@@ -42,6 +46,7 @@ from queuedriver.driving.loop import Loop
 from queuedriver.driving.plan import Quit
 from queuedriver.driving.setup import Opened, check_output, opened
 from queuedriver.errors import ConfigError, FileSystemTrouble, Interrupted
+from queuedriver.format.names import life_name
 from queuedriver.format.records import Counters
 from queuedriver.options import Options
 from queuedriver.processors.base import BatchProcessor, Processor
@@ -50,6 +55,8 @@ from queuedriver.processors.call import CallProcessor
 Path = str | os.PathLike[str]
 
 
+# More documents than are ever claimed in a turn.
+_MANY = 1 << 30
 # The last word of a life that ends because an output was replaced; another one begins.
 REPLACED = "replaced"
 
@@ -109,6 +116,7 @@ class Driver(Life):
                     options.grace,
                     dump,
                     self._board,
+                    until=options.until,
                     last=last,
                 )
             ) as limits,
@@ -195,9 +203,10 @@ class Turns(Loop):
         # The outputs, and what each was when it was opened: after trouble another may be.
         outputs = [target.directory for target in found.targets]
         self._outputs = [(one, one.status()) for one in outputs]
-        # Whether somebody wants to know when each document begins and ends: a watchdog, a limit, a
-        # group of documents that wait.
-        self._watched = any((options.timeout, options.max_documents, tally.board, durable))
+        # Whether each document is a turn of its own: another may have to be handed over first.
+        self._durable = durable
+        # Whether somebody wants all counts after each turn.
+        self._counts = bool(tally.board or options.max_documents)
         # Why it cannot go on, though what it had at hand is given back.
         self._hopeless: ConfigError | None = None
         if durable:
@@ -207,7 +216,7 @@ class Turns(Loop):
     def begin(self) -> None:
         """Load the processor."""
         mint = self.queues[0].mint
-        self._processor.start(f"{mint.driver}-{mint.salt}")
+        self._processor.start(life_name(mint.driver, mint.salt))
 
     def close(self) -> None:
         """End the processor; then as any loop."""
@@ -248,8 +257,8 @@ class Turns(Loop):
     def rest(self) -> Quit | None:
         """Pause, as there is nothing to do now. Return why to leave, if that is it."""
         self.group.flush()
-        if self.may_try() and self._room():
-            if claims := self.breaker.claim(self.clock()):
+        if self.may_try() and self._most():
+            if claims := self.breaker.claim(self.clock(), self.unpaused):
                 self.turn(claims)
             return None
         return super().rest()
@@ -257,41 +266,65 @@ class Turns(Loop):
     # Work
 
     def _work(self) -> bool:
-        """Work off what waits in the first queue that has anything. Return whether one has."""
-        most = self._room()
+        """Work off what waits in the first queue that has anything and is not paused. Return
+        whether one has."""
+        most = self._most()
         now = self.clock()
-        for queue in self.queues if most else ():
+        for queue in self.unpaused if most else ():
             waiting = queue.waiting
             if self.options.batch > 1:
                 if claims := queue.claim_some(most, now):
                     self.turn(claims)
                     return True
             elif waiting.names or waiting.list_more(now):
-                self.work_off(queue, waiting.names, usual=waiting.usual)
+                self.work_off(queue, waiting.names, most, usual=waiting.usual)
                 return True
         return False
 
-    def _room(self) -> int:
-        """Return how many documents may be claimed: 0 while the outputs take no more."""
-        most = self.options.batch
-        return int(max(0, min(most, self.pressure.room(self.published)))) if self.limited else most
+    def _most(self) -> int:
+        """Return how many documents may be claimed before one asks again: a batch, or those that
+        are handed over one by one; 0 while the outputs take no more, or none would be done in
+        time."""
+        batch, published = self.options.batch, self.published
+        room = self.pressure.room(published) if self.limited else math.inf
+        fitting = math.inf if self._time_left is None else self._time_left.documents(time.time())
+        if not fitting:
+            self._look_soon()
+        if batch == 1 <= min(room, fitting):
+            enough = self.recycling.documents - self.tally.documents
+            room = max(1.0, min(enough, self.pressure.until_look(published)))
+        return int(max(0.0, min(room, fitting, batch if batch > 1 else _MANY)))
 
-    def work_off(self, queue: InputQueue, waiting: list[str], *, usual: bool = False) -> None:
+    def work_off(
+        self,
+        queue: InputQueue,
+        waiting: list[str],
+        most: int = _MANY,
+        *,
+        usual: bool = False,
+    ) -> None:
         """Claim these names one by one, process each document and end it: handed over, charged,
-        postponed or given back; until it is time to look, or something was not as usual.
+        postponed or given back; until that were so many, it is time to look, or something was not
+        as usual.
 
         An OSError says that the file system is not well; what is charged then: `charging.set_back`.
         """
         clock, clocks, limits, process = self.clock, self.clocks, self.limits, self._process
-        # Whether each has to be shown, or room or another queue looked for, before the next.
-        apart = self._watched or self.resting or self.limited or queue is not self.queues[0]
+        board, is_limited = self.tally.board, limits.timeout is not None
+        work, documents, _ = self.tally.done
+        # Whether there is to be a look at the other queues, or at what waits, before the next.
+        apart = self._durable or self.resting or queue is not self.queues[0]
         look_at, note = 0.0 if apart else self.look_at, queue.handed_over.append
         failed: Ending | None = None
-        for claim in queue.claim(waiting, usual=usual):
+        for claim in itertools.islice(queue.claim(waiting, usual=usual), most):
             self.at_hand = (claim,)
             if apart:
                 self._begin(self.at_hand)
             began = clock()
+            if board is not None:
+                board.began(claim.docid, began)
+            if is_limited:
+                limits.begun(began)
             try:
                 process(claim, claim.outputs, limits)
                 if not claim.seen:
@@ -304,6 +337,10 @@ class Turns(Loop):
                 apart = True
             if failed is None and claim.outputs.blind and hand_over(claim):
                 note((ended + clocks, claim, ended - began))
+                if board is not None:
+                    work += ended - began
+                    documents += 1
+                    board.ended(work, documents)
                 if apart or limits.leaving_at is not None:
                     break
             else:
@@ -318,6 +355,7 @@ class Turns(Loop):
         """Process claimed documents together, and end each."""
         self.at_hand = claims
         self._begin(claims)
+        self.tally.began(claims[0].docid)
         began = self.clock()
         endings = self._process_some(claims)
         ended = self.clock()
@@ -326,18 +364,15 @@ class Turns(Loop):
         self._end_turn()
 
     def _begin(self, claims: Sequence[Claim]) -> None:
-        """Show that documents are taken up."""
+        """Get ready for documents that are taken up."""
         if self.resting:
             self.begin_work()
-        if self._watched:
-            self.tally.began(claims[0].docid, len(claims))
-            self.limits.begin()
-            self.group.before(claims[0])
+        self.group.before(claims[0])
 
     def _end_turn(self) -> None:
         """Show that nothing is at hand."""
         self.at_hand = ()
-        if self._watched:
+        if self._counts:
             self.count()
             if self.tally.documents >= self.recycling.documents:
                 self._look_soon()
@@ -376,7 +411,7 @@ class Turns(Loop):
             # No document can be blamed for a program that cannot start: leave, and say so.
             self._hopeless = error
             return Released(str(error))
-        return from_exception(error)
+        return self.limits.fair(from_exception(error))
 
     def _fence(self, claims: Sequence[Claim]) -> None:
         """Show life before a commit: who has not for long may have been declared dead."""

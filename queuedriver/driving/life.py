@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.liveness import CRASHED, PAST, draw_salt
+from queuedriver.disk.processes import process_ticks
 from queuedriver.driving.closing import close_if_fed
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Board, Tally
@@ -41,8 +42,9 @@ class Life:
         self.id = ""
         # What could not be noted in the journals, once it has left.
         self.unnoted: tuple[str, ...] = ()
-        # Where a watchdog sees what it does.
+        # Where a watchdog sees what it does, and the process that is; 0: none, or it need not live.
         self._board = board
+        self.supervisor = 0
         self._tally = Tally(board)
         self._loop: Loop | None = None
 
@@ -58,7 +60,16 @@ class Life:
         """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
         self.id = found.mint.driver
         mints.add(found.mint)
-        return register(found, self.options, processor, self._report, limits, dump, broker=broker)
+        return register(
+            found,
+            self.options,
+            processor,
+            self._report,
+            limits,
+            dump,
+            broker=broker,
+            supervisor=self.supervisor,
+        )
 
     def _lead(
         self,
@@ -120,6 +131,7 @@ def register(
     dump: FileIO | None = None,
     *,
     broker: bool = False,
+    supervisor: int = 0,
 ) -> Heartbeat:
     """Say that it is there, and go on saying it. Inside `opened`, so that nobody else does."""
     queues = found.queues
@@ -141,12 +153,18 @@ def register(
         broker=broker,
         network=found.network,
         batch=options.batch,
+        supervisor=supervisor,
+        supervisor_ticks=(supervisor and process_ticks(supervisor)) or 0,
     )
 
     def look() -> None:
         # The loop looks between documents, and a document may take hours.
         if any(queue.directory.present(names.QUIT) for queue in queues):
             limits.leave("quit", QUIT_FILE)
+        if limits.leaving_at is not None and not registration.leaving:
+            # It may be ended before it has left, and that will not be the document's doing.
+            registration.leaving = limits.why
+            beats.write()
 
     directories = [queue.drivers for queue in queues]
     durable = any(queue.durable for queue in queues)

@@ -21,8 +21,11 @@ from io import FileIO
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
+from queuedriver.claims.outcomes import Released, Setback, may_be_a_stop, says_stopped
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.driving.signals import Handler, Signals
+from queuedriver.driving.time_left import end_of, time_left
 from queuedriver.errors import Interrupted
 
 # Why a driver leaves.
@@ -31,6 +34,9 @@ QUIT_FILE = "there is a QUIT file"
 
 _HARD_MARGIN = 1.25
 _REPEAT = 1.0
+# Seconds within which a signal to a program and one to its driver are one stop; and between looks.
+_SAME_STOP = 0.5
+_STOP_LOOK = 0.01
 _SOON = 0.001
 # Which signals ask a driver to leave.
 _WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -47,9 +53,12 @@ class Limits(Signals):
         dump: FileIO | None = None,
         board: Board | None = None,
         *,
+        until: float | None = None,
         last: bool = False,
     ) -> None:
         super().__init__()
+        # When the driver is to be gone, in seconds since the epoch.
+        self.until = until
         # Whether the process ends with the driver.
         self._last = last
         self.timeout = timeout
@@ -64,7 +73,8 @@ class Limits(Signals):
         # Whether code of the user's runs, the only kind that Interrupted may be raised into.
         self._armed = False
         # Calls a Python function of the user's: with one flag, as long as nothing limits it.
-        self.run: Callable[..., Any] = self._run if timeout is None else self._run_limited
+        is_limited = timeout is not None or until is not None
+        self.run: Callable[..., Any] = self._run_limited if is_limited else self._run
         self._hard_until = 0.0
 
     def install(self) -> None:
@@ -102,11 +112,15 @@ class Limits(Signals):
 
     def begin(self) -> None:
         """Begin a document, or a batch of them, now; or anew, as it had to wait so far."""
+        now = time.monotonic()
         if self._board is not None:
-            self._board.clock(time.monotonic())
-        if self.timeout is None:
-            return
-        self.began_at = now = time.monotonic()
+            self._board.clock(now)
+        if self.timeout is not None:
+            self.begun(now)
+
+    def begun(self, now: float) -> None:
+        """Count the time-outs of the document at hand from this instant."""
+        self.began_at = now
         if self.hard is not None and self.dump and self._hard_until - now < self.hard:
             lasts = self.hard * _HARD_MARGIN
             faulthandler.dump_traceback_later(lasts, exit=True, file=self.dump)
@@ -133,11 +147,33 @@ class Limits(Signals):
         now = time.monotonic()
         return next((why for why, at in self._ends().items() if now >= at), None)
 
+    def fair(self, ending: Setback) -> Setback:
+        """Return the ending that is fair to a document: whoever stops a driver may have stopped all
+        that it runs at the same time, as Slurm does, a terminal, or `kill` of a group; a program
+        that ended by it, or because of it, does not charge the document."""
+        if not may_be_a_stop(ending):
+            return ending
+        # It may have reached the program a moment before us.
+        until = time.monotonic() + (_SAME_STOP if says_stopped(ending) else 0.0)
+        while self.asked_at is None and time.monotonic() < until:
+            time.sleep(_STOP_LOOK)
+        if self.asked_at is None:
+            return ending
+        return Released(
+            "it failed when the driver was asked to leave, and what it runs may have been"
+        )
+
     def _ends(self) -> dict[str, float]:
         """Return why the document at hand must stop, and when: what ranks higher first."""
         ends = {}
         if self.leaving_at is not None:
             ends["leaving"] = self.leaving_at + (0.0 if self.hurried else self.grace)
+        if self.until is not None:
+            ends_at = time.monotonic() + time_left(self.until, time.time())
+            if self.word == OUT_OF_TIME and not self.hurried:
+                # It leaves because of that, and what is at hand was expected to be done by then.
+                ends["leaving"] = ends_at
+            ends["leaving"] = min(ends_at, ends.get("leaving", ends_at))
         if self.timeout is not None:
             ends["timeout"] = self.began_at + self.timeout
         return ends
@@ -195,6 +231,10 @@ class Limits(Signals):
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         if self._armed and (reason := self.reason()) is not None:
+            if self.leaving_at is None and self.until is not None and reason == "leaving":
+                # Beats say so, for the case that the function does not obey.
+                self.word, self.why = OUT_OF_TIME, end_of(self.until)
+                self.leaving_at = time.monotonic()
             self._interrupt(reason, frame)
 
 

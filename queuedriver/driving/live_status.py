@@ -3,29 +3,52 @@ system call or a file system.
 
 A board is a small file in a local directory that both map. A driver writes it before and after each
 document, so that a reader knows since when a document is at hand even while C code holds the
-interpreter's lock, and how the driver ended after it was killed. One process writes; a reader that
-finds the same twice has not read half of a change.
+interpreter's lock, and how the driver ended after it was killed. Each part is written by itself:
+what goes with each document is its docid, an instant and two numbers. One process writes; a reader
+that finds the same twice has not read half of a change.
 
 Instants are of the host's monotonic clock, which all its processes share.
 """
 
+import itertools
 import mmap
 import os
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
-
-import msgspec
+from typing import NamedTuple, Self
 
 from queuedriver.errors import ConfigError
 from queuedriver.format.records import Counters
 
 SIZE = 1024
-_MAGIC = b"qdboard3"
-# What the driver shows, in the order of Glimpse.
-_SHOWN = struct.Struct("<8sQQ31p255pd161pdQ7Q31pi240pQ")
+_MAGIC = b"qdboard4"
 _BLANK = _MAGIC + bytes(SIZE - len(_MAGIC))
+# The parts, one behind the other, each in the order of Glimpse.
+_SIGNED = struct.Struct("<QQQ")
+_SAID = struct.Struct("<31p255p")
+_READY = struct.Struct("<d")
+_LEFT = struct.Struct("<31pi")
+_DUMP = struct.Struct("<240p")
+_BEGAN = struct.Struct("<161pd")
+_COUNTED = struct.Struct("<QQQQQQQ")
+_PARTS = (_SIGNED, _SAID, _READY, _LEFT, _DUMP, _BEGAN, _COUNTED)
+(
+    _SIGNED_AT,
+    _SAID_AT,
+    _READY_AT,
+    _LEFT_AT,
+    _DUMP_AT,
+    _BEGAN_AT,
+    _COUNTED_AT,
+    _,
+) = itertools.accumulate((one.size for one in _PARTS), initial=len(_MAGIC))
+# Since when a document is at hand, by itself and with the numbers that follow: those which change
+# with each document, and all.
+_CLOCK = struct.Struct("<d")
+_ENDED = struct.Struct("<dQQ")
+_ALL_ENDED = struct.Struct("<dQQQQQQQ")
+_CLOCK_AT = _COUNTED_AT - _CLOCK.size
 _TRIES = 100
 # How claims end whose documents are done.
 _DONE = ("published", "finished", "stuck")
@@ -36,34 +59,31 @@ Sums = tuple[int, int, int, int, int]
 class Glimpse(NamedTuple):
     """A board at one moment."""
 
-    pid: int
-    ticks: int
-    # One word, and what there is to say besides.
-    state: str
-    why: str
-    ready_at: float
-    # The document at hand, since when, and how many have been claimed so far.
-    docid: str
-    began_at: float
-    claimed: int
-    documents: int
-    failed: int
-    discarded: int
-    work: int
-    wait: int
-    block: int
-    overhead: int
-    # How it left: empty while it lives, and for ever when it was killed.
-    word: str
-    exit_code: int
-    # The file that stacks go to.
-    dump: str
+    pid: int = 0
+    ticks: int = 0
     # Bytes of memory that it shares with the process it was forked from.
-    shared: int
-
-
-# The same as it is written, its text in bytes: the driver changes some of it at a time.
-_Shown: Any = msgspec.defstruct("_Shown", Glimpse._fields, gc=False)
+    shared: int = 0
+    # One word, and what there is to say besides.
+    state: str = "starting"
+    why: str = ""
+    ready_at: float = 0.0
+    # How it left: empty while it lives, and for ever when it was killed.
+    word: str = ""
+    exit_code: int = 0
+    # The file that stacks go to.
+    dump: str = ""
+    # The document at hand, and since when.
+    docid: str = ""
+    began_at: float = 0.0
+    # Whether there ever was one.
+    claimed: bool = False
+    work: int = 0
+    documents: int = 0
+    wait: int = 0
+    block: int = 0
+    overhead: int = 0
+    failed: int = 0
+    discarded: int = 0
 
 
 class Board:
@@ -72,7 +92,6 @@ class Board:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._map = mmap.mmap(fd, SIZE)
-        self._shown = _Shown(*_SHOWN.unpack_from(self._map)[1:])
         # What was read last, and what that says: most boards are as they were at the last look.
         self._data = b""
         self._glimpse: Glimpse
@@ -95,7 +114,6 @@ class Board:
             os.close(fd)
         board = cls.open(path)
         board._map[:] = _BLANK
-        board._shown = _Shown(*_SHOWN.unpack_from(_BLANK)[1:])
         return board
 
     @classmethod
@@ -116,48 +134,40 @@ class Board:
 
     def sign(self, pid: int, ticks: int, shared: int = 0) -> None:
         """Note that from now on this process writes here, and how much memory is not its own."""
-        self._shown.pid, self._shown.ticks, self._shown.shared = pid, ticks, shared
-        self._write()
+        _SIGNED.pack_into(self._map, _SIGNED_AT, pid, ticks, shared)
 
-    def began(self, docid: str, now: float, claimed: int) -> None:
+    def began(self, docid: str, now: float) -> None:
         """Show a document, or a batch that starts with it, as taken up."""
-        shown = self._shown
-        shown.docid, shown.began_at, shown.claimed = os.fsencode(docid), now, claimed
-        self._write()
+        _BEGAN.pack_into(self._map, _BEGAN_AT, docid.encode("utf-8", "surrogateescape"), now)
 
     def clock(self, now: float) -> None:
         """Count the time of the document at hand from this instant, which may be to come."""
-        self._shown.began_at = now
-        self._write()
+        _CLOCK.pack_into(self._map, _CLOCK_AT, now)
 
-    def ended(self, sums: Sums, failed: int, discarded: int) -> None:
-        """Show that nothing is at hand. `sums` are those of a `Tally`."""
-        shown = self._shown
-        shown.work, shown.wait, shown.block, shown.overhead, shown.documents = sums
-        shown.failed, shown.discarded, shown.began_at = failed, discarded, 0.0
-        self._write()
+    def ended(self, work: float, documents: int) -> None:
+        """Show that nothing is at hand, and the seconds of work on so many documents so far."""
+        _ENDED.pack_into(self._map, _CLOCK_AT, 0.0, int(work * 1e9), documents)
+
+    def count(self, sums: Sums, failed: int, discarded: int) -> None:
+        """Show that nothing is at hand, and all that is counted. `sums` are those of a `Tally`."""
+        _ALL_ENDED.pack_into(self._map, _CLOCK_AT, 0.0, *sums, failed, discarded)
 
     def show(self, state: str, why: str) -> None:
         """Show what it does while no document is at hand."""
-        self._shown.state, self._shown.why = _text(state), _text(why)
-        self._write()
+        _SAID.pack_into(self._map, _SAID_AT, _text(state), _text(why))
 
     def ready(self, now: float) -> None:
         """Show that the processor is loaded, and the driver registered."""
-        self._shown.ready_at = now
         self.show("ready", "")
+        _READY.pack_into(self._map, _READY_AT, now)
 
     def stacks_go_to(self, name: str) -> None:
-        self._shown.dump = _text(name)
-        self._write()
+        _DUMP.pack_into(self._map, _DUMP_AT, _text(name))
 
     def left(self, word: str, why: str, exit_code: int) -> None:
         """Show the last word."""
-        self._shown.word, self._shown.exit_code = _text(word), exit_code
         self.show("stopped", why)
-
-    def _write(self) -> None:
-        _SHOWN.pack_into(self._map, 0, _MAGIC, *msgspec.structs.astuple(self._shown))
+        _LEFT.pack_into(self._map, _LEFT_AT, _text(word), exit_code)
 
     # Everybody's
 
@@ -165,7 +175,7 @@ class Board:
         """Return what it shows; the same object while that is the same."""
         if self._map[:] != self._data:
             self._data = self._copy()
-            self._glimpse = _glimpse_of(_Shown(*_SHOWN.unpack_from(self._data)[1:]))
+            self._glimpse = _glimpse_of(self._data)
         return self._glimpse
 
     def _copy(self) -> bytes:
@@ -178,14 +188,33 @@ class Board:
         return data
 
 
-def _glimpse_of(shown: Any) -> Glimpse:
-    glimpse = Glimpse._make(
-        one.decode(errors="replace") if isinstance(one, bytes) else one
-        for one in msgspec.structs.astuple(shown)
+def _glimpse_of(data: bytes) -> Glimpse:
+    pid, ticks, shared = _SIGNED.unpack_from(data, _SIGNED_AT)
+    state, why = _SAID.unpack_from(data, _SAID_AT)
+    (ready_at,) = _READY.unpack_from(data, _READY_AT)
+    word, exit_code = _LEFT.unpack_from(data, _LEFT_AT)
+    (dump,) = _DUMP.unpack_from(data, _DUMP_AT)
+    docid, began_at = _BEGAN.unpack_from(data, _BEGAN_AT)
+    return Glimpse(
+        pid,
+        ticks,
+        shared,
+        "busy" if began_at else _read(state) or "starting",
+        _read(why),
+        ready_at,
+        _read(word),
+        exit_code,
+        _read(dump),
+        docid.decode("utf-8", "surrogateescape") if began_at else "",
+        began_at,
+        bool(docid),
+        *_COUNTED.unpack_from(data, _COUNTED_AT),
     )
-    if shown.began_at:
-        return glimpse._replace(state="busy", docid=os.fsdecode(shown.docid))
-    return glimpse._replace(state=glimpse.state or "starting", docid="")
+
+
+def _read(text: bytes) -> str:
+    # It may have been cut within a character.
+    return text.decode(errors="replace")
 
 
 def _text(text: str) -> bytes:
@@ -198,7 +227,6 @@ class Tally:
     def __init__(self, board: Board | None = None) -> None:
         # Where whoever supervises this driver reads along.
         self.board = board
-        self._claimed = 0
         self._wait = self._block = 0.0
         self.failed = 0
         self.discarded = 0
@@ -218,16 +246,15 @@ class Tally:
 
     # Show
 
-    def began(self, docid: str, documents: int) -> None:
-        """Show that so many documents are taken up, this one first."""
+    def began(self, docid: str) -> None:
+        """Show that documents are taken up, this one first."""
         if self.board is not None:
-            self._claimed += documents
-            self.board.began(docid, time.monotonic(), self._claimed)
+            self.board.began(docid, time.monotonic())
 
     def ended(self) -> None:
-        """Show that nothing is at hand."""
+        """Show that nothing is at hand, and what is booked."""
         if self.board is not None:
-            self.board.ended(self.sums(), self.failed, self.discarded)
+            self.board.count(self.sums(), self.failed, self.discarded)
 
     def show(self, state: str, why: str) -> None:
         """Show what the driver does while it has no document at hand."""
@@ -262,19 +289,19 @@ class Tally:
     # Read
 
     def sums(self) -> Sums:
-        """Return nanoseconds of work, wait, block and overhead, and the documents done."""
+        """Return nanoseconds of work, the documents done; nanoseconds of wait, block, overhead."""
         work, documents, at = self.done
         wait, block = self._wait, self._block
         overhead = max(0.0, at - self._began_at - work - wait - block)
-        return int(work * 1e9), int(wait * 1e9), int(block * 1e9), int(overhead * 1e9), documents
+        return int(work * 1e9), documents, int(wait * 1e9), int(block * 1e9), int(overhead * 1e9)
 
     def counters(self, seconds: float = 0.0, more: int = 0) -> Counters:
         """Return them as a registration has them, in milliseconds; with so many more documents, and
         seconds of work on them, that are not booked yet."""
-        *spent, documents = self.sums()
-        work, wait, block, overhead = (nanoseconds // 1_000_000 for nanoseconds in spent)
+        work, documents, *rest = self.sums()
+        wait, block, overhead = (nanoseconds // 1_000_000 for nanoseconds in rest)
         return Counters(
-            work=work + int(seconds * 1e3),
+            work=work // 1_000_000 + int(seconds * 1e3),
             wait=wait,
             block=block,
             overhead=overhead,

@@ -6,8 +6,11 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
+from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 
+# The last word of a driver that nothing fits any more into the time it has.
+OUT_OF_TIME = "out-of-time"
 # Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
 # alone may miss a file that is renamed while it is read.
 DRAINED_AFTER = 0.05
@@ -54,7 +57,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     tripped: str = ""
     trial_in: float = 0.0
     holding: bool = False
-    # Why to leave, as the last word on leaving: quit, reload, recycled.
+    # Why to leave, as the last word on leaving: quit, reload, recycled, out-of-time.
     leaving: str = ""
     leaving_why: str = ""
     # Why the outputs take no more; and for how long nobody has been there to empty them.
@@ -68,6 +71,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
+    # Why what is left is not ours to take.
+    rest: str = "other drivers have the rest"
     # Items that the operating system does not let us claim.
     withheld: int = 0
     # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
@@ -105,7 +110,8 @@ WORK = Work()
 def plan(seen: Seen) -> Decision:
     """Return what to do next."""
     if seen.leaving:
-        return Quit(seen.leaving, seen.leaving_why)
+        too_early = seen.drain and seen.leaving == OUT_OF_TIME
+        return Quit(seen.leaving, seen.leaving_why, exit_code=LATER if too_early else 0)
     if seen.trouble:
         seconds = min(LONGEST_TROUBLE, SHORTEST_TROUBLE * 2 ** min(seen.troubles, 10))
         return Wait(seconds, f"waiting for the file system: {seen.trouble}")
@@ -120,7 +126,7 @@ def plan(seen: Seen) -> Decision:
     if not seen.unfinished:
         return _empty(seen)
     if seen.drain and seen.only_later:
-        return Quit("later", "only documents that are not due yet are left", exit_code=75)
+        return Quit("later", "only documents that are not due yet are left", exit_code=LATER)
     if seen.only_later:
         left = max(seen.next_due - seen.now, SHORTEST_POLL)
         return Wait(min(left, _pause(seen)), "nothing is due yet")
@@ -128,7 +134,7 @@ def plan(seen: Seen) -> Decision:
         return _left_to_people(seen)
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
-    return Wait(_pause(seen), "other drivers have the rest")
+    return Wait(_pause(seen), seen.rest)
 
 
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
@@ -138,7 +144,7 @@ def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:
 
 def _stopped(seen: Seen) -> Decision:
     if seen.drain:
-        return Quit("tripped", seen.tripped, exit_code=75)
+        return Quit("tripped", seen.tripped, exit_code=LATER)
     seconds = min(max(seen.trial_in, SHORTEST_POLL), STOPPED_LOOK)
     return Wait(seconds, seen.tripped, "tripped")
 
@@ -146,7 +152,7 @@ def _stopped(seen: Seen) -> Decision:
 def _blocked(seen: Seen) -> Decision:
     if seen.drain and seen.no_consumer_for >= NO_CONSUMER:
         why = f"{seen.full}, and no driver empties it; start one, or raise the limit"
-        return Quit("blocked", why, exit_code=75)
+        return Quit("blocked", why, exit_code=LATER)
     return Wait(max(SHORTEST_BLOCK, _pause(seen)), seen.full, "blocked")
 
 
@@ -163,7 +169,7 @@ def _left_to_people(seen: Seen) -> Decision:
         whys.append(f"{count} cannot be recovered: run queuedriver check")
     why = "; ".join(whys)
     if seen.drain and seen.withheld + seen.stuck + seen.later >= seen.unfinished:
-        return Quit("blocked", why, exit_code=75)
+        return Quit("blocked", why, exit_code=LATER)
     return Wait(_pause(seen), why)
 
 

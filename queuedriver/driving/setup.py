@@ -25,7 +25,7 @@ from queuedriver.claims.outputs import Target
 from queuedriver.claims.picking import count
 from queuedriver.claims.recovery import Recoverer
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal
+from queuedriver.disk.journal import Journal, journal_path
 from queuedriver.disk.lock import Held, locked
 from queuedriver.disk.mounts import RENAME_NOT_ATOMIC, filesystem_type, is_network
 from queuedriver.disk.output_id import landmark, note, strangers
@@ -179,7 +179,7 @@ def _open(
 ) -> InputQueue:
     """Open one queue as this driver wants it, and see whether its documents can be moved."""
     targets, mint, host = found.targets, found.mint, found.observer.me.host
-    journal = Journal(os.path.join(place.private.path, names.JOURNAL), mint.driver, host)
+    journal = Journal(journal_path(place.path), mint.driver, host)
     at_end.callback(journal.close)
     wanted = _wanted(place, targets, options)
     queue = InputQueue(place.directory, place.private, targets, wanted, mint, journal, archive)

@@ -30,6 +30,8 @@ WRITTEN = "written"
 WRITING = "writing"
 LATER = "later"
 FAILED_TWICE = "failed_twice"
+# The states of documents that nobody has claimed.
+WAITING = (READY, FAILED, LATER)
 STATES = (READY, FAILED, WORKING, WRITTEN, WRITING, LATER, FAILED_TWICE)
 
 DONE = "done"
@@ -39,6 +41,8 @@ CONTROLS = frozenset({DONE, PAUSE, QUIT})
 PRIVATE = ".queuedriver"
 # In there: the stage has stopped itself.
 BREAKER = "breaker.json"
+# What whoever starts its drivers wants those told who submit, or ask why something waits.
+NOTICE = "notice"
 DISCARDED = "discarded"
 REPORT = ".report.json"
 # Inside `.queuedriver/`: documents that are being submitted, and what happened to which.
@@ -143,6 +147,12 @@ class Mint:
         return self.form(serial)
 
 
+def life_name(driver: str, salt: str) -> str:
+    """Return what tells one life of a driver id from all others: what a driver's commands carry in
+    their environment, too."""
+    return f"{driver}-{salt}"
+
+
 def token_form(driver: str, salt: str) -> Callable[[int], str]:
     """Return what makes an N of a serial."""
     return f"{driver}-{{:014x}}{salt}".format
@@ -192,7 +202,7 @@ def names_to_try(final: str, token: str) -> Iterator[str]:
     kept. What follows the docid, be it a state, stays where it is."""
     base = final
     item = _match(final)
-    if item is not None and item.state in (READY, FAILED, LATER):
+    if item is not None and item.state in WAITING:
         base = item.docid
     yield final
     for more in range(_MOST_SECONDS):

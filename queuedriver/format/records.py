@@ -157,6 +157,10 @@ class Registration(msgspec.Struct, kw_only=True, omit_defaults=True):
     broker: bool = False
     # How many documents it has processed at once: of one, only the newest claim can have ended it.
     batch: int = 1
+    # Why it is to leave, once it knows; and the process whose end ends it, too, if there is one.
+    leaving: str = ""
+    supervisor: int = 0
+    supervisor_ticks: int = 0
     last_word: str = ""
     last_why: str = ""
 

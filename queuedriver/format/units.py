@@ -3,6 +3,7 @@
     duration   90 = 90 s, or parts with units from us to weeks: "500ms", "1.5 h", "3 min 20 s"
     size       1000 = 1000 bytes, or one number with a unit: kB MB GB TB PB in powers of 1000,
                KiB MiB GiB TiB PiB in powers of 1024
+    instant    "2031-05-01 14:00" in local time, or with its offset from UTC; or seconds since 1970
 
 What is formatted here can be parsed here, to the digits that were shown.
 """
@@ -10,6 +11,7 @@ What is formatted here can be parsed here, to the digits that were shown.
 import math
 import re
 import time
+from contextlib import suppress
 
 _UNITS = {
     1e-6: "us µs",
@@ -38,6 +40,8 @@ _PART = re.compile(rf"\s*({_NUMBER})\s*([a-zµ]+)\s*")
 _PLAIN = re.compile(_NUMBER)
 _SIZE = re.compile(rf"({_NUMBER})\s*([a-z]*)")
 _SHOWN = 40
+# The first second of 2001: a smaller number is meant for a duration.
+_EARLIEST = 978_307_200.0
 
 
 def parse_duration(text: str) -> float:
@@ -100,6 +104,23 @@ def _size_objection(text: str, unit: str) -> str:
             f"right would be {number} {decimal} or {number} {binary}"
         )
     return _objection(text, unit, "size", "1000, 600 MB or 1.5 GiB", "1000, 600 MB, 2GB or 1.5 GiB")
+
+
+def parse_instant(text: str) -> float:
+    """Return seconds since the epoch: `$SLURM_JOB_END_TIME` has them, or a date and a time."""
+    plain = text.strip()
+    if _PLAIN.fullmatch(plain):
+        if float(plain) >= _EARLIEST:
+            return float(plain)
+    else:
+        # Late: few commands have an instant to read.
+        from datetime import datetime
+
+        with suppress(ValueError, OverflowError, OSError):
+            return datetime.fromisoformat(plain).timestamp()
+    raise ValueError(
+        f"{shown(text)} is no instant; right would be '2031-05-01 14:00', or seconds since 1970"
+    )
 
 
 def shown(text: str) -> str:

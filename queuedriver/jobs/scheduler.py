@@ -185,8 +185,7 @@ class Scheduler:
             return None
         self.dealt[claim.token] = _Dealt(claim, job, now)
         self._at_hand.add(claim.token)
-        if self._tally.board is not None:
-            self._tally.began(claim.docid, 1)
+        self._tally.began(claim.docid)
         self._changes += 1
         body = encode_task(Task(job.task_of(claim.docid), description(job.id, job.record.file)))
         return Work(claim.token, claim.docid, claim.attempt, body, head.service, need=head.need)

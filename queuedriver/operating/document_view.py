@@ -13,11 +13,11 @@ from contextlib import suppress
 
 import msgspec
 
-from queuedriver.claims.liveness import Observer
+from queuedriver.claims.liveness import GONE, Observer
+from queuedriver.disk.journal import journal_path
 from queuedriver.errors import BadDocid, leads_nowhere
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.names import JOURNAL
 from queuedriver.format.records import LEASE, Attempt, Failure, Report
 from queuedriver.format.settings import Publication, Settings
 from queuedriver.format.units import first_line, format_count, format_duration, format_instant
@@ -146,7 +146,7 @@ def gather(queue: Queue, docid: str, observer: Observer | None = None) -> Docume
         places=tuple(places),
         foreign="" if places else _foreign(queue, docid),
         attempts=queue.attempts(docid),
-        journal=read_history(os.path.join(queue.path, names.PRIVATE, JOURNAL), docid),
+        journal=read_history(journal_path(queue.path), docid),
         found=() if places else _found(queue, docid, settings),
     )
 
@@ -280,6 +280,8 @@ def _held_up(seen: DocumentView) -> str:
 
 
 def _no_driver(seen: DocumentView) -> str:
+    if notice := seen.around.notice:
+        return f"no driver is alive; {notice}"
     return f"no driver is alive; start one with queuedriver run {seen.around.queue}"
 
 
@@ -364,14 +366,7 @@ def _gone(seen: DocumentView) -> str:
     holder, registration = seen.holder, seen.holder.registration
     if registration is not None and seen.token and seen.token.salt != registration.salt:
         return f"an earlier life of {_on(holder)}"
-    words = {
-        "left": "which has left",
-        "dead": "whose process has ended",
-        "rebooted": "whose host went down",
-        "lost": "which has shown no life for its lease",
-        "unknown": "which never registered here",
-    }
-    return f"{_on(holder)}, {words[holder.verdict]}"
+    return f"{_on(holder)}, which {GONE[holder.verdict]}"
 
 
 def _recover(seen: DocumentView) -> str:

@@ -10,7 +10,6 @@ comes second finds nothing. One that is killed amid a discard leaves a claim lik
 which is given back.
 """
 
-import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,12 +19,12 @@ from queuedriver.claims.attempts import Attempts, File, attempts_in, places_of
 from queuedriver.claims.charging import charge
 from queuedriver.claims.liveness import Observer, Roster
 from queuedriver.disk.filesystem import Directory
-from queuedriver.disk.journal import Journal, submitter
+from queuedriver.disk.journal import Journal, journal_path, submitter
 from queuedriver.driving.setup import queue_of
 from queuedriver.errors import BadArgument, explained
 from queuedriver.format import names
 from queuedriver.format.event import Event
-from queuedriver.format.names import JOURNAL, OPERATOR
+from queuedriver.format.names import OPERATOR
 from queuedriver.format.records import Failure
 from queuedriver.format.settings import Settings
 from queuedriver.format.units import format_count
@@ -47,8 +46,7 @@ class Result(NamedTuple):
 def journal_of(queue: Queue) -> Iterator[Journal]:
     """Open the journal in which the operators of this host note what they did."""
     host = Observer().me.host
-    path = os.path.join(queue.private.path, JOURNAL)
-    with closing(Journal(path, submitter(host, OPERATOR), host)) as journal:
+    with closing(Journal(journal_path(queue.path), submitter(host, OPERATOR), host)) as journal:
         yield journal
 
 
@@ -166,7 +164,7 @@ def discard(
     failure = Failure(cause=OPERATOR, message=reason, permanent=True)
     with queue_of(queue.directory, journal, Observer(), outputs=False) as one:
         for name, item in chosen:
-            if item.state not in ("ready", "failed", "later"):
+            if item.state not in names.WAITING:
                 came[item.docid] = _not_waiting(name, item)
                 continue
             claims = list(one.claim([name]))

@@ -19,9 +19,12 @@ from queuedriver.driving.closing import Controls, Trip
 from queuedriver.errors import QueueClosed, explained
 from queuedriver.format import names, settings
 from queuedriver.format.records import Attempt, Report
+from queuedriver.format.units import visible
 from queuedriver.operating.submission import Content, Submission, Submitted
 
 _Found = TypeVar("_Found")
+# A few lines; in bytes.
+_LONGEST_NOTICE = 2000
 
 
 class Queue:
@@ -200,10 +203,6 @@ class Queue:
 
         return self._read(DRIVERS, read, {})
 
-    def driver(self, driver: str, observer: Observer) -> Owner | None:
-        """Return one of them, read by its name; None when it never registered."""
-        return self._read(DRIVERS, lambda found: Roster(found, observer).named(driver), None)
-
     # Control
 
     def controls(self) -> Controls:
@@ -221,6 +220,27 @@ class Queue:
     def go_on(self) -> bool:
         """Let a stage go on that has stopped itself; return whether it had."""
         return self._read("", lambda private: private.remove(names.BREAKER), default=False)
+
+    # What is said of its drivers while there are none
+
+    def notice(self) -> str:
+        """Return what people are to be told who submit here; mostly nothing."""
+
+        def read(private: Directory) -> str:
+            with contextlib.suppress(OSError):
+                said = private.read(names.NOTICE, _LONGEST_NOTICE).decode(errors="replace")
+                return visible(said.strip())
+            return ""
+
+        return self._read("", read, "")
+
+    def set_notice(self, words: str) -> None:
+        """Say that instead; with no words, nothing."""
+        if words:
+            self.private.write_aside(names.NOTICE, f"{words}\n".encode())
+        elif private := self.inside():
+            with contextlib.closing(private):
+                private.remove(names.NOTICE)
 
     # Feeds: which queues must be done before this one is
 

@@ -29,15 +29,12 @@ from collections.abc import Mapping, Sequence
 from queuedriver.claims.document import Document
 from queuedriver.claims.outputs import Outputs
 from queuedriver.driving.limits import Limits
-from queuedriver.errors import ConfigError, Interrupted, TryLater
+from queuedriver.errors import LATER, LATER_AFTER, ConfigError, Interrupted, TryLater
 from queuedriver.processors.child import GRACE, Ended, Stderr, Tail
 from queuedriver.processors.program import Program
 
 _DONE = 0
 _PERMANENT = 65
-_LATER = 75
-# Exit code 75 does not say how much later; in seconds.
-_LATER_AFTER = 60.0
 
 _WORDS = {"input", "docid", "attempt"}
 # A word in two braces, or in one; what may follow it is for `output` only.
@@ -132,8 +129,8 @@ class CommandProcessor(Program):
             if ended.alone:
                 return
             cause, words = "hung", "left a process that SIGKILL does not end"
-        elif ended.code == _LATER:
-            raise TryLater(_LATER_AFTER, f"{self.arguments[0]} {words}")
+        elif ended.code == LATER:
+            raise TryLater(LATER_AFTER, f"{self.arguments[0]} {words}")
         elif ended.code == _PERMANENT:
             cause = "permanent"
         else:

@@ -1,11 +1,14 @@
-"""What the tests of `watchdogd` share: a pipeline's file, and the command for it."""
+"""What tests of the commands share: a pipeline's file, the commands, and where they are found."""
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli import pipelines
+from tests.cli.processes import ENVIRON
 from tests.cli.queues import Called
 
 
@@ -19,3 +22,18 @@ def file(tmp_path: Path) -> Path:
 def watch(capsys: pytest.CaptureFixture[str], file: Path) -> Callable[..., Called]:
     """`watchdogd`, told which pipeline."""
     return lambda *args: pipelines.call(capsys, *args, "-p", file)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """One in which the commands and `python3` are those under test."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    python = shlex.quote(sys.executable)
+    commands = {"queuedriver": "-m queuedriver", "watchdogd": "-m watchdogd", "python3": ""}
+    for name, module in commands.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {python} {module} "$@"\n')
+        program.chmod(0o755)
+    path = f"{programs}:{ENVIRON['PATH']}"
+    return {**ENVIRON, "PATH": path, "WATCHDOGD_STATE": str(tmp_path / "state")}

@@ -6,8 +6,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import get_args
 
@@ -15,31 +13,13 @@ import pytest
 
 from queuedriver.claims.liveness import host_id
 from queuedriver.cli import COMMANDS, run
-from tests.cli.processes import ENVIRON
+from tests.cli.pages import ROOT, blocks
 from tests.cli.queues import PATIENCE, listed
 from watchdogd.events import Kind
 
-ROOT = Path(__file__).parents[2]
-# Text of a page that is shown as it is.
-_LITERAL = re.compile(r"::\n\n((?:    .*\n|\n)+)")
 # What differs from one run to the next.
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 _LASTING = re.compile(r"\d+(\.\d+)? (us|ms|s)\b")
-
-
-@pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """One in which the commands and `python3` are those under test."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    python = shlex.quote(sys.executable)
-    commands = {"queuedriver": "-m queuedriver", "watchdogd": "-m watchdogd", "python3": ""}
-    for name, module in commands.items():
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {python} {module} "$@"\n')
-        program.chmod(0o755)
-    path = f"{programs}:{ENVIRON['PATH']}"
-    return {**ENVIRON, "PATH": path, "WATCHDOGD_STATE": str(tmp_path / "state")}
 
 
 @pytest.fixture
@@ -49,11 +29,6 @@ def newsroom(tmp_path: Path) -> Path:
     ours = shutil.ignore_patterns("queues", "one-queue", "__pycache__")
     shutil.copytree(ROOT / "sample_queues", samples, ignore=ours)
     return samples / "newsroom"
-
-
-def blocks(page: str) -> list[str]:
-    found = (textwrap.dedent(block) for block in _LITERAL.findall((ROOT / page).read_text()))
-    return [block.strip() for block in found]
 
 
 def shell(script: str, newsroom: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -107,11 +107,19 @@ def test_a_directory_with_a_pipeline_in_it_will_do(tmp_path: Path, capsys: Capsy
     assert pipelines.call(capsys, "status", tmp_path, "--json").json["name"] == "serif"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        [name, *inner]
+        for name, command in COMMANDS.items()
+        for inner in [[one] for one in command.commands] or [[]]
+    ],
+    ids=" ".join,
+)
 def test_every_command_may_be_told_its_pipeline_by_the_same_option(
-    name: str, capsys: Capsys
+    words: list[str], capsys: Capsys
 ) -> None:
-    options = pipelines.call(capsys, name, "--help").out.partition("\nOptions:")[2]
+    options = pipelines.call(capsys, *words, "--help").out.partition("\nOptions:")[2]
     assert "-p, --pipeline FILE" in options
 
 

@@ -117,7 +117,7 @@ def test_a_document_at_hand_says_whose(file: Path, watch: Watch) -> None:
     with stuck_driver(queue(file, "input"), queue(file, "values")) as process:
         assert "slow: in stage values: being processed by h-7 on " in last(watch("trace", "slow"))
         kill(process)
-        assert "whose process has ended" in last(watch("trace", "slow"))
+        assert "which ended without a word" in last(watch("trace", "slow"))
 
 
 def test_a_result_that_waits_to_be_collected_is_an_end(tmp_path: Path, capsys: Capsys) -> None:

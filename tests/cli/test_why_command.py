@@ -55,7 +55,7 @@ def test_document_at_work_and_then_of_a_dead_driver(tmp_path: Path, capsys: Caps
         kill(process)
     sentence = why(capsys, queue, "slow")
     assert re.fullmatch(
-        r"slow: claimed at [-0-9: ]+ by h-7 on \S+, whose process has ended; nobody is alive to "
+        r"slow: claimed at [-0-9: ]+ by h-7 on \S+, which ended without a word; nobody is alive to "
         rf"take it back: start a driver, or run queuedriver recover {re.escape(str(queue))}",
         sentence,
     )

@@ -4,7 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,17 @@ from queuedriver.cli.help import make
 from queuedriver.cli.program import Command
 from queuedriver.cli.words import Row, argument, flag, option, read, rows_of
 from queuedriver.errors import BadArgument
-from queuedriver.format.units import parse_duration, parse_size
+from queuedriver.format.units import parse_duration, parse_instant, parse_size
 from tests.cli.processes import ENVIRON
 from tests.cli.queues import PATIENCE
 from watchdogd.cli import PROGRAM as WATCHDOGD
 
 ROOT = Path(__file__).parents[2]
+UNITS: Mapping[str, Callable[[str], float]] = {
+    "TIME": parse_duration,
+    "SIZE": parse_size,
+    "WHEN": parse_instant,
+}
 _PROGRAMS = {"queuedriver": PROGRAM, "watchdogd": WATCHDOGD}
 
 
@@ -53,7 +58,7 @@ def typed(row: Row, value: Any) -> Any:
     if row.many and value is not None:
         return tuple(value)
     if row.unit and isinstance(value, str):
-        return (parse_duration if row.unit == "TIME" else parse_size)(value)
+        return UNITS[row.unit](value)
     return value
 
 
@@ -61,6 +66,7 @@ def words_for(rows: tuple[Row, ...]) -> st.SearchStrategy[str]:
     flags = [flag for one in rows for flag in (*one.flags, *one.off)]
     choices = [choice for one in rows for choice in one.choices]
     usual = ["x", "q", "3", "-3", "0", "10min", "2 GB", "-", "--", "", "-x", "--frob", "a=b", "5.5"]
+    usual += ["1795107600", "2031-05-01 14:00"]
     joined = [f"{flag}={value}" for flag in flags for value in ("3", "x", "1h", "")]
     short = [f"{flag}{more}" for flag in flags if len(flag) == 2 for more in ("5", "q", "f7")]
     return st.sampled_from([*flags, *flags, *choices, *usual, *joined, *short])

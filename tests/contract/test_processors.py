@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from queuedriver.claims.liveness import DRIVERS
 from queuedriver.disk.runtime import note_ending
+from queuedriver.driving.time_left import LEAVING_TAKES
 from queuedriver.format.names import PRIVATE
 from queuedriver.operating.operations import resume
 from queuedriver.operating.queue import Queue
@@ -216,6 +218,54 @@ def test_a_document_in_hand_is_finished_within_the_grace(site: Site, case: Case)
     site.open_gate()
     assert running.ended().word == "quit"
     assert site.files() == {"wait.ready": b"TEXT"}
+
+
+@plain_case
+def test_a_document_that_is_not_done_when_its_driver_must_be_gone_is_charged_nothing(
+    site: Site, case: Case
+) -> None:
+    submit(site, "wait", copies=0)
+    # Of no document is known how long it takes: more than the grace must be left to claim one.
+    running = start(site, case, until=time.time() + LEAVING_TAKES + 2.0, grace=0.1)
+    site.wait_at("wait")
+    left = running.ended()
+    assert (left.word, left.exit_code, left.counters.failed) == ("out-of-time", 0, 0)
+    assert site.states() == {"wait": "ready"}
+    site.open_gate()
+    assert drive(site, case).exit_code == 0
+    assert site.files() == {"wait.ready": b"TEXT"}
+
+
+@plain_case
+def test_a_document_whose_driver_is_killed_while_it_leaves_is_charged_nothing(
+    site: Site, case: Case
+) -> None:
+    submit(site, "wait", copies=0)
+    # More often than what may be a document's fault is forgiven.
+    for _ in range(4):
+        (site.root / "at-wait").unlink(missing_ok=True)
+        running = start(site, case, driver="d")
+        site.wait_at("wait")
+        running.signal()
+        until(lambda: site.registration("d").leaving, "it has told that it is to leave")
+        running.kill()
+    site.open_gate()
+    assert drive(site, case, driver="d").exit_code == 0
+    assert site.files() == {"wait.ready": b"TEXT"}
+    assert [one.event for one in site.events("wait")] == ["released"] * 4 + ["published"]
+
+
+@plain_case
+def test_a_document_of_a_host_that_is_gone_is_charged_nothing(site: Site, case: Case) -> None:
+    submit(site, "wait", copies=0)
+    running = start(site, case, driver="gone")
+    site.wait_at("wait")
+    running.kill()
+    claim_elsewhere(site, "gone", lease=0.5)
+    site.open_gate()
+    assert drive(site, case).exit_code == 0
+    assert site.files() == {"wait.ready": b"TEXT"}
+    assert [one.event for one in site.events("wait")] == ["released", "published"]
 
 
 @plain_case

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
 
+from queuedriver.driving.time_left import LEAVING_TAKES
 from tests.contract.watchdog_scene import Clock, Manager, Scene, hanging_root, row
 from tests.disks import Disk
 from tests.testbed.fuse_rules import Rule
@@ -170,3 +172,60 @@ def test_watchdog_runs_whichever_descriptors_are_closed(scene: Scene, closed: st
     scene.ends(watchdog)
     printed, _ = watchdog.communicate()
     assert printed == ""
+
+
+# A host that is taken away
+
+
+@row
+def test_host_that_is_wanted_back_is_left_in_time(scene: Scene) -> None:
+    scene.write(f'{ONE}\ndrivers = 2\ngrace = "200 ms"', 'name = "two"\ncommand = ["cat"]')
+    for docid in "abc":
+        scene.put(docid, "wait")
+    until = time.time() + LEAVING_TAKES + 4.0
+    watchdog = scene.run("--until", f"{until:.3f}")
+    scene.is_working("a")
+    scene.until(lambda: time.time() >= until - LEAVING_TAKES, "it is time")
+    scene.befalls()
+    said = scene.ends(watchdog)
+    assert time.time() < until
+    assert scene.ls("input") == ["a.ready", "b.ready", "c.ready"]
+    assert "its time ends at" in said
+    assert (scene.count("restarted"), scene.count("killed"), scene.count("hung")) == (0, 0, 0)
+
+
+@row
+def test_drivers_that_are_killed_while_they_leave_cost_nothing(scene: Scene) -> None:
+    scene.write(ONE)
+    scene.put("a", "wait")
+    for _ in range(4):
+        (scene.root / "begun").unlink(missing_ok=True)
+        watchdog = scene.run()
+        scene.is_working("a")
+        watchdog.terminate()
+        scene.until(scene.is_leaving, "its driver has told that it is to leave")
+        # Its watchdog's end would be a second wish: then it gives back what it has by itself.
+        scene.kill_all(watchdog, scene.a_driver())
+    scene.befalls()
+    scene.go()
+    watchdog = scene.run()
+    scene.within(lambda: scene.published("a"), "it is done")
+    assert set(scene.history("a")) == {
+        "released its driver was ended while it was leaving",
+        "published",
+    }
+
+
+@row
+def test_drivers_that_are_killed_with_their_watchdog_cost_nothing(scene: Scene) -> None:
+    scene.write(ONE)
+    scene.put("a", "wait")
+    for _ in range(2):
+        (scene.root / "begun").unlink(missing_ok=True)
+        watchdog = scene.run()
+        scene.is_working("a")
+        scene.kill_all(watchdog, watchdog.pid)
+    scene.befalls()
+    scene.go()
+    scene.run()
+    scene.within(lambda: scene.published("a"), "it is done")

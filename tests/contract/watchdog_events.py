@@ -295,6 +295,25 @@ HOST = Group(
             "nothing",
             10,
         ),
+        Event(
+            "host_that_is_wanted_back_is_left_in_time",
+            "is wanted back at an instant (``run --until``), while documents are at hand",
+            "ten seconds before they are given back, and the watchdog leaves",
+            5,
+        ),
+        Event(
+            "drivers_that_are_killed_while_they_leave_cost_nothing",
+            "is wanted back at once: TERM, and everything is killed long before the ``grace`` is "
+            "over, time and again",
+            "documents are given back, uncharged, by the next one to come",
+            10,
+        ),
+        Event(
+            "drivers_that_are_killed_with_their_watchdog_cost_nothing",
+            "has all processes killed at once",
+            "the same; but the third time is charged, as a document may be to blame",
+            10,
+        ),
     ),
 )
 

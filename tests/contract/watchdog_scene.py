@@ -4,6 +4,7 @@ command line, and files on disk; nothing of what a watchdog is made of."""
 import contextlib
 import ctypes
 import functools
+import json
 import math
 import os
 import signal
@@ -220,6 +221,20 @@ class Scene(Yard):
         watchdog.kill()
         watchdog.wait(PATIENCE)
 
+    def kill_all(self, watchdog: "subprocess.Popen[str]", *first: int) -> None:
+        """Kill every process of ours at once, as nearly as can be, these first."""
+        self._codes[watchdog.pid] = -signal.SIGKILL
+        for pid in (*first, *self.all_pids()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        watchdog.wait(PATIENCE)
+        self.until(lambda: self.all_pids() == [], "nothing runs any more")
+
+    def is_leaving(self, driver: str = "one-1") -> bool:
+        """Whether a driver has said below the root that it is to leave."""
+        found = self.root.glob(f"queues/*/{PRIVATE}/drivers/*-{driver}.json")
+        return any(json.loads(one.read_text()).get("leaving") for one in found)
+
     def driver(self, name: str = "one-1") -> int:
         """Return the process of a driver, which is called as the driver is; 0: there is none."""
         return next((pid for pid in self.all_pids() if _name_of(pid) == name), 0)
@@ -314,7 +329,7 @@ class Scene(Yard):
             if not fate.cause:
                 assert self._results(docid) == [(f"{docid}.ready", fate.content)]
             if not fate.charged:
-                history = self._history(docid)
+                history = self.history(docid)
                 assert not [one for one in history if one.startswith("failed")], history
         names = {f"{d}.ready" for d, fate in self._fates.items() if not fate.cause}
         assert {n for q in self._outputs - self._inputs for n in self.ls(q)} == names
@@ -327,7 +342,7 @@ class Scene(Yard):
         paths = [path for place in places for path in place.glob(f"{docid}[.~]*")]
         return [(path.name, path.read_bytes()) for path in paths]
 
-    def _history(self, docid: str) -> list[str]:
+    def history(self, docid: str) -> list[str]:
         """What the journals have of a document."""
         journals = [self.root / "queues" / queue / PRIVATE / JOURNAL for queue in self._inputs]
         return [

@@ -16,6 +16,7 @@ from typing import IO
 import pytest
 
 from queuedriver.doors.transports.curve import Doorkeeper, load_keys, make_keys
+from queuedriver.driving.time_left import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
@@ -300,6 +301,19 @@ def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Pla
     assert ask(broker) == 0
 
 
+def test_worker_whose_time_ends_gives_its_document_back_uncharged(place: Place) -> None:
+    submit(place.input, "doc")
+    place.broker()
+    until_when = f"{time.time() + LEAVING_TAKES + 2.0:.3f}"
+    worker = place.worker("wait", "--grace", "0.1", "--until", until_when)
+    place.began()
+    assert ended(worker).code == 0
+    place.worker()
+    until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
+    with Queue.open(place.input) as queue:
+        assert queue.discarded() == []
+
+
 def test_worker_that_has_done_enough_leaves_and_another_goes_on(place: Place) -> None:
     submit(place.input, "a", "b")
     broker = place.broker("--drain")
@@ -434,6 +448,33 @@ def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[
     assert process.poll() is None
 
 
+@pytest.mark.parametrize("protocol", ["pingpong", "roundrobin"])
+def test_broker_without_a_worker_for_what_waits_says_so_once(place: Place, protocol: str) -> None:
+    place.protocol = protocol
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    broker = place.broker()
+    submit(place.input, "one", "two")
+    says(broker, "no worker is connected; what waits is dealt when one comes")
+    until(lambda: "no worker is connected" in command("status", "in", cwd=place.root).out)
+    place.worker()
+    until(lambda: len(place.outputs()) == 2)
+    assert ask(broker) == 0
+    assert "no worker" not in ended(broker).err
+
+
+def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> None:
+    submit(place.root / "other")
+    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--service", "loud", "--call", "loud:shout")
+    submit(place.input, "one")
+    submit(place.root / "other", "two")
+    says(broker, "no worker of 'soft' is connected")
+    until(lambda: len(place.outputs()) == 1)
+
+
 def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:
     place.protocol = "roundrobin"
     place.broker("--advertise", "tcp://elsewhere:1")
@@ -450,6 +491,41 @@ def test_client_whose_request_ends_its_worker_is_told_so(place: Place) -> None:
     said = command("client", "roundrobin", place.endpoint, "send", "bad", cwd=place.root)
     assert said.code == 1
     assert "'bad': its worker was lost" in said.err
+
+
+def test_answer_whose_file_is_there_is_refused_before_anything_is_asked(place: Place) -> None:
+    (place.root / "answers").mkdir()
+    (place.root / "answers/loud.py").write_text("an earlier one")
+    ask = ("client", "roundrobin", "tcp://127.0.0.1:1", "send")
+    said = command(*ask, "loud.py", "--to", "answers", cwd=place.root)
+    assert said.code == 73
+    assert "'answers/loud.py' is there already" in said.err
+    (place.root / "other").mkdir()
+    (place.root / "other/loud.py").write_text("of the same name")
+    said = command(*ask, "loud.py", "other/loud.py", "--to", "new", cwd=place.root)
+    assert said.code == 2
+    assert "two of the files are called 'loud.py'" in said.err
+    assert not (place.root / "new").exists()
+
+
+def test_answer_that_names_a_file_that_is_there_is_told_and_the_others_are_written(
+    place: Place,
+) -> None:
+    place.protocol = "roundrobin"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    place.broker()
+    place.worker("two")
+    for name in "abc":
+        (place.root / name).write_bytes(b"anything")
+    (place.root / "answers").mkdir()
+    (place.root / "answers/other").write_bytes(b"mine")
+    ask = ("client", "roundrobin", place.endpoint, "send", "a", "b", "c", "--to", "answers")
+    said = command(*ask, cwd=place.root)
+    assert said.code == 1
+    assert said.err.count("'answers/other' is there already") == 3
+    written = dict.fromkeys("abc", b"one")
+    assert contents(place.root / "answers") == {**written, "other": b"mine"}
 
 
 def test_worker_of_scale0_waits_for_its_broker_that_quits_and_comes_back(place: Place) -> None:

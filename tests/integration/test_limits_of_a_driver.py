@@ -1,12 +1,16 @@
 """How long a document may take, and how long a driver may live."""
 
 import os
+import time
 
 import pytest
+from msgspec.structs import replace
 
 from queuedriver.disk.runtime import runtime_directory
+from queuedriver.driving.time_left import LEAVING_TAKES
+from queuedriver.format.event import encode
 from tests.drivers import Site
-from tests.processors import count, doze, dribble, judge, leak, shout, stall
+from tests.processors import count, doze, dribble, judge, judge_all, leak, shout, stall
 
 
 @pytest.mark.parametrize("docid", ["hang", "stubborn"])
@@ -92,6 +96,69 @@ def test_a_driver_leaves_at_its_age(site: Site) -> None:
     ended = site.drive(doze, max_age=0.3)
     assert ended[:3] == (0, "recycled", "it has reached its age")
     assert 0 < ended.counters.documents < 200
+
+
+# A driver that is to be gone by some instant
+
+
+def took(site: Site, *seconds: float) -> None:
+    """Have a journal say what documents took so far."""
+    site.submit("before")
+    site.drive(shout, driver="before")
+    (journal,) = site.root.glob("in/.queuedriver/journal/before.jsonl")
+    event = site.events("before")[-1]
+    journal.write_bytes(encode([replace(event, seconds=one) for one in seconds]))
+
+
+def by(left: float) -> float:
+    """Return an instant before which a driver may work for so long."""
+    return time.time() + LEAVING_TAKES + left
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_nothing_is_claimed_that_would_not_be_done_in_time(site: Site, batch: int) -> None:
+    took(site, *[100.0] * 10)
+    site.submit("one")
+    ended = site.start(shout, batch=batch, until=by(90.0)).ended()
+    assert ended[:2] == (0, "out-of-time")
+    assert ended.why.endswith(", and a document may take 1 min 40 s")
+    assert site.states() == {"one": "ready"}
+    assert site.events("one") == []
+    # Who waits for the end of the queue is told that there is more.
+    assert site.drive(shout, batch=batch, until=by(90.0))[:2] == (75, "out-of-time")
+
+
+def test_what_fits_is_done_and_a_few_giants_keep_nothing_from_it(site: Site) -> None:
+    took(site, *[1.0] * 95, *[7200.0] * 5)
+    site.submit("one", "two")
+    assert site.drive(shout, until=by(600.0))[:2] == (0, "drained")
+
+
+def test_first_documents_are_claimed_as_long_as_more_than_the_grace_is_left(site: Site) -> None:
+    site.submit("one")
+    ended = site.drive(shout, until=by(20.0), grace=60.0, timeout=30.0)
+    assert ended[:2] == (75, "out-of-time")
+    assert site.drive(shout, until=by(20.0), grace=10.0, timeout=7200.0)[:2] == (0, "drained")
+
+
+def test_no_more_is_claimed_at_once_than_is_done_in_time_one_after_the_other(site: Site) -> None:
+    took(site, *[100.0] * 10)
+    site.submit(*(f"doc-{number}" for number in range(8)))
+    site.drive(judge_all, batch=8, until=by(350.0))
+    called = [len(one.read_text().split()) for one in site.root.glob("called-*")]
+    assert sorted(called) == [2, 3, 3]
+
+
+def test_an_idle_driver_leaves_before_its_time_ends(site: Site) -> None:
+    site.queue()
+    assert site.start(shout, until=by(0.3), grace=0.0).ended()[:2] == (0, "out-of-time")
+
+
+def test_a_driver_whose_time_is_up_claims_nothing(site: Site) -> None:
+    site.submit("one")
+    ended = site.start(shout, until=time.time() - 1.0).ended()
+    assert ended[:2] == (0, "out-of-time")
+    assert site.states() == {"one": "ready"}
 
 
 def test_a_driver_that_uses_too_much_memory_leaves_between_two_documents(site: Site) -> None:

@@ -22,6 +22,7 @@ PURE = {
     "queuedriver.errors",
     "queuedriver.format.names",
     "queuedriver.driving.plan",
+    "queuedriver.driving.time_left",
     "queuedriver.claims.outcomes",
     "queuedriver.format.units",
     "queuedriver.format.event",
@@ -36,7 +37,6 @@ PURE = {
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
-    "watchdogd.states",
     "watchdogd.sizes",
     "watchdogd.stage_words",
 }

@@ -10,12 +10,20 @@ status              `status` and `top`: status_facts has what is known, sentence
 logs, trace         what drivers print; the way of a document
 discarded           `discarded` and `retry`
 steer               what the watchdogs are asked
+slurm               have Slurm start them
 """
 
 from queuedriver.cli.program import Command, Program
 
 __all__ = ["COMMANDS", "PROGRAM", "Command", "main", "run"]
 
+_SLURM = {
+    "check": Command("slurm", "check", "Show what is asked of Slurm, and whether it has that."),
+    "start": Command("slurm", "start", "Submit the elements that are missing."),
+    "status": Command("slurm", "status", "Show what runs where, and what waits in Slurm."),
+    "scale": Command("slurm", "scale", "Say how many elements there are to be."),
+    "stop": Command("slurm", "stop", "Let all elements leave."),
+}
 COMMANDS = {
     "check": Command("check", "check", "Name every mistake of a pipeline's file; list its stages."),
     "run": Command("run", "run", "Run a pipeline: keep the drivers of its stages alive."),
@@ -32,6 +40,7 @@ COMMANDS = {
     "reload": Command("steer", "reload", "Read the pipeline's file again."),
     "stop": Command("steer", "stop", "Let the watchdogs of all hosts leave."),
     "unit": Command("unit", "unit", "Print a systemd unit for a pipeline."),
+    "slurm": Command("slurm", "", "Have Slurm start the watchdogs of a pipeline.", _SLURM),
 }
 
 PROGRAM = Program(

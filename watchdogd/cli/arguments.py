@@ -5,13 +5,16 @@ Imports little: `run` has its helper load before it imports the rest.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, NotFound, QueueError
+from queuedriver.format.units import visible
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
+# No stage has as many drivers as have so many digits.
+_DIGITS = 5
 _TABLE = re.compile(rb"^\s*\[\s*pipeline\s*\]", re.MULTILINE)
 
 PIPELINE_FILE = option(
@@ -23,8 +26,19 @@ PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} he
 def either(argument: str | None, option: str | None) -> str | None:
     """Return the file of a command that may be told it in two ways."""
     if argument is not None and option is not None and argument != option:
-        raise BadArgument(f"{argument} or -p {option}: name one of them")
+        raise BadArgument(f"{visible(argument)} or -p {visible(option)}: name one of them")
     return argument if argument is not None else option
+
+
+def numbers_of(words: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of drivers in words such as `parse=4`."""
+    found = {}
+    for word in words:
+        stage, _, number = word.rpartition("=")
+        if not (stage and number.isdecimal() and len(number) < _DIGITS):
+            raise BadArgument(f"--drivers {word!r} is not understood; right would be parse=4")
+        found[stage] = int(number)
+    return found
 
 
 def pipeline_file(given: str | None, environ: Mapping[str, str] = os.environ) -> str:

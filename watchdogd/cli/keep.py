@@ -3,6 +3,7 @@
 import os
 import shlex
 import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from queuedriver.cli.program import explain, say
@@ -11,7 +12,7 @@ from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import pipeline_file
+from watchdogd.cli.arguments import numbers_of, pipeline_file
 from watchdogd.cli.progress import Progress, ends
 from watchdogd.driver_ids import local_directory
 from watchdogd.events import Events
@@ -32,7 +33,9 @@ def keep(
     children: Children,
     begun: HelperProcess | None,
     *,
+    drivers: Sequence[str],
     drain: bool,
+    until: float | None,
     quiet: bool,
 ) -> int:
     """Keep the drivers of a pipeline alive until told to leave; return the exit code."""
@@ -40,7 +43,8 @@ def keep(
     if not host.isprintable():
         raise BadArgument(f"--host {host!r}: a name is printable; choose another")
     progress = Progress(quiet=quiet, drain=drain)
-    found = _checked(given, host, drain=drain)
+    numbers = numbers_of(drivers)
+    found = _checked(given, host, numbers, drain=drain)
     for note in found.notes:
         progress.tell(note)
     pipeline = found.pipeline
@@ -59,16 +63,25 @@ def keep(
             note_file(pipeline.file, host, local)
         events = Events(local, host, pipeline.directory, children, progress.hear)
         events.command = pipeline.on_event
-        brief = Brief(pipeline=pipeline, host=host, local=local)
+        brief = Brief(pipeline=pipeline, host=host, local=local, drivers=numbers)
         helper = Helper(brief, children, events.say, begun=begun)
         signals = Signals()
         signals.install()
         notifier = Notifier(os.environ, os.getpid())
         watchdog = Supervisor(
-            pipeline, host, local, children, helper, events, signals, notifier, drain=drain
+            pipeline,
+            host,
+            local,
+            children,
+            helper,
+            events,
+            signals,
+            notifier,
+            drain=drain,
+            until=until,
         )
         watchdog.reload.notes = found.notes
-        watchdog.watch = progress
+        watchdog.watch = _watch(watchdog, progress, children)
         try:
             fallen = _fallen(watchdog)
         finally:
@@ -85,9 +98,29 @@ def keep(
         return _close(watchdog, progress)
 
 
-def _checked(given: str | None, host: str, *, drain: bool) -> Findings:
+def _watch(
+    watchdog: Supervisor, progress: Progress, children: Children
+) -> Callable[[Supervisor, float], None]:
+    """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
+    pipeline = watchdog.pipeline
+    if pipeline.slurm is None or "SLURM_JOB_ID" not in os.environ:
+        return progress
+    from watchdogd.cli.unit import program
+    from watchdogd.slurm.attendance import Attendance, post_of
+
+    post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
+    attendance = Attendance(post, children)
+
+    def watch(watchdog: Supervisor, now: float) -> None:
+        attendance.tend(now)
+        progress(watchdog, now)
+
+    return watch
+
+
+def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
     """Read the pipeline. All that could be said later is said now, before a driver is started."""
-    found = check_host(pipeline_file(given), host)
+    found = check_host(pipeline_file(given), host, drivers=numbers)
     if drain and not found.pipeline.inputs:
         raise ConfigError(
             "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "
@@ -143,6 +176,6 @@ def _close(watchdog: Supervisor, progress: Progress) -> int:
         say(watchdog.drain.hopeless)
         return 78
     if watchdog.drain and not watchdog.stages.done:
-        progress.tell("asked to leave before everything was through; run it again for the rest")
+        progress.tell("it had to leave before everything was through; run it again for the rest")
         return 75
     return 1 if discarded and watchdog.drain else 0

@@ -19,10 +19,16 @@ def run(
     pipeline: str | None = PIPELINE,
     option: str | None = PIPELINE_FILE,
     drain: bool = flag("End when all is through; the queues stay open."),
+    until: float | None = option(
+        "WHEN", "Be gone by then, and begin nothing that would take longer."
+    ),
     host: str | None = option("NAME", "This host's name; else what it is called."),
+    drivers: list[str] | None = option("STAGE=N", "So many drivers of a stage, here and now."),
     quiet: bool = flag("Say nothing but errors.", "--quiet", "-q"),
 ) -> int:
     """Keep the drivers of a pipeline alive on this host, until told to leave.
+
+    WHEN is as in 2031-05-01T14:00, or in seconds since 1970, as $SLURM_JOB_END_TIME.
 
     \b
     Signals:
@@ -34,11 +40,11 @@ def run(
 
     \b
     Exit codes:
-      0   it was asked to leave, or --drain: everything is through
+      0   it was asked to leave, its time is up, or --drain: everything is through
       1   --drain: everything is through, but documents were discarded
       66  there is no such file
       69  another watchdog keeps this pipeline on this host
-      75  --drain: it was asked to leave before everything was through
+      75  --drain: it had to leave before everything was through
       77  not permitted          78  the file, or a stage, can never work
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -52,7 +58,17 @@ def run(
     try:
         from watchdogd.cli.keep import keep
 
-        return keep(either(pipeline, option), host, children, begun, drain=drain, quiet=quiet)
+        file = either(pipeline, option)
+        return keep(
+            file,
+            host,
+            children,
+            begun,
+            drivers=drivers or [],
+            drain=drain,
+            until=until,
+            quiet=quiet,
+        )
     finally:
         if begun is not None:
             begun.end()

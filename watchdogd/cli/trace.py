@@ -21,10 +21,10 @@ from queuedriver.cli.look import warn_of_gaps
 from queuedriver.cli.render import Paint, escape_name, paint_for, write_json
 from queuedriver.cli.showing import place_as_json
 from queuedriver.cli.words import argument
+from queuedriver.disk.journal import journal_path
 from queuedriver.errors import CannotUse, NotFound
 from queuedriver.format import names
 from queuedriver.format.event import Event, describe
-from queuedriver.format.names import JOURNAL
 from queuedriver.format.units import format_duration
 from queuedriver.operating.document_view import DocumentView, docid_of, explain, gather, history
 from queuedriver.operating.history import read_origins
@@ -142,7 +142,7 @@ def _look_back(pipeline: Pipeline, stage: Stage, known: _Known) -> None:
     """Find under which names came what this stage published under a name that is known."""
     published = [name for output in stage.outputs for name in known[output]]
     for queue in stage.inputs:
-        journal = os.path.join(pipeline.path(queue), names.PRIVATE, JOURNAL)
+        journal = journal_path(pipeline.path(queue))
         for name in published:
             for file in (name, name + _READY):
                 for event in read_origins(journal, file).events:

@@ -37,6 +37,25 @@ class Drivers(msgspec.Struct, frozen=True):
         return self.min == self.max
 
 
+class Slurm(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of Slurm for each element, and how many there are; times in seconds."""
+
+    # Of the pipeline; or of one stage, each of whose drivers is an element.
+    nodes: Drivers = Drivers(1, 1)
+    # Empty, or None: as the cluster has it.
+    partition: str = ""
+    time: float | None = None
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gres: str = ""
+    # Further words for sbatch.
+    extra: tuple[str, ...] = ()
+    # How long what waits may take, and how long an element stays with nothing to do.
+    target: float = HOUR
+    idle: float | None = 5 * MINUTE
+
+
 class Stage(StageOptions, frozen=True, kw_only=True):
     """One stage; times in seconds, sizes in bytes. docs/pipeline-file.rst says what a key means."""
 
@@ -71,6 +90,8 @@ class Stage(StageOptions, frozen=True, kw_only=True):
     trial_every: float = 15 * MINUTE
     log_size: int = 10_000_000
     log_keep: int = 5
+    # Where each of its drivers is an element of its own; None: they share a node with others.
+    slurm: Slurm | None = None
 
     def options(self) -> Options:
         """Return how each driver of this stage drives."""
@@ -103,6 +124,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     on_event: tuple[str, ...] = ()
     # Whether drivers outlive their watchdog, for the next one to adopt them.
     adopt: bool = False
+    # None: its watchdogs are started by other means.
+    slurm: Slurm | None = None
 
     @property
     def directory(self) -> str:

@@ -144,7 +144,7 @@ class Problems:
                 return f'stage "{name}"' if name else f"stage {index + 1}", tuple(key)
             case ("hosts", str(name), *key):
                 return f"[hosts.{name}]", tuple(key)
-            case ("pipeline" | "host" as table, *key):
+            case ("pipeline" | "host" | "slurm" as table, *key):
                 return f"[{table}]", tuple(key)
         return "", path
 
@@ -159,9 +159,10 @@ class Table:
         self.bad: set[str] = set()
         self._problems = problems
 
-    def add(self, key: str, problem: str, right: str, found: Any = NOTHING) -> None:
-        """Add a mistake at a key of the table; "": in all of it."""
-        self._problems.add((*self.path, key) if key else self.path, problem, right, found=found)
+    def add(self, key: str | Path, problem: str, right: str, found: Any = NOTHING) -> None:
+        """Add a mistake at a key of the table, or at a path in it; "": in all of it."""
+        inside = key if isinstance(key, tuple) else (key,) if key else ()
+        self._problems.add((*self.path, *inside), problem, right, found=found)
 
 
 def places(text: str) -> Iterator[tuple[Path, int, Any]]:

@@ -15,6 +15,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 from queuedriver.disk.filesystem import open_fd
 from queuedriver.errors import NotFound, NotPermitted, is_trouble, leads_nowhere, trouble
 from watchdogd.pipeline import rules
-from watchdogd.pipeline.model import BETWEEN_STAGES, Host, Kind, Pipeline, Stage
+from watchdogd.pipeline.model import BETWEEN_STAGES, Drivers, Host, Kind, Pipeline, Stage
 from watchdogd.pipeline.problems import (
     BadPipeline,
     Path,
@@ -64,8 +65,13 @@ def read(path: str | os.PathLike[str], host: str | None = None) -> Pipeline:
     return study(path, host)[0]
 
 
-def study(path: str | os.PathLike[str], host: str | None = None) -> tuple[Pipeline, Problems]:
-    """Read a pipeline; return it, and what takes further problems, with their lines."""
+def study(
+    path: str | os.PathLike[str],
+    host: str | None = None,
+    drivers: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[Pipeline, Problems]:
+    """Read a pipeline; return it, and what takes further problems, with their lines. `drivers`: how
+    many a stage has, whatever the file says; NotFound for one that there is not."""
     shown, file = os.fspath(path), os.path.abspath(path)
     try:
         file.encode()
@@ -85,7 +91,22 @@ def study(path: str | os.PathLike[str], host: str | None = None) -> tuple[Pipeli
             line=data.count(b"\n", 0, error.start) + 1,
             root=_root_of_text(data.decode(errors="replace"), file),
         ) from None
-    return parse(text, shown, file, host)
+    pipeline, problems = parse(text, shown, file, host)
+    return _with_drivers(pipeline, drivers), problems
+
+
+def _with_drivers(pipeline: Pipeline, drivers: Mapping[str, int]) -> Pipeline:
+    for name in drivers:
+        if pipeline.stage(name) is None:
+            known = ", ".join(stage.name for stage in pipeline.stages)
+            raise NotFound(f"no stage {name!r} in {pipeline.file}; it has: {known}")
+    stages = (
+        replace(stage, drivers=Drivers(drivers[stage.name], drivers[stage.name]))
+        if stage.name in drivers
+        else stage
+        for stage in pipeline.stages
+    )
+    return replace(pipeline, stages=tuple(stages))
 
 
 # The file
@@ -197,6 +218,7 @@ def _pipeline(
     tables = _stage_tables(document.get("stage", []), problems)
     room = _table(document.get("host", {}), ("host",), problems).values
     hosts = _host_tables(document.get("hosts", {}), problems)
+    slurm = _table(document["slurm"], ("slurm",), problems) if "slurm" in document else None
     stages: list[Stage] = []
     for table in tables:
         _complete(table, shared)
@@ -229,6 +251,10 @@ def _pipeline(
         adopt=said.get("adopt", False),
     )
     rules.check(pipeline, tables)
+    if slurm is not None or any("slurm" in table.values for table in tables):
+        from watchdogd.pipeline.slurms import with_elements
+
+        pipeline = with_elements(pipeline, tables, slurm)
     _check_drivers(hosts, len(stages), problems)
     return pipeline
 
@@ -341,6 +367,7 @@ def _stage(table: Table, before: tuple[Stage, Table] | None) -> Stage:
     kind = _kind(table)
     # What a stage has under the very name of its key.
     fields = {key: value for key, value in values.items() if key in Stage.__struct_fields__}
+    fields.pop("slurm", None)
     has_queues = "worker" not in values and "worker" not in table.bad
     return Stage(
         inputs=_inputs(table, before) if has_queues else (),

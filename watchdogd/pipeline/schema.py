@@ -45,6 +45,7 @@ _FUNCTION = 'right would be "package.module:function", true or false'
 _WORDS = 'right would be as in ["pdftotext", "{input}", "{output}"]'
 _PUBLISH = 'right would be "{docid}.ready", or "{stem}.txt" in a directory that no stage takes from'
 _ADDRESS = "right would be as in tcp://127.0.0.1:6714"
+_FURTHER = 'right would be as in ["--exclusive"]'
 _QUEUE = 'right would be the name of a directory below the root, as in "parsed"'
 _NAME = (
     f"right would be letters, digits and _, with single - between them, at most {MAX_STAGE_NAME}, "
@@ -372,6 +373,78 @@ def _object(value: Any, error: ConfigError, right: str = _WORDS) -> NoReturn:
     raise Wrong(value, f"cannot work: {problem}", better or right) from None
 
 
+# Slurm
+
+
+def _of_slurm(example: str) -> Reader:
+    """Return a reader of what stands in a script for sbatch as one word."""
+    right = f'right would be as in "{example}"'
+
+    def read(value: Any) -> str:
+        text = _printable(_expect("a text", value, right), right)
+        if set(text) & set(" \"'\\"):
+            raise Wrong(value, "is more than one word", right)
+        return text
+
+    return read
+
+
+def _further(value: Any) -> tuple[str, ...]:
+    """Read further words for sbatch."""
+    return tuple(_each(enumerate(_expect("a list", value, _FURTHER)), _further_word).values())
+
+
+def _further_word(value: Any) -> str:
+    word: str = _expect("a text", value, _FURTHER)
+    flag = word.partition("=")[0]
+    if not word.startswith("-") or not word.isprintable():
+        raise Wrong(value, "is no option of sbatch", _FURTHER)
+    if flag in _OURS_IN_SCRIPTS:
+        raise Wrong(value, "is in each script already", "leave it out")
+    if flag.removeprefix("--") in SLURM_KEYS:
+        raise Wrong(value, "has a key of its own", f"say {flag.removeprefix('--')}")
+    return word
+
+
+def _stage_slurm(value: Any) -> dict[str, Any]:
+    """Read what a stage says of Slurm: what is read is what it says itself."""
+    _expect("a table", value, 'right would be [stage.slurm] above per = "driver"')
+    keys = {**SLURM_KEYS, "per": _choice("node", "driver")}
+    mistakes = []
+    for key in value.keys() - keys.keys():
+        near = nearest(key, keys)
+        right = f"right would be {near}" if near else f"known are {', '.join(keys)}"
+        mistakes.append(Wrong(NOTHING, "is no key that is known here", right, (key,)))
+    found: dict[str, Any] = {}
+    for key in (key for key in value if key in keys):
+        try:
+            found |= _each([(key, value[key])], keys[key])
+        except Wrong as wrong:
+            mistakes += [wrong, *wrong.others]
+    _raise_all(mistakes)
+    return found
+
+
+# What each script says by itself, or what would make another one of it.
+_OURS_IN_SCRIPTS = {
+    *("--array", "-a", "--job-name", "-J", "--comment", "--output", "-o", "--error", "-e"),
+    *("--requeue", "--no-requeue", "--signal", "--open-mode", "--chdir", "-D", "--export"),
+    *("--nodes", "-N", "--ntasks", "-n", "--cpus-per-task", "-c", "--mem", "--wrap", "-W"),
+    *("--wait", "--parsable", "-p", "-t", "-A", "-q", "-C"),
+}
+SLURM_KEYS: dict[str, Reader] = {
+    "nodes": _drivers,
+    "partition": _of_slurm("gpu"),
+    "time": _optional(_duration()),
+    "account": _of_slurm("biology"),
+    "qos": _of_slurm("normal"),
+    "constraint": _of_slurm("avx2"),
+    "gres": _of_slurm("gpu:1"),
+    "extra": _further,
+    "target": _duration(),
+    "idle": _optional(_duration()),
+}
+
 # The tables of the file
 
 
@@ -406,6 +479,7 @@ _OWN_KEYS: dict[str, Reader] = {
     "memory_per_driver": _optional(_size(zero=True)),
     "publish": _publish,
     "archive": _optional(_text("archive/parsed")),
+    "slurm": _stage_slurm,
 }
 # What [pipeline] may say, too, for all stages that do not.
 SHARED_KEYS: dict[str, Reader] = {
@@ -445,6 +519,7 @@ TABLES: dict[str, Mapping[str, Reader]] = {
     "stage": STAGE_KEYS,
     "host": HOST_KEYS,
     "hosts": {**HOST_KEYS, "drivers": _drivers_by_stage},
+    "slurm": SLURM_KEYS,
 }
 
 

@@ -107,6 +107,7 @@ def _drive(order: Order, board: Board, processor: Processor | None) -> Left:
         options=options,
         board=board,
     )
+    driver.supervisor = order.parent
     try:
         return driver.run(last=True)
     finally:

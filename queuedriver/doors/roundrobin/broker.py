@@ -22,7 +22,7 @@ from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.roundrobin import frames as wire
 from queuedriver.doors.roundrobin.documents import outcome_of, question
 from queuedriver.doors.roundrobin.frames import Message, decode, encode
-from queuedriver.doors.statuses import LATER, PERMANENT
+from queuedriver.doors.statuses import PERMANENT
 from queuedriver.doors.table import SAME, Row, Table, ours
 from queuedriver.doors.words import (
     Answer,
@@ -37,7 +37,7 @@ from queuedriver.doors.words import (
     Work,
     shown,
 )
-from queuedriver.errors import RemoteProtocolError
+from queuedriver.errors import LATER, RemoteProtocolError
 
 # Ways home that one worker is remembered to have been given.
 _MOST_WAYS = 1024

@@ -12,16 +12,18 @@ import math
 import re
 from collections.abc import Sequence
 
+from queuedriver import errors
 from queuedriver.claims.outcomes import MAX_LATER, Failed, Postponed, Released, Setback
 from queuedriver.doors import statuses
 from queuedriver.doors.roundrobin.frames import DOCUMENT, TRACKEXEC, Message, count_of
-from queuedriver.doors.statuses import LATER_AFTER, MAX_TEXT, status
+from queuedriver.doors.statuses import MAX_TEXT, status
 from queuedriver.doors.words import Processed, Result, Work
+from queuedriver.errors import LATER_AFTER
 from queuedriver.format.records import Failure
 
 # What an answer begins with.
 DONE, FAILED, PERMANENT, LATER = (
-    b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, statuses.LATER)
+    b"%d" % code for code in (statuses.DONE, statuses.FAILED, statuses.PERMANENT, errors.LATER)
 )
 # Two frames each, and a message may have 64, eight hops included.
 MAX_RESULTS = 24

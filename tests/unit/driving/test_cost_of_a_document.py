@@ -15,12 +15,15 @@ import pytest
 from queuedriver.claims.document import Document
 from queuedriver.disk.filesystem import Directory
 from queuedriver.driving.driver import Driver
+from queuedriver.driving.live_status import Board
 from queuedriver.driving.setup import Opened
 from queuedriver.options import Options
 
 DOCUMENTS, FIRST, LAST = 500, 50, 450
-# On Python 3.11; later ones have other bytecodes, and fewer frames.
+# On Python 3.11; later ones have other bytecodes, and fewer frames. And as much again for being
+# watched: it shows a document when it begins and when it ends.
 BYTECODES, FRAMES = 460, 12
+BYTECODES_SHOWN, FRAMES_SHOWN = 70, 3
 
 
 class Count:
@@ -40,8 +43,14 @@ class Count:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted on Python 3.11")
-def test_ordinary_document_costs_no_more_than_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [None, 10 * DOCUMENTS])
+@pytest.mark.parametrize("watched", [False, True])
+def test_ordinary_document_costs_no_more_than_was_measured(
+    watched: bool, limit: int | None, tmp_path: Path
+) -> None:
+    """Also under a watchdog, and between two stages: there a limit holds the first one back."""
     (tmp_path / "in").mkdir()
+    board = Board.create(str(tmp_path / "board")) if watched else None
     for number in range(DOCUMENTS):
         (tmp_path / "in" / f"doc{number:07}.ready").write_bytes(b"x" * 1024)
     count, done = Count(), itertools.count()
@@ -55,7 +64,8 @@ def test_ordinary_document_costs_no_more_than_was_measured(tmp_path: Path) -> No
         tmp_path / "in",
         process,
         tmp_path / "out",
-        options=Options(drain=True),
+        options=Options(drain=True, max_output_items=limit),
+        board=board,
         # It is asked twice for each document; after the last one time flies.
         clock=itertools.chain(
             itertools.islice(itertools.count(0.0, 25e-6), 3 * DOCUMENTS), itertools.count(1.0)
@@ -68,8 +78,11 @@ def test_ordinary_document_costs_no_more_than_was_measured(tmp_path: Path) -> No
     finally:
         sys.settrace(before)
     each = LAST - FIRST
-    assert count.bytecodes / each <= BYTECODES
-    assert count.frames / each <= FRAMES
+    assert count.bytecodes / each <= BYTECODES + watched * BYTECODES_SHOWN
+    assert count.frames / each <= FRAMES + watched * FRAMES_SHOWN
+    if board is not None:
+        assert board.read().documents == DOCUMENTS
+        board.close()
 
 
 @pytest.mark.parametrize(("network", "asked"), [(False, 100), (True, 20)])

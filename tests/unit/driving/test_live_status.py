@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from queuedriver import Driver, Options
-from queuedriver.driving.live_status import SIZE, Board, Tally
+from queuedriver.claims.document import Document
+from queuedriver.driving.live_status import SIZE, Board, Glimpse, Tally
 from queuedriver.errors import ConfigError
-from queuedriver.format.names import MAX_DOCID
+from queuedriver.format.names import MAX_DOCID, Mint
 from tests.drivers import FORKS, PATIENCE
 
 
@@ -29,18 +30,24 @@ def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
     driver, watchdog = Board.create(path), Board.open(path)
     driver.sign(7, 70)
     driver.ready(3.5)
-    driver.began("a\udcff", 12.5, 32)
+    driver.began("a\udcff", 12.5)
     glimpse = watchdog.read()
     assert (glimpse.pid, glimpse.ticks, glimpse.ready_at) == (7, 70, 3.5)
     assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("busy", "a\udcff", 12.5)
-    assert glimpse.claimed == 32
-    driver.ended((1, 2, 3, 4, 5), 6, 7)
+    assert glimpse.claimed
+    driver.ended(1.5, 2)
+    glimpse = watchdog.read()
+    assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("ready", "", 0.0)
+    assert (glimpse.work, glimpse.documents) == (1_500_000_000, 2)
+    driver.began("b", 13.5)
+    driver.count((1, 5, 2, 3, 4), 6, 7)
     glimpse = watchdog.read()
     assert (glimpse.state, glimpse.docid, glimpse.began_at) == ("ready", "", 0.0)
     assert (glimpse.work, glimpse.wait, glimpse.block, glimpse.overhead) == (1, 2, 3, 4)
     assert (glimpse.documents, glimpse.failed, glimpse.discarded) == (5, 6, 7)
     driver.show("waiting-fs", "no space left")
-    assert watchdog.read()[2:4] == ("waiting-fs", "no space left")
+    glimpse = watchdog.read()
+    assert (glimpse.state, glimpse.why) == ("waiting-fs", "no space left")
     driver.stacks_go_to("x.stacks")
     driver.left("recycled", "it has reached its age", 0)
     glimpse = watchdog.read()
@@ -54,7 +61,7 @@ def test_reader_sees_what_the_driver_wrote_last(path: str) -> None:
 
 def test_longest_docid_fits_and_longer_words_are_cut(path: str) -> None:
     board = Board.create(path)
-    board.began("d" * MAX_DOCID, 1.0, 1)
+    board.began("d" * MAX_DOCID, 1.0)
     board.show("state " * 50, "why " * 500)
     board.left("word " * 50, "why " * 500, 70)
     assert board.read().docid == "d" * MAX_DOCID
@@ -68,7 +75,7 @@ def test_new_board_does_not_disturb_whoever_reads_the_old_one(path: str) -> None
     assert (old.read().word, new.read().word) == ("done", "")
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * SIZE, b"qdboard2"])
+@pytest.mark.parametrize("content", [b"", b"x" * SIZE, b"qdboard3" + bytes(SIZE - 8)])
 def test_file_that_is_no_board_is_refused(path: str, content: bytes) -> None:
     Path(path).write_bytes(content)
     with pytest.raises(ConfigError, match="no board"):
@@ -88,7 +95,7 @@ def test_board_tells_how_a_driver_left_and_what_it_did(tmp_path: Path, path: str
     assert (glimpse.word, glimpse.documents, glimpse.claimed, glimpse.state) == (
         "drained",
         3,
-        3,
+        True,
         "stopped",
     )
     assert glimpse.ready_at
@@ -120,6 +127,47 @@ def test_board_shows_the_document_at_hand_of_a_driver_that_was_killed(
     assert 0 < glimpse.began_at <= time.monotonic()
 
 
+def test_what_was_done_just_before_a_long_document_is_counted_while_that_is_at_hand(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(20):
+        (tmp_path / "in" / f"{number:02}.ready").write_text("text")
+    board, seen = Board.create(path), list[Glimpse]()
+
+    def process(document: Document) -> bytes:
+        seen.append(board.read())
+        return document.read()
+
+    options = Options(drain=True, max_output_items=1000)
+    Driver(tmp_path / "in", process, tmp_path / "out", options=options, board=board).run()
+    assert [one.documents for one in seen] == list(range(20))
+    assert [one.work for one in seen] == sorted({one.work for one in seen})
+    assert {one.state for one in seen} == {"busy"}
+    assert len({one.docid for one in seen}) == 20
+
+
+def test_nothing_is_at_hand_between_two_documents(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed there is not said to have had the one before at hand."""
+    (tmp_path / "in").mkdir()
+    for number in range(20):
+        (tmp_path / "in" / f"{number:02}.ready").write_text("text")
+    board, between = Board.create(path), list[Glimpse]()
+    claim = Mint.next
+
+    def noted(mint: Mint, now: int) -> str:
+        between.append(board.read())
+        return claim(mint, now)
+
+    monkeypatch.setattr(Mint, "next", noted)
+    options = Options(drain=True)
+    Driver(tmp_path / "in", Document.read, tmp_path / "out", options=options, board=board).run()
+    assert [one.documents for one in between] == list(range(20))
+    assert {(one.state, one.docid) for one in between} == {("ready", "")}
+
+
 # What it spent its time on
 
 
@@ -131,7 +179,7 @@ def test_every_moment_is_booked_once() -> None:
     tally.paused(blocked=True)
     tally.worked(0, 2)
     passed = time.monotonic_ns() - began_at
-    work, wait, block, overhead, documents = tally.sums()
+    work, documents, wait, block, overhead = tally.sums()
     assert work + wait + block + overhead <= passed
     assert min(work, wait, block, overhead) >= 0
     assert documents == tally.documents == 3
@@ -193,7 +241,7 @@ def test_document_at_hand_is_shown_while_those_before_it_are_counted(tmp_path: P
     watchdog has to see since when."""
     board = Board.create(str(tmp_path / "d.board"))
     tally = Tally(board)
-    tally.began("long", 1)
+    tally.began("long")
     since = board.read().began_at
     tally.book(["published", "published"], 0.1)
     glimpse = board.read()

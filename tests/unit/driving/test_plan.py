@@ -88,6 +88,12 @@ NOW = 1000.0
         ),
         # There is some, and it is others'.
         (Seen(unfinished=1), Wait(SHORTEST_NAP, "other drivers have the rest")),
+        (Seen(unfinished=1, rest="no worker is there"), Wait(SHORTEST_NAP, "no worker is there")),
+        # Whatever seemed to wait.
+        (
+            Seen(rest="no worker is there", drain=True, empty_for=DRAINED_AFTER),
+            Quit("drained", "the queue is drained"),
+        ),
         (Seen(unfinished=1, done=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (Seen(unfinished=1, drain=True), Wait(SHORTEST_NAP, "other drivers have the rest")),
         (
@@ -116,6 +122,12 @@ NOW = 1000.0
         (Seen(trouble="no space"), Wait(0.5, "waiting for the file system: no space")),
         (Seen(leaving="quit", leaving_why="it was asked to"), Quit("quit", "it was asked to")),
         (Seen(leaving="recycled", leaving_why="age"), Quit("recycled", "age")),
+        (Seen(leaving="out-of-time", leaving_why="soon"), Quit("out-of-time", "soon")),
+        # Whoever asked for a drain is to know that there was none.
+        (
+            Seen(leaving="out-of-time", leaving_why="soon", drain=True),
+            Quit("out-of-time", "soon", 75),
+        ),
     ],
 )
 def test_each_rule_decides_what_it_says(seen: Seen, decision: Decision) -> None:
@@ -163,7 +175,7 @@ seens = st.builds(
     empty_for=st.sampled_from([-1.0, 0.0, DRAINED_AFTER, 9.0]),
     done=st.booleans(),
     paused=st.booleans(),
-    leaving=st.sampled_from(["", "quit", "reload", "recycled"]),
+    leaving=st.sampled_from(["", "quit", "reload", "recycled", "out-of-time"]),
     full=st.sampled_from(["", "out is full"]),
     no_consumer_for=st.sampled_from([0.0, NO_CONSUMER, 99.0]),
     trouble=st.sampled_from(["", "no space"]),

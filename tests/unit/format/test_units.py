@@ -1,6 +1,8 @@
 """What people type as a duration or a size, and what they are shown."""
 
 import math
+import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import example, given
@@ -13,8 +15,41 @@ from queuedriver.format.units import (
     format_duration,
     format_size,
     parse_duration,
+    parse_instant,
     parse_size,
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        # As $SLURM_JOB_END_TIME has it.
+        ("1795107600", 1_795_107_600),
+        (" 1795107600.5 ", 1_795_107_600.5),
+        ("2031-05-01 14:00+02:00", 1_935_403_200),
+        ("2031-05-01T12:00:00Z", 1_935_403_200),
+    ],
+)
+def test_an_instant_is_seconds_since_1970_or_a_date_with_a_time(text: str, seconds: float) -> None:
+    assert parse_instant(text) == seconds
+
+
+def test_an_instant_without_an_offset_is_in_local_time() -> None:
+    assert parse_instant("2031-05-01 14:00") == time.mktime((2031, 5, 1, 14, 0, 0, 0, 0, -1))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "90", "-1795107600", "10min", "tomorrow", "2031-13-01", "1e9", "0"]
+)
+def test_what_is_no_instant_is_refused_with_what_would_be_right(text: str) -> None:
+    with pytest.raises(ValueError, match=r"right would be '2031-05-01 14:00', or seconds since"):
+        parse_instant(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_an_instant_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        assert math.isfinite(parse_instant(text))
 
 
 @pytest.mark.parametrize(

@@ -222,28 +222,28 @@ CLAIMED = [
     (
         "dead, and others alive",
         document(file("working", "h-9"), drivers=(ALIVE, BUSY, gone("dead"))),
-        f"claimed at {AT} by h-9 on far, whose process has ended; it will be recovered by h-1 or "
-        "another driver within seconds, as a failed attempt",
+        f"claimed at {AT} by h-9 on far, which ended without a word; it will be recovered by "
+        "h-1 or another driver within seconds, as a failed attempt",
     ),
     (
         "dead, and nobody alive",
         document(file("working", "h-9"), drivers=(gone("dead"),)),
-        f"claimed at {AT} by h-9 on far, whose process has ended; nobody is alive to take it "
+        f"claimed at {AT} by h-9 on far, which ended without a word; nobody is alive to take it "
         "back: start a "
         "driver, or run queuedriver recover /q",
     ),
     (
         "left",
         document(file("working", "h-9"), drivers=(ALIVE, gone("left"))),
-        f"claimed at {AT} by h-9 on far, which has left; it will be recovered by h-1 within "
+        f"claimed at {AT} by h-9 on far, which left; it will be recovered by h-1 within "
         "seconds, "
         "uncounted",
     ),
     (
         "rebooted",
         document(file("working", "h-9"), drivers=(ALIVE, gone("rebooted"))),
-        f"claimed at {AT} by h-9 on far, whose host went down; it will be recovered by h-1 within "
-        "seconds, "
+        f"claimed at {AT} by h-9 on far, which went down with its host; it will be "
+        "recovered by h-1 within seconds, "
         "uncounted",
     ),
     (
@@ -256,7 +256,7 @@ CLAIMED = [
     (
         "silent for its lease",
         document(file("working", "h-9"), drivers=(ALIVE, gone("lost"))),
-        f"claimed at {AT} by h-9 on far, which has shown no life for its lease; it will be "
+        f"claimed at {AT} by h-9 on far, which fell silent; it will be "
         "recovered by h-1 within seconds, uncounted",
     ),
     (
@@ -267,14 +267,14 @@ CLAIMED = [
     (
         "committed by the dead, and others alive",
         document(file("written", "h-9"), drivers=(ALIVE, gone("dead"))),
-        "committed by h-9 on far, whose process has ended; its outputs will be published by "
+        "committed by h-9 on far, which ended without a word; its outputs will be published by "
         "another driver within seconds",
     ),
     (
         "committed by the dead, and nobody alive",
         document(file("written", "h-9"), drivers=(gone("dead"),)),
-        "committed by h-9 on far, whose process has ended; its outputs wait to be published: start "
-        "a driver, or run queuedriver recover /q",
+        "committed by h-9 on far, which ended without a word; its outputs wait to be published: "
+        "start a driver, or run queuedriver recover /q",
     ),
     (
         "committed by a stranger",

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from watchdogd.pipeline.model import Drivers, Host, Pipeline, Stage
+from watchdogd.pipeline.model import Drivers, Host, Pipeline, Slurm, Stage
 from watchdogd.pipeline.read import ROOT, parse
-from watchdogd.pipeline.schema import HOST_KEYS, PIPELINE_KEYS, SHARED_KEYS, STAGE_KEYS, Reader
+from watchdogd.pipeline.schema import (
+    HOST_KEYS,
+    PIPELINE_KEYS,
+    SHARED_KEYS,
+    SLURM_KEYS,
+    STAGE_KEYS,
+    Reader,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "pipeline-file.rst").read_text()
 SECTIONS = re.split(r"\n(?=\S.*\n-{3,}\n)", PAGE)
@@ -37,6 +44,7 @@ def rows(section: str) -> dict[str, tuple[bool, str]]:
         ("[pipeline]", PIPELINE_KEYS.keys() - SHARED_KEYS.keys()),
         ("[[stage]]", STAGE_KEYS.keys()),
         ("[host]", HOST_KEYS.keys()),
+        ("[slurm]", SLURM_KEYS.keys()),
     ],
 )
 def test_every_key_has_its_row(section: str, keys: set[str]) -> None:
@@ -58,6 +66,7 @@ PIPELINE = Pipeline(name="", file="", root=ROOT, stages=())
         ("[pipeline]", PIPELINE_KEYS, PIPELINE),
         ("[[stage]]", STAGE_KEYS, STAGE),
         ("[host]", HOST_KEYS, Host()),
+        ("[slurm]", SLURM_KEYS, Slurm()),
     ],
 )
 def test_every_default_is_as_the_page_says(
@@ -79,4 +88,7 @@ def test_the_examples_of_the_page_are_pipelines() -> None:
     whole = re.sub("^   ", "", blocks[0], flags=re.M)
     hosts = re.sub("^   ", "", blocks[1], flags=re.M)
     parse(whole + hosts, "p.toml", "/p.toml", "rose")
-    assert len(blocks) == 3
+    slurm, stage = (re.sub("^   ", "", one, flags=re.M) for one in blocks[2:4])
+    parse(whole + slurm, "p.toml", "/p.toml")
+    parse(whole.replace("{docid}.xml", "{docid}.ready") + slurm + stage, "p.toml", "/p.toml")
+    assert len(blocks) == 5

@@ -116,9 +116,7 @@ def test_every_key_of_the_model_can_be_said() -> None:
     fields = {told.get(key, key) for key in STAGE_KEYS} - {""}
     assert fields == set(Stage.__struct_fields__) - {"kind"}
     assert set(PIPELINE_KEYS) - set(SHARED_KEYS) == set(Pipeline.__struct_fields__) - {
-        "file",
-        "stages",
-        "host",
+        *("file", "stages", "host", "slurm"),
     }
 
 
@@ -188,7 +186,7 @@ def test_what_pipeline_says_holds_for_every_stage_that_says_nothing_itself() -> 
     assert (stage.grace, stage.timeout, stage.env) == (5.0, 9.0, {"A": "1", "B": "2"})
     assert {key for key in STAGE_KEYS if key not in SHARED_KEYS} == {
         *("name", "input", "output", "call", "command", "server", "preload", "publish", "archive"),
-        *("memory_per_driver", "broker", "listen", "worker", "connect"),
+        *("memory_per_driver", "broker", "listen", "worker", "connect", "slurm"),
     }
 
 

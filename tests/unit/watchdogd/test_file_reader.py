@@ -30,7 +30,7 @@ def test_reading_that_fails_in_a_way_nobody_foresaw_is_answered_with_what_it_was
         monkeypatch.setattr(imports, "check_imports", unforeseen)
     else:
         monkeypatch.setattr(check, "check_host", unforeseen)
-    reader = FileReader("rose")
+    reader = FileReader("rose", {})
     reader.ask(7, replace(running, stages=stages))
     busy = [reader.is_busy]
     read = until(reader.take)

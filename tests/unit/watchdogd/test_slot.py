@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import decode, encode, order_of
+from watchdogd.orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
 from watchdogd.slot import Slot
@@ -40,7 +40,7 @@ class Place:
         self.told: list[tuple[str, str]] = []
         # Of what was told last.
         self.more: dict[str, Any] = {}
-        order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
+        order = StageOrders(STAGE, PIPELINE, "rose", str(directory)).of(1)
         self.slot = Slot("one", 1, order, self._say)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
@@ -75,7 +75,7 @@ class Place:
 
     def follow(self, now: float, hard: float | None = None, *, fs_ok: bool = True) -> None:
         """Do what is to be done; nothing is started."""
-        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, work=True), now)
+        self.slot.follow(STAGE, self.slot.seen(hard, fs_ok=fs_ok, idle=""), now)
 
     @property
     def rung(self) -> str:
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def seen(self) -> Seen:
-        return self.slot.seen(None, fs_ok=True, work=True)
+        return self.slot.seen(None, fs_ok=True, idle="")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_driver_that_is_ready_says_how_long_that_took_once(place: Place) -> None
 def test_totals_go_on_from_life_to_life(place: Place) -> None:
     for _ in range(2):
         place.live()
-        place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+        place.theirs.count((1, 5, 2, 3, 4), 6, 7)
         place.look(101.0)
         os.kill(place.processes[0].pid, signal.SIGKILL)
         place.die()
@@ -220,13 +220,13 @@ def unwanted(why: str) -> Callable[[Place], None]:
         ([asked("kill", MEMORY)], 1),
         ([asked("kill", LATE)], 1),
         ([asked("kill", MEMORY), unwanted("scale")], 1),
-        ([unwanted("scale"), asked("leave", "not wanted")], 0),
-        ([unwanted("stop"), asked("leave", "not wanted")], 0),
+        ([unwanted("scale"), asked("leave", "scale")], 0),
+        ([unwanted("stop"), asked("leave", "scale")], 0),
         ([unwanted("stop"), asked("kill", LATE)], 0),
         ([unwanted("stop"), asked("hurry", "stop")], 0),
         # Scaled down, and up again before it has left.
-        ([asked("leave", "not wanted")], 0),
-        ([unwanted("restart"), asked("leave", "not wanted")], 0),
+        ([asked("leave", "scale")], 0),
+        ([unwanted("restart"), asked("leave", "scale")], 0),
         ([unwanted("restart"), asked("kill", LATE)], 0),
         ([unwanted("restart"), asked("kill", HUNG)], 1),
     ],
@@ -251,15 +251,15 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
     place.look(100.0)
     # Loading, too.
     place.look(110.0, 10.0, fs_ok=False)
-    assert place.slot.seen(None, fs_ok=False, work=True).started_at == 110.0
+    assert place.slot.seen(None, fs_ok=False, idle="").started_at == 110.0
     place.theirs.ready(111.0)
-    place.theirs.began("a", 112.0, 1)
+    place.theirs.began("a", 112.0)
     place.look(113.0)
     place.look(118.0, 5.0, fs_ok=False)
     place.look(121.0, 3.0, fs_ok=False)
     assert place.seen.began_at == 120.0
     # The next document has a clock of its own.
-    place.theirs.began("b", 130.0, 2)
+    place.theirs.began("b", 130.0)
     place.look(131.0)
     assert place.seen.began_at == 130.0
 
@@ -267,7 +267,7 @@ def test_hard_limit_stands_still_while_the_file_system_does(place: Place) -> Non
 def test_no_document_is_blamed_for_the_time_that_the_host_stood_still(place: Place) -> None:
     place.live()
     place.theirs.ready(101.0)
-    place.theirs.began("a", 102.0, 1)
+    place.theirs.began("a", 102.0)
     place.look(103.0)
     place.look(3703.0, 3600.0)
     assert place.seen.began_at == 3702.0
@@ -294,7 +294,7 @@ def test_hurried_driver_gets_a_second_wish_once_it_has_had_the_first(place: Plac
     place.live()
     # Not before the policy has asked it to leave.
     assert place.slot.hurry(150.0) == float("inf")
-    asked("leave", "not wanted")(place)
+    asked("leave", "scale")(place)
     again = place.slot.hurry(150.1)
     assert 150.1 < again < 151.0
     place.slot.hurry(again)
@@ -338,7 +338,7 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         until(Path(place.path + ".up").exists)
         place.theirs.stacks_go_to(name)
         place.theirs.ready(101.0)
-        place.theirs.began("a", 102.0, 1)
+        place.theirs.began("a", 102.0)
         place.look(140.0)
         place.follow(140.0, hard=30.0)
         assert ("hung", f"{HUNG} with 'a' at hand") in place.told
@@ -346,9 +346,9 @@ def test_reason_for_its_end_is_noted_and_taken_back_if_it_goes_on(
         assert ending is not None
         assert ending.cause == "hung"
         # Whether or not another document has come by then.
-        place.theirs.ended((0, 0, 0, 0, 1), 0, 0)
+        place.theirs.count((0, 1, 0, 0, 0), 0, 0)
         if next_one:
-            place.theirs.began("b", 151.0, 2)
+            place.theirs.began("b", 151.0)
         place.look(152.0)
         place.follow(152.0, hard=30.0)
         assert place.rung == "run"
@@ -376,7 +376,7 @@ def test_driver_that_was_told_to_leave_is_not_told_again_when_its_hanging_is_ove
 ) -> None:
     place.live()
     place.theirs.ready(101.0)
-    place.theirs.began("a", 102.0, 1)
+    place.theirs.began("a", 102.0)
     place.slot.unwanted = "scale"
     place.look(120.0)
     for now in (120.0, 140.0):
@@ -404,10 +404,10 @@ def test_adopted_driver_counts_from_now_on_and_is_not_told_twice_to_leave(
     until(up.exists)
     order = replace(place.slot.next_order, parent=parent)
     place.theirs.ready(50.0)
-    place.theirs.ended((1, 2, 3, 4, 5), 6, 7)
+    place.theirs.count((1, 5, 2, 3, 4), 6, 7)
     place.slot.adopt(process, Board.open(place.path), order, 100.0)
     assert place.slot.totals.documents == 0
-    place.theirs.ended((1, 2, 3, 4, 8), 6, 7)
+    place.theirs.count((1, 8, 2, 3, 4), 6, 7)
     place.look(101.0)
     assert place.slot.totals.documents == 3
     assert (place.seen.started_at, place.seen.ready_at) == (50.0, 50.0)

@@ -135,6 +135,21 @@ def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
     return Stage(name=name, drivers=Drivers(least, most), kind="call", **said)
 
 
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (QueueSeen(done=True, drained=True), "its input queues are closed"),
+        (QueueSeen(quit=True), "told to quit"),
+    ],
+)
+def test_driver_that_is_not_started_says_why(tmp_path: Path, seen: QueueSeen, why: str) -> None:
+    house = House(tmp_path, stage("one"))
+    house.see(to_one=seen)
+    house.turn()
+    (slot,) = house.stages.slots
+    assert (slot.rest.state, slot.rest.why) == ("stopped", why)
+
+
 def no_start(slot: Slot, why: str, code: int) -> None:
     """A start that comes to nothing."""
     child = Child()
@@ -345,7 +360,7 @@ def test_document_that_the_learned_limit_has_ended_is_given_longer_the_next_time
     def state_after(seconds: float, docid: str) -> str:
         """Of a driver that has had this document for so long."""
         slot, board = house.live("one-1", 100.0)
-        board.began(docid, 200.0, 1)
+        board.began(docid, 200.0)
         # First its stacks are asked for.
         for now in (200.0, 200.1):
             house.stages.turn(now + seconds, 1.0, fs_ok=True)

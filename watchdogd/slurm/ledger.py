@@ -1,0 +1,260 @@
+"""Which submissions there were, each once: files below the root, `.watchdogd/slurm/`.
+
+    <N>.json     submission N: of what, how many, by whom; whoever makes it, and nobody else,
+                 submits N
+    <N>.sh       its script
+    <N>.end      what came of it: `job 4711`, or `void`; the first word stands
+    leave-<K>    an element that leaves because there is nothing to do, or too many are there
+    asked-<K>    when Slurm was asked last; whoever makes the next one asks
+    squeue.json  what it said
+    nodes        how many elements there are to be, in place of the file's; nodes-<stage> likewise
+    STOP         none is to be there: `watchdogd slurm stop`
+
+All numbers are made by link(2), which one of many can do, on NFS too. A submission without an end
+is under way. Its submitter may have died before sbatch, or after; or sbatch may have submitted, and
+the answer was lost. N is in each element's comment, so whoever comes next asks squeue for it, and
+writes the end; after a while in which nobody has seen it, that is `void`, and an element that
+comes all the same sees it, and leaves. No N is begun before the one before has its end. Instants
+are those of the file system's clock: no two hosts' are compared.
+"""
+
+import os
+import re
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.disk.filesystem import Directory
+from queuedriver.format.records import read_record
+from watchdogd import control
+from watchdogd.slurm.elements import Element
+from watchdogd.slurm.script import Chosen
+
+VOID = "void"
+# Seconds after which a submission that nobody has seen was not made: sbatch has given up long ago.
+GIVEN_UP = 120.0
+# From one question to the next, all watchers together.
+ASK_EVERY = 10.0
+# Older submissions and questions than so many are of no use to anybody.
+_KEPT = 50
+_FACTS = "squeue.json"
+_STOP = "STOP"
+_LIMIT = 16 << 20
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """One submission, as whoever began it wrote it down."""
+
+    number: int
+    stage: str = ""
+    elements: int = 0
+    # For people.
+    at: float = 0.0
+    by: str = ""
+    chosen: Chosen = Chosen()
+
+
+class Latest(NamedTuple):
+    """The latest submission; number 0: there was none."""
+
+    number: int
+    # Empty: it is under way.
+    end: str
+    # On the file system's clock: when it began, when its end was written, and now.
+    began_at: float = 0.0
+    ended_at: float = 0.0
+    now: float = 0.0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Slurm has said last."""
+
+    # Which question it answers, and when that was asked: on the file system's clock, and on that of
+    # whoever asked.
+    question: int = 0
+    asked_at: float = 0.0
+    at: float = 0.0
+    elements: tuple[Element, ...] = ()
+    # Why it did not answer since.
+    error: str = ""
+
+
+class Ledger:
+    """The directory of one pipeline."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+
+    @staticmethod
+    @contextmanager
+    def open(root: str, *, create: bool = False) -> "Iterator[Ledger]":
+        """Open it; FileNotFoundError where there is none."""
+        path = os.path.join(root, control.CONTROL, control.SLURM)
+        with closing(Directory.open(path, create=create, inside=2)) as directory:
+            yield Ledger(directory)
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory.path, name)
+
+    # Numbers that only one can make
+
+    def _numbers(self, before: str, after: str) -> list[int]:
+        form = re.compile(rf"{re.escape(before)}([0-9]{{1,12}}){re.escape(after)}")
+        found = (form.fullmatch(name) for name in self.directory.names())
+        return sorted(int(one[1]) for one in found if one)
+
+    def _make(self, name: str, data: bytes) -> bool:
+        """Make a file whole, and tell whether it was us: of many one can."""
+        aside = f".aside-{os.getpid()}-{os.urandom(4).hex()}"
+        fd = self.directory.fd
+        self.directory.write_new(aside, data)
+        try:
+            with suppress(FileExistsError):
+                os.link(aside, name, src_dir_fd=fd, dst_dir_fd=fd)
+            # A network file system may have lost the reply to a link that was made.
+            return os.stat(aside, dir_fd=fd).st_nlink > 1
+        finally:
+            self.directory.remove(aside)
+
+    def _made_at(self, name: str) -> float:
+        """Return when a file was made; 0 when it is not there."""
+        with suppress(FileNotFoundError):
+            return self.directory.status(name).st_mtime
+        return 0.0
+
+    def now(self) -> float:
+        """Return what time it is on the file system's clock."""
+        name = f".clock-{os.getpid()}-{os.urandom(4).hex()}"
+        self.directory.write_new(name, b"")
+        try:
+            return self._made_at(name)
+        finally:
+            self.directory.remove(name)
+
+    # Submissions
+
+    def latest(self) -> Latest:
+        """Return the latest submission, and what came of it."""
+        number = max(self._numbers("", ".json"), default=0)
+        if not number:
+            return Latest(0, VOID)
+        end = self.end_of(number)
+        ended_at = self._made_at(f"{number}.end") if end else 0.0
+        return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())
+
+    def end_of(self, number: int) -> str:
+        """Return what came of a submission; empty while it is under way."""
+        with suppress(FileNotFoundError):
+            return self.directory.read(f"{number}.end", 200).decode(errors="replace").strip()
+        return ""
+
+    def begin(self, one: Submission, script: str) -> bool:
+        """Begin a submission; tell whether it is ours to make. A crash after this leaves one that
+        is under way until somebody has asked Slurm for it."""
+        if not self._make(f"{one.number}.json", msgspec.json.encode(one)):
+            return False
+        self.directory.write_aside(f"{one.number}.sh", script.encode())
+        for old in (number for number in self._numbers("", ".json") if number < one.number - _KEPT):
+            for end in (".json", ".sh", ".end"):
+                self.directory.remove(f"{old}{end}")
+        return True
+
+    def submission(self, number: int) -> Submission | None:
+        """Return what somebody wrote down of a submission."""
+        return read_record(self.directory, f"{number}.json", Submission)
+
+    def end(self, number: int, word: str) -> str:
+        """Write down what came of a submission; return what stands, which may be another's word."""
+        self._make(f"{number}.end", f"{word}\n".encode())
+        return self.end_of(number)
+
+    # What Slurm said
+
+    def facts(self) -> Facts:
+        """Return what Slurm said last."""
+        return read_record(self.directory, _FACTS, Facts, _LIMIT) or Facts()
+
+    def may_ask(self) -> tuple[int, float] | None:
+        """Return the number of a question that is ours to ask, and when that is; None while
+        somebody asks, or has asked a moment ago."""
+        latest = max(self._numbers("asked-", ""), default=0)
+        if latest and 0 <= time.time() - self._made_at(f"asked-{latest}") < ASK_EVERY / 2:
+            # Our clock need not be that of the file system, which it takes a file to ask.
+            return None
+        now = self.now()
+        # A clock that was set back must not keep everybody from asking.
+        if latest and 0 <= now - self._made_at(f"asked-{latest}") < ASK_EVERY:
+            return None
+        if not self._make(f"asked-{latest + 1}", b""):
+            return None
+        for old in self._numbers("asked-", ""):
+            if old <= latest:
+                self.directory.remove(f"asked-{old}")
+        return latest + 1, now
+
+    def answer(self, facts: Facts) -> None:
+        """Write down what Slurm said, unless somebody has asked since."""
+        if facts.question >= self.facts().question:
+            self.directory.write_aside(_FACTS, msgspec.json.encode(facts))
+
+    # Who leaves
+
+    def leaving(self) -> tuple[int, list[str]]:
+        """Return the number of the latest word, and the hosts that have said that they leave."""
+        numbers = self._numbers("leave-", "")
+        hosts = []
+        for number in numbers:
+            with suppress(FileNotFoundError):
+                hosts.append(self.directory.read(f"leave-{number}", 200).decode(errors="replace"))
+        return max(numbers, default=0), hosts
+
+    def leave(self, number: int, host: str) -> bool:
+        """Say that a host leaves; False when somebody has said so of himself at this moment."""
+        return self._make(f"leave-{number}", host.encode())
+
+    def forget_leaving(self, number: int) -> None:
+        """Take it back."""
+        self.directory.remove(f"leave-{number}")
+
+    def forget_gone(self, there: Collection[str]) -> None:
+        """Take back the word of those that are not there any more."""
+        for number in self._numbers("leave-", ""):
+            if self.now() - self._made_at(f"leave-{number}") > GIVEN_UP:
+                with suppress(FileNotFoundError):
+                    if self.directory.read(f"leave-{number}", 200).decode() not in there:
+                        self.directory.remove(f"leave-{number}")
+
+    # What people want
+
+    def scaled(self, stage: str) -> int | None:
+        """Return how many elements of a group somebody has asked for; None: as the file says."""
+        with suppress(FileNotFoundError):
+            said = self.directory.read(_nodes(stage), 100).decode(errors="replace").strip()
+            return int(said) if said.isdecimal() else None
+        return None
+
+    def scale(self, stage: str, number: int | None) -> None:
+        """Say how many elements of a group there are to be."""
+        if number is None:
+            self.directory.remove(_nodes(stage))
+        else:
+            self.directory.write_aside(_nodes(stage), f"{number}\n".encode())
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether no element is to be there."""
+        return self.directory.present(_STOP)
+
+    def stop(self, *, stopped: bool) -> None:
+        """Say whether elements are to be there."""
+        if stopped:
+            self.directory.mark(_STOP)
+        else:
+            self.directory.remove(_STOP)
+
+
+def _nodes(stage: str) -> str:
+    return f"nodes-{stage}" if stage else "nodes"

@@ -1,0 +1,121 @@
+"""sbatch, squeue, scancel and scontrol: the only programs of Slurm's that are used, each called
+with a limit of time.
+
+What is refused is told from what does not answer: a submission that was refused was not made, and
+one that was not answered may have been.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+
+from queuedriver.errors import ConfigError, Unreachable
+from queuedriver.format.units import format_duration, visible
+
+# Seconds. Whoever waits at a terminal waits less.
+LIMIT = 30.0
+SOON = 4.0
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)")
+# A day, an hour, a minute, a second.
+_TAKES = (86400, 3600, 60, 1)
+# What programs say when nobody has answered, or when the answer was lost.
+_SILENT = ("timed out", "unable to contact", "communication", "connection", "connect failure")
+# Of these, when nobody was asked.
+_UNASKED = "connect failure"
+# Of what they say, characters.
+_MOST_SAID = 300
+
+
+class Refused(ConfigError):
+    """Slurm does not take it."""
+
+
+class Silent(Unreachable):
+    """Slurm does not answer: what was asked may have been done, unless nobody was `asked`."""
+
+    def __init__(self, words: str, *, asked: bool = True) -> None:
+        super().__init__(words)
+        self.asked = asked
+
+
+def call(argv: Sequence[str], limit: float = LIMIT, given: str = "") -> bytes:
+    """Run one of the programs; return what it prints. Unreachable where it is not installed, or
+    does not answer in time; Refused for what Slurm does not take."""
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        # What a job is told of itself is not for the jobs that it submits.
+        if not name.startswith("SLURM_") or name in ("SLURM_CONF", "SLURM_CLUSTERS")
+    }
+    # All tasks of an array, however many they are.
+    environ["SLURM_BITSTR_LEN"] = "0"
+    try:
+        done = subprocess.run(
+            argv, input=given.encode(), capture_output=True, timeout=limit, env=environ, check=False
+        )
+    except FileNotFoundError:
+        words = "there is no Slurm here: sbatch, squeue, scancel and scontrol are needed"
+        raise Unreachable(f"{argv[0]} is not installed; {words}") from None
+    except subprocess.TimeoutExpired:
+        words = f"{argv[0]} has not answered in {format_duration(limit)}"
+        raise Silent(words) from None
+    if done.returncode:
+        said = _said(done.stderr or done.stdout)
+        words = f"{argv[0]}: {said or f'exit code {done.returncode}'}"
+        if any(word in said.lower() for word in _SILENT):
+            raise Silent(words, asked=_UNASKED not in said.lower())
+        raise Refused(words)
+    return done.stdout
+
+
+def _said(data: bytes) -> str:
+    """Return what a program complains of in one line."""
+    lines = data.decode(errors="replace").strip().splitlines()
+    # "sbatch: error: …", each.
+    plain = [line.partition(": error: ")[2] or line for line in lines]
+    return visible("; ".join(plain)[:_MOST_SAID])
+
+
+def submit(script: str) -> str:
+    """Submit a script; return the job."""
+    said = call(("sbatch", "--parsable"), given=script).decode(errors="replace")
+    # With several clusters its name follows.
+    return said.strip().partition(";")[0]
+
+
+def try_out(script: str) -> str:
+    """Return why this cluster cannot run a script; empty when it can."""
+    try:
+        call(("sbatch", "--test-only"), given=script)
+    except Refused as error:
+        return str(error).removeprefix("sbatch: ")
+    return ""
+
+
+def longest(partition: str) -> float | None:
+    """Return the seconds that a job may take in a partition, or in the usual one; None where that
+    is not said. What takes longer is pending for ever on most clusters, and not refused."""
+    told = call(("scontrol", "-o", "show", "partition")).decode(errors="replace")
+    for line in told.splitlines():
+        said = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        meant = said.get("PartitionName") == partition if partition else said["Default"] == "YES"
+        if meant and (clock := _CLOCK.fullmatch(said.get("MaxTime", ""))):
+            parts = zip(clock.groups(default="0"), _TAKES, strict=True)
+            return float(sum(int(part) * takes for part, takes in parts))
+    return None
+
+
+def questions(name: str) -> tuple[str, ...]:
+    """Return the question for all jobs; since 23.02 only those of this name are told."""
+    return ("squeue", "--json", f"--name={name}")
+
+
+def cancel(*jobs: str) -> None:
+    """Take away elements that are pending, or end those that run."""
+    call(("scancel", *jobs))
+
+
+def ask_to_leave(job: str) -> None:
+    """Tell the watchdog of an element that runs to leave, after the documents at hand."""
+    call(("scancel", "--batch", "--signal=TERM", job))

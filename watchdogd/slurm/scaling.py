@@ -1,0 +1,96 @@
+"""How many elements there are to be by the work that waits, and which of them may leave. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from watchdogd.pipeline.model import Drivers, Pipeline
+from watchdogd.report import HostReport, StageReport
+from watchdogd.sizes import coming
+from watchdogd.slurm.request import Request
+
+
+class Work(NamedTuple):
+    """What a stage has to do, and how fast one element does it."""
+
+    # Documents that wait for it, those that are still upstream included.
+    documents: int
+    # Seconds that one takes; None while that is not known.
+    service: float | None
+    # Of one element.
+    drivers: float
+
+
+def works_of(
+    pipeline: Pipeline,
+    request: Request,
+    unfinished: Mapping[str, int],
+    reports: Sequence[HostReport],
+) -> list[Work]:
+    """Return the work of the stages of a group, by what is in the queues that may be claimed from,
+    and by what watchdogs have said of the stages, the living and the gone."""
+    upstream = coming(pipeline, unfinished)
+    found = []
+    for stage in pipeline.stages:
+        bounds = request.drivers[stage.name]
+        if not bounds.max or not stage.inputs:
+            continue
+        documents = sum(unfinished.get(queue, 0) for queue in stage.inputs) + upstream[stage.name]
+        told = [one for report in reports for one in report.stages if one.name == stage.name]
+        drivers = _mean(one.wanted for one in told if 0 < one.wanted <= bounds.max)
+        found.append(Work(documents, _service(told), drivers or bounds.max))
+    return found
+
+
+def _service(told: Iterable[StageReport]) -> float | None:
+    return _mean(one.service for one in told if one.service is not None)
+
+
+def _mean(numbers: Iterable[float]) -> float | None:
+    found = list(numbers)
+    return sum(found) / len(found) if found else None
+
+
+def wanted(works: Iterable[Work], bounds: Drivers, target: float) -> int:
+    """Return how many elements are to be there for all that waits to be done within the target.
+    Where nobody knows how long a document takes, one is to find out."""
+    most = 0
+    for work in works:
+        if work.documents:
+            takes = work.documents * (work.service or 0.0) / work.drivers
+            most = max(most, 1, math.ceil(takes / target))
+    return min(max(most, bounds.min), bounds.max)
+
+
+def may_leave(
+    here: Iterable[str], leaving: Iterable[str], host: str, bounds: Drivers, *, idle: bool
+) -> bool:
+    """Return whether an element may leave, of those that run and have not said that they do: one
+    with nothing to do while enough are left, and any of too many."""
+    staying = set(here) - set(leaving) | {host}
+    return len(staying) > (bounds.min if idle else bounds.max)
+
+
+# What a driver says while it has nothing to do.
+_AT_REST = frozenset({"ready", "stopped"})
+
+
+class Idle:
+    """How long an element has had nothing to do, by what its watchdog says of its drivers."""
+
+    def __init__(self) -> None:
+        # Since when; None while there is something to do.
+        self.since: float | None = None
+        # How many documents were done by then.
+        self._done = 0
+
+    def see(self, report: HostReport | None, now: float) -> float:
+        """Return for how many seconds there has been nothing to do."""
+        drivers = () if report is None else report.drivers
+        done = sum(one.documents + one.failed for one in drivers)
+        at_rest = report is not None and all(
+            one.state in _AT_REST and not one.document for one in drivers
+        )
+        if not at_rest or done != self._done or self.since is None:
+            self.since, self._done = (now if at_rest else None), done
+        return 0.0 if self.since is None else now - self.since

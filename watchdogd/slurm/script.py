@@ -1,0 +1,130 @@
+"""A script for sbatch: a plain one, that runs `watchdogd run` and needs nobody else. Pure.
+
+    host=4711_3         the job and the task: what two elements on one node differ by
+    host=4711_3r1       the same element, requeued once: what it was may still run elsewhere
+
+A host's name begins the ids of its drivers, which have room for ten bytes of it. Where the two
+numbers are longer, the element is called by the number that Slurm gives each task besides, which is
+shorter, and no other's either.
+"""
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from queuedriver.errors import ConfigError
+from watchdogd.pipeline.model import Pipeline
+from watchdogd.slurm.request import Request
+
+# Below the pipeline's control directory: where elements say what they have to say.
+LOGS = "logs/slurm"
+# Which submission an element is of, in its environment.
+SUBMISSION = "WATCHDOGD_SLURM_SUBMISSION"
+_HOST_FITS = 10
+
+_BODY = f"""\
+# What this element is called: its job and task, and how often it was started again.
+job=$SLURM_JOB_ID
+# By its number alone the last element of an array would be all of it.
+[ -z "${{SLURM_ARRAY_JOB_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
+[ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
+[ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
+# When its time is over, if it has a limit; before Slurm 23.02 only scontrol tells.
+asked="timeout 20 scontrol -o show job $job"
+until=${{SLURM_JOB_END_TIME:-$($asked | grep -o ' EndTime=[0-9][^ ]*')}}
+until=${{until#*=}}
+"""
+
+
+class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody chose for a submission, in place of what the file says."""
+
+    drain: bool = False
+    partition: str = ""
+    time: float | None = None
+    account: str = ""
+
+
+class Words(NamedTuple):
+    """What a script has beside what is asked for."""
+
+    # How watchdogd is started here, and on each node.
+    program: Sequence[str]
+    # The pipeline's key (elements.py), and the number of the submission; empty when it is by hand.
+    key: str
+    number: str
+    elements: int
+    chosen: Chosen = Chosen()
+
+
+def script(pipeline: Pipeline, request: Request, words: Words) -> str:
+    """Return the script of a submission."""
+    lines = [f"#SBATCH {option}" for option in _options(pipeline, request, words)]
+    what = f"one driver of stage {request.name}" if request.name else "one node's share"
+    head = f"# {pipeline.name}: each element runs {what}, as {pipeline.file} says."
+    run = [*words.program, "run", pipeline.file]
+    for other in request.others:
+        run += ["--drivers", f"{other}=0"]
+    if request.name:
+        run += ["--drivers", f"{request.name}=1"]
+    if words.chosen.drain:
+        run.append("--drain")
+    number = [f"export {SUBMISSION}={words.number}"] if words.number else []
+    command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
+    return "\n".join(["#!/bin/bash", _visible(head), *lines, _BODY.rstrip(), *number, command, ""])
+
+
+def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
+    slurm, chosen = request.slurm, words.chosen
+    log = f"{pipeline.root}/.watchdogd/{LOGS}/%A_%a.log"
+    time = slurm.time if chosen.time is None else chosen.time
+    said = {
+        "job-name": job_name(pipeline, request),
+        "comment": f"{words.key}:{request.name}:{words.number}",
+        "array": f"1-{words.elements}",
+        "nodes": "1",
+        "ntasks": "1",
+        "cpus-per-task": str(request.cpus),
+        "mem": "" if request.memory is None else f"{request.memory}M",
+        "time": "" if time is None else clock(time),
+        "partition": chosen.partition or slurm.partition,
+        "account": chosen.account or slurm.account,
+        "qos": slurm.qos,
+        "constraint": slurm.constraint,
+        "gres": slurm.gres,
+        "signal": f"B:TERM@{request.leaves_before}",
+        "open-mode": "append",
+        "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
+        "chdir": pipeline.directory,
+    }
+    found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
+    return [*found, "--requeue", *map(_word, slurm.extra)]
+
+
+def job_name(pipeline: Pipeline, request: Request) -> str:
+    """Return what squeue calls the elements of a group."""
+    name = f"{pipeline.name}-{request.name}" if request.name else pipeline.name
+    return "".join(one if one.isalnum() or one in "._-" else "_" for one in name)
+
+
+def clock(seconds: float) -> str:
+    """Return a time limit as Slurm has it: what is not a whole second, up to the next."""
+    minutes, left = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days}-{hours:02}:{minutes:02}:{left:02}"
+
+
+def _word(text: str) -> str:
+    """Return a word as sbatch reads it from a script."""
+    if not text.isprintable() or '"' in text or "\\" in text:
+        raise ConfigError(f"{text!r} cannot stand in a script for sbatch; rename it")
+    return f'"{text}"' if set(text) & set(" '#") else text
+
+
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text)
