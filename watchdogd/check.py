@@ -110,7 +110,7 @@ def _hints(pipeline: Pipeline, here: Here) -> Iterator[str]:
                 "touched. Say memory_per_driver once you know what each driver adds"
             )
     chosen, state = driver_ids.chosen_directory(), driver_ids.state_directory(here.kind_of)
-    kind = here.kind_of(driver_ids.existing(chosen))
+    kind = driver_ids.kind_there(chosen, here.kind_of)
     local = f"set {driver_ids.STATE_VARIABLE} to a directory on a local disk"
     if state != chosen:
         yield (

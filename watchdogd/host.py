@@ -1,9 +1,15 @@
-"""What this host has."""
+"""What this host has, and whether its file systems answer."""
 
 import os
+import signal
+from collections.abc import Callable
 from contextlib import suppress
 
+from queuedriver.disk.filesystem import open_fd
+
 _CGROUP = "/sys/fs/cgroup"
+# Seconds after which a file system counts as hung.
+_LIMIT = 2.0
 
 
 def physical_memory() -> int:
@@ -25,3 +31,28 @@ def _limits() -> list[str]:
                 paths.append(f"{_CGROUP}{group}/memory.max")
                 group = group.rpartition("/")[0]
     return [*paths, f"{_CGROUP}/memory.max"]
+
+
+def answers(look: Callable[[], object], limit: float = _LIMIT) -> bool:
+    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
+    looks first. One that hangs is left behind."""
+    # Mostly there is no watchdog here, or nobody asks.
+    import select
+
+    child = os.fork()
+    if not child:
+        with suppress(BaseException):
+            # Whoever reads what we print must not wait for what is left behind.
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in range(3):
+                os.dup2(null, stream)
+            look()
+        os._exit(0)
+    with open_fd(os.pidfd_open(child)) as pidfd:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        ended = bool(poll.poll(limit * 1000))
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0 if ended else os.WNOHANG)
+    return ended

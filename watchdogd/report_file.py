@@ -10,8 +10,6 @@ The path of the pipeline's file is only text here: to resolve a link in it could
 
 import contextlib
 import os
-import signal
-from collections.abc import Callable
 
 from queuedriver.disk.filesystem import libc, open_fd, write_all
 from queuedriver.format.records import encode
@@ -26,8 +24,6 @@ _DIGITS = 16
 _ROOM = 16 << 10
 _HERE = -100
 _EXCHANGE = 2
-# Seconds after which a file system counts as hung.
-LIMIT = 2.0
 
 
 def save(report: HostReport) -> None:
@@ -83,28 +79,3 @@ def local_reports(file: str) -> list[HostReport]:
         reports = [last_report(os.path.join(directory, link)) for link in links]
         return [one for one in reports if one is not None and one.pipeline == file]
     return []
-
-
-def answers(look: Callable[[], object], limit: float = LIMIT) -> bool:
-    """Tell whether a look at files comes to an end, be it an error, within so many seconds: a child
-    looks first. One that hangs is left behind."""
-    # Mostly there is no watchdog here, or nobody asks.
-    import select
-
-    child = os.fork()
-    if not child:
-        with contextlib.suppress(BaseException):
-            # Whoever reads what we print must not wait for what is left behind.
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in range(3):
-                os.dup2(null, stream)
-            look()
-        os._exit(0)
-    with open_fd(os.pidfd_open(child)) as pidfd:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        ended = bool(poll.poll(limit * 1000))
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0 if ended else os.WNOHANG)
-    return ended

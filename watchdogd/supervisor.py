@@ -196,7 +196,7 @@ class Supervisor:
     def _obey(self, now: float) -> float:
         """Do what signals and control files ask for."""
         if self._signals.leaving_at or self._requests.quit:
-            self._leave("a signal" if self._signals.leaving_at else "a QUIT file")
+            self._leave("it was asked to" if self._signals.leaving_at else "there is a QUIT file")
         if why := self.stages.out_of_time:
             self._leave(why)
         time_left = self.stages.time_left
@@ -251,7 +251,7 @@ class Supervisor:
         self._notifier.stopping()
         self._notifier.extend(leaving_takes(self.stages.alive))
         if why:
-            words = f"leaving because of {why}; a second signal hurries the documents"
+            words = f"leaving: {why}; a second signal hurries the documents"
             self._events.say("note", words)
 
     # Acts
@@ -263,7 +263,7 @@ class Supervisor:
         if self.drain and not self.stages.leaving and (hopeless := self.stages.hopeless):
             # There is no use in waiting for a stage that can never go on by itself.
             self.drain.hopeless = hopeless
-            self._leave("a stage that cannot go on")
+            self._leave("a stage cannot go on")
         return due
 
     def _recover(self, now: float) -> float:

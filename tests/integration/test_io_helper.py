@@ -600,6 +600,24 @@ def cpu_ms(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
+def test_idle_helper_wakes_once_for_all_that_is_due(watch: Watch) -> None:
+    def is_look(message: Message) -> bool:
+        return message.look is not None
+
+    # The first one finds much to do.
+    watch.start().hear(2, is_look)
+    before = _sleeps(watch.helper.pid)
+    looks = sum(map(is_look, watch.hear(6, is_look)))
+    # What is copied every other second would wake it once more each time.
+    assert _sleeps(watch.helper.pid) - before <= looks + 2
+
+
+def _sleeps(pid: int) -> int:
+    """How often a process has gone to sleep by itself."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+
+
 def test_helper_imports_nothing_that_is_heavy() -> None:
     script = "import sys, watchdogd.programs.io_helper; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)

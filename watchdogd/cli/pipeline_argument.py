@@ -11,12 +11,12 @@ from queuedriver.errors import FileSystemTrouble, NotFound
 from queuedriver.format.units import visible
 from watchdogd.cli.arguments import USUAL, VARIABLE, pipeline_file, usual_files
 from watchdogd.cli.hosts import Hosts, hosts_here, read_hosts
+from watchdogd.host import answers
 from watchdogd.pipeline import schema
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.pipeline.problems import BadPipeline, Wrong
 from watchdogd.pipeline.read import load_bytes, read
 from watchdogd.report import HOSTS, StageReport
-from watchdogd.report_file import answers
 
 # So many names are told of what there is.
 _MOST_TOLD = 20
