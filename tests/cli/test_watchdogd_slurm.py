@@ -7,6 +7,7 @@ import pytest
 
 from queuedriver.operating.queue import Queue
 from tests.cli import pipelines
+from tests.cli.queues import Called
 from tests.slurm_double import SlurmDouble, slurm
 
 __all__ = ["slurm"]
@@ -34,7 +35,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def call(capsys: Capsys, *words: object) -> pipelines.Called:
+def call(capsys: Capsys, *words: str | Path) -> Called:
     return pipelines.call(capsys, "slurm", *words)
 
 
@@ -57,10 +58,31 @@ def test_check_shows_what_is_asked_for_and_what_nobody_says(
 def test_check_names_all_that_the_cluster_does_not_have(
     file: Path, slurm: SlurmDouble, capsys: Capsys
 ) -> None:
-    slurm.mark("refuse", "allocation failure: Requested node configuration is not available")
+    slurm.mark("refuse", "allocation failure: no node is like that")
     called = call(capsys, "check", file)
     assert called.code == 78
-    assert called.err.count("Requested node configuration is not available; change") == 2
+    told = [line.partition(": allocation failure")[0] for line in called.err.splitlines()[1:]]
+    # Each part is tried alone.
+    assert told == [
+        "watchdogd: nodes: drivers times memory = 1.11 GB",
+        "watchdogd: nodes: drivers times cpus = 1",
+        "watchdogd: ocr: [stage.slurm] gres = gpu:1",
+        "watchdogd: ocr: drivers times cpus = 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partition", "time", "code"), [("", "36 h", 0), ("", "37 h", 78), ("long", "999 h", 0)]
+)
+def test_check_names_a_time_that_would_be_pending_for_ever(
+    partition: str, time: str, code: int, file: Path, slurm: SlurmDouble, capsys: Capsys
+) -> None:
+    said = f'[slurm]\ntime = "{time}"\n' + (f'partition = "{partition}"\n' if partition else "")
+    file.write_text(TEXT.replace("[slurm]\n", said))
+    called = call(capsys, "check", file)
+    assert called.code == code
+    words = "time = 1-13:00:00: jobs may take 1-12:00:00 there at most"
+    assert (words in called.err) == bool(code)
 
 
 def test_a_file_that_says_nothing_of_slurm_is_told_what_to_add(

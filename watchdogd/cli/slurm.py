@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
@@ -12,11 +13,10 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.check import check_host
 from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.cli.unit import program
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline, Slurm
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
 from watchdogd.slurm.asking import ask_after, count, seen, waiting_words
@@ -74,8 +74,7 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
                 slurm.partition or "the cluster's",
             )
         )
-        if why := programs.try_out(_script(found, request)):
-            wrong.append(f"{request.shown}: {why}; {_mend(request)}")
+        wrong += _mistakes(found, request)
     titles = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
     for line in table(titles, [[escape_name(one) for one in row] for row in rows], _columns()):
         print(line)
@@ -90,9 +89,36 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
     return ConfigError.exit_code if wrong else 0
 
 
-def _mend(request: Request) -> str:
+def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
+    """Return all that this cluster does not have: what it says against each part alone, or against
+    all of them together."""
+
+    def told(**parts: Any) -> str:
+        return programs.try_out(_script(pipeline, request._replace(**parts)))
+
+    said, found = request.slurm, []
     below = "[stage.slurm]" if request.name else "[slurm]"
-    return f"change {below}, or what its drivers take (memory, cpus, drivers)"
+    most = programs.longest(said.partition) if said.time else None
+    if most and (said.time or 0) > most:
+        words = f"jobs may take {clock(most)} there at most"
+        found.append(f"{request.shown}: {below} time = {clock(said.time or 0)}: {words}")
+    if not (why := told()):
+        return found
+    alone: dict[str, Any] = {}
+    for name in ("partition", "account", "qos", "constraint", "gres", "time", "extra"):
+        if value := getattr(said, name):
+            slurm = Slurm(**{**alone, name: value})
+            if against := told(slurm=slurm, memory=None, cpus=1):
+                found.append(f"{request.shown}: {below} {name} = {value}: {against}")
+            elif name == "partition":
+                # What it limits, it limits for all others.
+                alone[name] = value
+    if request.memory and (against := told(slurm=Slurm(**alone), cpus=1)):
+        what = f"drivers times memory = {format_size(request.memory << 20)}"
+        found.append(f"{request.shown}: {what}: {against}")
+    if against := told(slurm=Slurm(**alone), memory=None):
+        found.append(f"{request.shown}: drivers times cpus = {request.cpus}: {against}")
+    return found or [f"{request.shown}: {why}"]
 
 
 def start(
@@ -130,8 +156,6 @@ def start(
             if asked is None or request.name in asked:
                 print(_script(found, request, number, chosen), end="")
         return 0
-    # What could be said by each element is said now.
-    check_host(found.file)
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found.root, create=True) as ledger:
         if unless_stopped and ledger.stopped:

@@ -1,5 +1,6 @@
 """The watchdog's side of its attendant: starts it, and another when it ends; waits for nothing."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,13 +8,13 @@ from contextlib import suppress
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from watchdogd.children import Child, Children
-from watchdogd.logs import opened_log
 from watchdogd.slurm.attendant import Post
 from watchdogd.slurm.script import SUBMISSION
 
 _ARGV = (sys.executable, "-P", "-m", "watchdogd.slurm.attendant")
-_LOG_SIZE = 1_000_000
+_STDERR = 2
 # Seconds from one start to the next.
 _EVERY = 10.0
 
@@ -48,8 +49,8 @@ class Attendance:
         if now < self._start_at or (self._child is not None and self._child.exit is None):
             return
         self._start_at = now + _EVERY
-        path = os.path.join(self._post.local, "attendant.log")
-        with suppress(OSError), opened_log(path, _LOG_SIZE, 1) as log:
+        # What it says belongs beside what the watchdog says: into the element's log.
+        with suppress(OSError), open_fd(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
             order = msgspec.json.encode(self._post)
             self._child = self._children.start(
                 _ARGV, os.environ, order=order, output=log, directory="/", tied=True

@@ -20,6 +20,7 @@ import msgspec
 from queuedriver.errors import QueueError
 from queuedriver.format.records import decode
 from watchdogd.pipeline.read import read
+from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
 from watchdogd.slurm.asking import ask, waiting_words
 from watchdogd.slurm.elements import Element
@@ -34,10 +35,14 @@ from watchdogd.slurm.submitting import (
     notice,
     settle,
     submit,
+    tidy,
 )
 
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
+_MANY = 30
+# A submission whose elements have gone so soon, in seconds, is not followed by another at once.
+_SHORT = 60.0
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +69,8 @@ class Attendant:
         self.own = Submission(number=post.number)
         self._idle = Idle()
         self._arrived = self._left = False
+        # How many elements there are.
+        self._others = 0
         self._said = ""
 
     def run(self) -> None:
@@ -74,7 +81,8 @@ class Attendant:
                     self.turn(ledger)
             except (OSError, QueueError) as error:
                 self._say(str(error))
-            time.sleep(_LOOK_EVERY * random.uniform(0.8, 1.2))
+            # A thousand of them look as often as thirty.
+            time.sleep(_LOOK_EVERY * max(1.0, self._others / _MANY) * random.uniform(0.8, 1.2))
 
     def turn(self, ledger: Ledger) -> None:
         """Look once, and act."""
@@ -89,9 +97,10 @@ class Attendant:
         if ledger.stopped:
             self._leave("watchdogd slurm stop")
         elif not self.own.chosen.drain:
-            if ask(ledger, self.pipeline):
+            report = last_report(self.post.local)
+            if ask(ledger, self.pipeline) and report is not None and report.state == "running":
                 self._decide(ledger)
-            self._consider(ledger, request)
+            self._consider(ledger, request, report)
 
     def _arrive(self, ledger: Ledger) -> None:
         """Note that the submission was made, whatever its submitter has heard of it."""
@@ -114,9 +123,16 @@ class Attendant:
     def _decide(self, ledger: Ledger) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
         latest, facts = ledger.latest(), ledger.facts()
-        if facts.error or facts.asked_at <= (latest.ended_at or latest.began_at):
-            if facts.error:
-                self._say(facts.error)
+        self._others = sum(one.count for one in facts.elements)
+        if facts.error:
+            self._say(facts.error)
+            return
+        if facts.asked_at <= (latest.ended_at or latest.began_at):
+            # Somebody has submitted since.
+            return
+        if latest.now - latest.ended_at < _SHORT and latest.number not in {
+            one.number for one in facts.elements
+        }:
             return
         settled = settle(ledger, facts)
         for need in needs(self.pipeline, ledger, facts) if settled else ():
@@ -124,18 +140,22 @@ class Attendant:
                 settled = submit(
                     self.pipeline, ledger, settled, need, self.post.program, self.own.chosen
                 )
-        ledger.forget_gone([one.host for one in facts.elements])
+        there = {one.host for one in facts.elements}
+        ledger.forget_gone(there)
+        tidy(self.pipeline.root, there, latest.now)
 
     # Fewer
 
-    def _consider(self, ledger: Ledger, request: Request) -> None:
+    def _consider(self, ledger: Ledger, request: Request, report: HostReport | None) -> None:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
-        report, slurm = last_report(self.post.local), request.slurm
-        idle_for = self._idle.see(report, time.monotonic())
+        slurm, idle_for = request.slurm, self._idle.see(report, time.monotonic())
         idle = slurm.idle is not None and idle_for >= slurm.idle
         elements = ledger.facts().elements
         here = [one.host for one in elements if one.stage == request.name and _runs(one)]
         number, leaving = ledger.leaving()
+        if not idle and ledger.scaled(request.name) is None:
+            # More than the file says are somebody's wish, until there is nothing to do.
+            return
         limits = bounds(ledger, request)
         if self.post.host not in here or not may_leave(
             here, leaving, self.post.host, limits, idle=idle

@@ -6,6 +6,7 @@ one that was not answered may have been.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 
@@ -15,6 +16,9 @@ from queuedriver.format.units import format_duration, visible
 # Seconds. Whoever waits at a terminal waits less.
 LIMIT = 30.0
 SOON = 4.0
+_CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)")
+# A day, an hour, a minute, a second.
+_TAKES = (86400, 3600, 60, 1)
 # What programs say when nobody has answered, or when the answer was lost.
 _SILENT = ("timed out", "unable to contact", "communication", "connection", "connect failure")
 # Of these, when nobody was asked.
@@ -87,6 +91,19 @@ def try_out(script: str) -> str:
     except Refused as error:
         return str(error).removeprefix("sbatch: ")
     return ""
+
+
+def longest(partition: str) -> float | None:
+    """Return the seconds that a job may take in a partition, or in the usual one; None where that
+    is not said. What takes longer is pending for ever on most clusters, and not refused."""
+    told = call(("scontrol", "-o", "show", "partition")).decode(errors="replace")
+    for line in told.splitlines():
+        said = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        meant = said.get("PartitionName") == partition if partition else said["Default"] == "YES"
+        if meant and (clock := _CLOCK.fullmatch(said.get("MaxTime", ""))):
+            parts = zip(clock.groups(default="0"), _TAKES, strict=True)
+            return float(sum(int(part) * takes for part, takes in parts))
+    return None
 
 
 def questions(name: str) -> tuple[str, ...]:

@@ -12,18 +12,21 @@ reads the latest number, then asks, then begins the next.
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import FileSystemTrouble, NotFound, QueueError
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.pipeline.model import Drivers, Pipeline
+from watchdogd.pipeline.model import HOUR, Drivers, Pipeline
 from watchdogd.report import HOSTS, Alien, HostReport, decode
 from watchdogd.slurm import programs
 from watchdogd.slurm.asking import count, key
+from watchdogd.slurm.elements import Element, is_element
 from watchdogd.slurm.ledger import GIVEN_UP, VOID, Facts, Latest, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import wanted, works_of
@@ -31,6 +34,8 @@ from watchdogd.slurm.script import LOGS, Chosen, Words, script
 
 # Nobody submits who was stopped for so long since he began, in seconds: by then others may decide.
 _TOO_LATE = GIVEN_UP / 2
+# What elements have said is kept so long after they have ended.
+_WEEK = 7 * 24 * HOUR
 
 
 class Need(NamedTuple):
@@ -166,6 +171,14 @@ def submit(
         # Somebody had given it up, and may have submitted others.
         programs.cancel(job)
         return None
+    # Until Slurm is asked again.
+    tasks = tuple(range(1, need.elements + 1))
+    name = f"{job}_[1-{need.elements}]"
+    element = Element(
+        name=name, job=job, stage=need.request.name, number=number, tasks=tasks, state="pending"
+    )
+    facts = ledger.facts()
+    ledger.answer(replace(facts, elements=(*facts.elements, element)))
     return Latest(number, f"job {job}")
 
 
@@ -174,6 +187,25 @@ def words_of(
 ) -> Words:
     """Return what the script of a need has beside what is asked for."""
     return Words(program, key(pipeline), number, need.elements, chosen)
+
+
+def tidy(root: str, there: Collection[str], now: float) -> None:
+    """Remove what elements that have ended have left below the root; `now` is the file system's.
+    Of some nobody may have told Slurm's last word: what still runs writes it anew."""
+    for place, kept in (
+        (control.HOSTS, HOUR),
+        (control.EVENTS, _WEEK),
+        (control.LOGS, _WEEK),
+        (LOGS, _WEEK),
+    ):
+        path = os.path.join(root, control.CONTROL, place)
+        with closing(Directory.open(path, create=True, inside=place.count("/") + 2)) as directory:
+            for name in list(directory.names()):
+                host = name.partition(".")[0]
+                if not is_element(host) or host in there:
+                    continue
+                if now - directory.status(name).st_mtime > kept:
+                    directory.remove_all(name)
 
 
 # What those are told who do not see Slurm
