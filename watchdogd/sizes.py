@@ -40,7 +40,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     min: int
     max: int
     asked: int | None = None
-    # Why it is to have no drivers at all: "stop", "unmanaged"; empty while it is to have some.
+    # Why it is to have no drivers at all: "stop", "parting"; empty while it is to have some.
     unwanted: str = ""
     # Processes that are there, those that are leaving too; the highest number of a slot with a
     # driver that stays; and the numbers of those that not even SIGKILL ends.
@@ -84,7 +84,7 @@ class Size(msgspec.Struct, frozen=True):
     drivers: int = 0
     # The slots that are to have one: as many, and those that stand in for stuck ones.
     slots: int = 0
-    # Why those above leave: scale, stop, unmanaged.
+    # Why those above leave: scale, stop, parting.
     why: str = "scale"
     # Why these are fewer than an operator asked for; empty while they are not.
     scarce: str = ""

@@ -189,7 +189,7 @@ class StageDrivers:
     def turn(self, now: float, elapsed: float, fs_ok: bool, starts: Starts) -> float:
         """Look at every driver, and do about it what the policy says; return when to come back."""
         context, due = self._context, math.inf
-        view, has_work = context.view, self.facts.has_drivers and not context.leaving
+        view, idle = context.view, "stop" if context.leaving else self.facts.without_drivers
         if not self.done:
             self._not_done_at = now
         for slot in self.slots:
@@ -201,7 +201,8 @@ class StageDrivers:
             self.pace.learn(before, slot.glimpse, now)
             # One that left as it was told may know more than the look before; one that crashed not.
             knows_more = slot.past.state == "stopped" and slot.ended_at >= view.looked_at
-            seen = slot.seen(self._hard_limit(slot), fs_ok, has_work and not knows_more)
+            why_idle = idle or (slot.past.why if knows_more else "")
+            seen = slot.seen(self._hard_limit(slot), fs_ok, why_idle)
             until = slot.follow(self.stage, seen, now)
             if slot.run is None and slot.rest.state == "starting":
                 self._start(slot, now, starts)
@@ -214,7 +215,7 @@ class StageDrivers:
             spent = (totals.work + totals.overhead) / 1e9
             self.pace.count(now, totals.documents + totals.failed, spent)
         # Last: why one could not load is for those that were to be forked from it.
-        return min(due, self._tend_templates(now, has_work=has_work, fs_ok=fs_ok))
+        return min(due, self._tend_templates(now, has_work=not idle, fs_ok=fs_ok))
 
     def _tend_templates(self, now: float, *, has_work: bool, fs_ok: bool) -> float:
         wanted = [slot for slot in self.slots if slot.wanted] if has_work else []

@@ -88,7 +88,7 @@ class StageFacts(NamedTuple):
 
     # The pipeline's file has it no more.
     parting: bool = False
-    # Half of the drivers that it is to have, and at least two, are crash-looped.
+    # So many of the drivers that it is to have are crash-looped (policy.is_degraded).
     degraded: str = ""
     # There is a PAUSE in all its inputs, or in `.watchdogd/`.
     paused: bool = False
@@ -109,9 +109,11 @@ class StageFacts(NamedTuple):
         return "", ""
 
     @property
-    def has_drivers(self) -> bool:
-        """Return whether its drivers stay, and are started."""
-        return all(row.drivers for row, _ in self._holding)
+    def without_drivers(self) -> str:
+        """Return why none of its drivers stays, and none is started, as its word or in words for
+        people; empty while they do."""
+        holding = ((row, fact) for row, fact in self._holding if not row.drivers)
+        return next((fact if isinstance(fact, str) else row.word for row, fact in holding), "")
 
     @property
     def has_work(self) -> bool:

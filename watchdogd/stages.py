@@ -314,6 +314,6 @@ class Stages:
         found, turn_of_next = {}, self.leaving
         for name, one in self._all.items():
             stops = self.leaving and (turn_of_next or self.hurried or one.done)
-            found[name] = "unmanaged" if one.parting else "stop" if stops else ""
+            found[name] = "parting" if one.parting else "stop" if stops else ""
             turn_of_next = turn_of_next and (one.parting or one.settled)
         return found

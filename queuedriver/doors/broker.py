@@ -22,7 +22,7 @@ import msgspec
 from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.liveness import Observer
-from queuedriver.doors.conversation import Conversation
+from queuedriver.doors.conversation import PATIENCE, Conversation
 from queuedriver.doors.exchange import Exchange
 from queuedriver.doors.requests import Requests
 from queuedriver.doors.service_queue import Head, ServiceQueue
@@ -230,6 +230,9 @@ class BrokerLoop(Loop):
         self._asked_bytes = 0
         # When something was dealt last.
         self._dealt_at = 0.0
+        # Since when something has waited for which there is no worker; whether that was said.
+        self._missed_at: float | None = None
+        self._complained = False
         for fd in self.talk.fds:
             self.waker.also(fd)
 
@@ -262,15 +265,19 @@ class BrokerLoop(Loop):
     def _turn(self) -> None:
         for _ in range(_ROUNDS):
             now = self.clock()
-            self.talk.turn(now, time.time())
+            self.talk.hold()
+            try:
+                self.talk.turn(now, time.time())
+                # Workers that are free get their next document before the last one is put away; but
+                # not before the control files have been looked at, as often as any driver does.
+                if self.go and self.limits.leaving_at is None and now < self.look_at:
+                    for _ in range(_ROUNDS):
+                        if self.exchange.busy or not self._deal(now):
+                            break
+            finally:
+                self.talk.flush(now)
             if self.trouble:
                 break
-            # Workers that are free get their next document before the last one is put away; but not
-            # before the control files have been looked at, as often as any driver does.
-            if self.go and self.limits.leaving_at is None and now < self.look_at:
-                for _ in range(_ROUNDS):
-                    if not self._deal(now):
-                        break
             self._settle(now)
             if not self.talk.transport.pending():
                 break
@@ -317,7 +324,7 @@ class BrokerLoop(Loop):
         dealt = self.exchange.deal(worker, work, now)
         if type(dealt) is not Send:
             self._act(dealt)
-        elif not self.talk.transport.send(dealt.peer, dealt.frames):
+        elif not self.talk.send(dealt.peer, dealt.frames):
             gone = self.exchange.undelivered(dealt.peer, work.claim, now)
             self.talk.carry_out(gone, now)
         elif self._level >= 1:
@@ -372,7 +379,29 @@ class BrokerLoop(Loop):
         if self.may_try() and self._deal(now):
             self.breaker.tried(now)
             return None
+        self._miss_workers(now)
         return super().rest()
+
+    def _missing(self, now: float) -> str:
+        """Return which workers are missing for what waits; empty when none are."""
+        workers = self.exchange.workers.values()
+        for source in self.sources if self.go and not self.trouble else ():
+            name = source.service
+            served = any(name in one.services for one in workers) if name else workers
+            if not served and any(True for _ in source.heads(now)):
+                return f"no worker of {name!r} is connected" if name else "no worker is connected"
+        return ""
+
+    def _miss_workers(self, now: float) -> None:
+        """Say that what waits has no worker, once that has been so for a while."""
+        missing = self._missing(now)
+        if not missing:
+            self._missed_at, self._complained = None, False
+        elif self._missed_at is None:
+            self._missed_at = now
+        elif now - self._missed_at >= PATIENCE and not self._complained:
+            self._complained = True
+            self.talk.say(0, f"{missing}; what waits is dealt when one comes")
 
     def waits(self, now: float) -> bool:
         """Tell whether there is something to deal, and somebody to take it."""
@@ -401,12 +430,15 @@ class BrokerLoop(Loop):
                 for source in self.sources:
                     source.wake()
                 return woken if woken in ("hint", "signal") else "timeout"
+            self.talk.hold()
             self.talk.turn(now, time.time())
             due = soonest(*turns)
             if not self.trouble and (
                 self._wanted or (due is not None and due <= now) or self.waits(now) != could
             ):
+                # What is held goes with what is dealt now.
                 return "other"
+            self.talk.flush(now)
             naps = woken == "other" and not self.at_hand and now - self._dealt_at > _AT_WORK
 
     def mend(self) -> None:
@@ -459,4 +491,6 @@ class BrokerLoop(Loop):
         if self.at_hand and not seen.unfinished:
             # What workers have is in the queue, whatever an old listing says.
             seen = msgspec.structs.replace(seen, unfinished=self.at_hand)
+        if missing := self._missing(self.clock()):
+            seen = msgspec.structs.replace(seen, rest=missing)
         return seen

@@ -190,7 +190,11 @@ def shown(peer: bytes) -> str:
 
 def soonest(*instants: float | None) -> float | None:
     """Return the first of these instants; None where there is none."""
-    return min((at for at in instants if at is not None), default=None)
+    found = None
+    for at in instants:
+        if at is not None and (found is None or at < found):
+            found = at
+    return found
 
 
 class Recent(OrderedDict[K, V]):

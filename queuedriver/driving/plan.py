@@ -70,6 +70,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     hinted: bool = False
     # An item was left to others in the last pass, and the next one takes it: let them be first.
     left: bool = False
+    # Why what is left is not ours to take.
+    rest: str = "other drivers have the rest"
     # Items that the operating system does not let us claim.
     withheld: int = 0
     # Claims of dead drivers that cannot be recovered; and documents that are not due yet.
@@ -131,7 +133,7 @@ def plan(seen: Seen) -> Decision:
         return _left_to_people(seen)
     if seen.left:
         return Wait(SHORTEST_NAP, "left to the drivers whose share it is")
-    return Wait(_pause(seen), "other drivers have the rest")
+    return Wait(_pause(seen), seen.rest)
 
 
 def is_time_to_watch(idle_turns: int, loaded: bool) -> bool:

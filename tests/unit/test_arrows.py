@@ -37,7 +37,6 @@ PURE = {
     "watchdogd.programs",
     "watchdogd.queues",
     "watchdogd.policy",
-    "watchdogd.states",
     "watchdogd.sizes",
     "watchdogd.stage_words",
 }

@@ -51,7 +51,7 @@ def drivers(loads: list[Load], room: Room, split: dict[str, int]) -> list[int]:
         (load("a", (2, 4), asked=0), {"a": 2}, Size(0, 0)),
         # Whoever is told to leave outdoes operators.
         (load("a", 3, asked=9, unwanted="stop"), {"a": 2}, Size(0, 0, "stop")),
-        (running(load("a", 3, unwanted="unmanaged"), 1, 2), {}, Size(0, 0, "unmanaged")),
+        (running(load("a", 3, unwanted="parting"), 1, 2), {}, Size(0, 0, "parting")),
         # Nothing is known yet: adopted drivers stay as they are, and there are no others.
         (running(load("a", (1, 8)), 2, 3), {}, Size(3, 3)),
         (load("a", (1, 8)), {}, Size(0, 0)),
@@ -187,7 +187,7 @@ def loads_of(draw: st.DrawFn) -> list[Load]:
                 min=least,
                 max=least + draw(st.integers(0, 5)),
                 asked=draw(st.none() | st.integers(0, 20) | st.just(9999)),
-                unwanted=draw(st.sampled_from(["", "", "", "stop", "unmanaged"])),
+                unwanted=draw(st.sampled_from(["", "", "", "stop", "parting"])),
                 alive=len(there),
                 last=max(there[: draw(st.integers(0, 6))], default=0),
                 stuck=tuple(there[: draw(st.integers(0, 2))]),

@@ -135,6 +135,21 @@ def stage(name: str, drivers: int | tuple[int, int] = 1, **facts: Any) -> Stage:
     return Stage(name=name, drivers=Drivers(least, most), kind="call", **said)
 
 
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (QueueSeen(done=True, drained=True), "its input queues are closed"),
+        (QueueSeen(quit=True), "told to quit"),
+    ],
+)
+def test_driver_that_is_not_started_says_why(tmp_path: Path, seen: QueueSeen, why: str) -> None:
+    house = House(tmp_path, stage("one"))
+    house.see(to_one=seen)
+    house.turn()
+    (slot,) = house.stages.slots
+    assert (slot.rest.state, slot.rest.why) == ("stopped", why)
+
+
 def no_start(slot: Slot, why: str, code: int) -> None:
     """A start that comes to nothing."""
     child = Child()
