@@ -30,8 +30,8 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    serve,
     settle,
-    submit,
     words_of,
 )
 
@@ -179,12 +179,13 @@ def _submit(
             f"{format_duration(GIVEN_UP)}; try again then"
         )
     missing = needs(pipeline, ledger, facts, asked)
-    for need in missing:
-        latest = submit(pipeline, ledger, latest, need, program(), chosen)
-        if latest is None:
-            raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
+    served = 0
+    for need, submitted in serve(pipeline, ledger, missing, latest, program(), chosen):
         elements = format_count(need.elements, "element")
-        say(f"submitted {elements} for {need.request.shown}: {latest.end}")
+        say(f"submitted {elements} for {need.request.shown}: {submitted.end}")
+        served += 1
+    if served < len(missing):
+        raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
     if not missing:
         there = format_count(sum(one.count for one in facts.elements), "element")
         say(f"none are missing: {there} pending or running")
@@ -303,7 +304,8 @@ def _dismiss(one: Element, *, now: bool) -> None:
             programs.ask_to_leave(one.job)
     except programs.Refused as error:
         # It may have ended at this moment.
-        say(f"{one.name}: {error}")
+        if "invalid job id" not in str(error).lower():
+            say(f"{one.name}: {error}")
 
 
 # What the words mean

@@ -33,8 +33,8 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    serve,
     settle,
-    submit,
     tidy,
 )
 
@@ -135,11 +135,11 @@ class Attendant:
         }:
             return
         settled = settle(ledger, facts)
-        for need in needs(self.pipeline, ledger, facts) if settled else ():
-            if settled is not None:
-                settled = submit(
-                    self.pipeline, ledger, settled, need, self.post.program, self.own.chosen
-                )
+        if settled is not None:
+            missing = needs(self.pipeline, ledger, facts)
+            own, program = self.own.chosen, self.post.program
+            for need, job in serve(self.pipeline, ledger, missing, settled, program, own):
+                self._say(f"submitted {need.elements} more for {need.request.shown}: {job.end}")
         there = {one.host for one in facts.elements}
         ledger.forget_gone(there)
         tidy(self.pipeline.root, there, latest.now)

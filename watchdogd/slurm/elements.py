@@ -95,8 +95,11 @@ def is_element(host: str) -> bool:
 def read_elements(data: bytes, key: str) -> list[Element]:
     """Return what squeue tells of the elements of a pipeline; ValueError where it is no answer."""
     try:
-        jobs = json.loads(data)["jobs"]
-        return [one for job in jobs for one in _elements(job, key)]
+        told = json.loads(data)
+        # While nobody answers it, squeue tells of no jobs and ends well.
+        for error in told.get("errors") or ():
+            raise ValueError(f"squeue: {error.get('description') or error.get('error')}")
+        return [one for job in told["jobs"] for one in _elements(job, key)]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"squeue --json: not understood: {error!r}") from None
 

@@ -12,7 +12,7 @@ reads the latest number, then asks, then begins the next.
 import os
 import shlex
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -180,6 +180,24 @@ def submit(
     facts = ledger.facts()
     ledger.answer(replace(facts, elements=(*facts.elements, element)))
     return Latest(number, f"job {job}")
+
+
+def serve(
+    pipeline: Pipeline,
+    ledger: Ledger,
+    missing: Iterable[Need],
+    latest: Latest,
+    program: Sequence[str],
+    chosen: Chosen,
+) -> Iterator[tuple[Need, Latest]]:
+    """Submit what is missing, as long as nobody else submits; yield what was. It is missing by what
+    Slurm has said since the latest submission ended."""
+    for need in missing:
+        submitted = submit(pipeline, ledger, latest, need, program, chosen)
+        if submitted is None:
+            return
+        latest = submitted
+        yield need, latest
 
 
 def words_of(

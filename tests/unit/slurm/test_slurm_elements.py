@@ -93,6 +93,12 @@ def test_two_elements_and_two_lives_of_one_have_different_hosts() -> None:
     assert one(array_job_id=12345678, array_task_id=23, job_id=12345700).host == "12345700"
 
 
+def test_a_controller_that_does_not_answer_is_no_cluster_without_elements() -> None:
+    down = (Path(__file__).parent / "answers" / "22.05-down.json").read_bytes()
+    with pytest.raises(ValueError, match="squeue: Failed while looking for jobs"):
+        read_elements(down, KEY)
+
+
 def test_a_key_is_that_of_one_root() -> None:
     assert key_of("/data/queues") == key_of("/data/queues")
     assert key_of("/data/queues") != key_of("/data/other")
