@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from queuedriver.cli.words import argument, option
 from queuedriver.errors import BadArgument, NotFound, QueueError
+from queuedriver.format.units import visible
 
 VARIABLE = "WATCHDOGD_PIPELINE"
 USUAL = "pipeline.toml"
@@ -25,7 +26,7 @@ PIPELINE = argument("[PIPELINE]", f"The same as -p; else ${VARIABLE}, {USUAL} he
 def either(argument: str | None, option: str | None) -> str | None:
     """Return the file of a command that may be told it in two ways."""
     if argument is not None and option is not None and argument != option:
-        raise BadArgument(f"{argument} or -p {option}: name one of them")
+        raise BadArgument(f"{visible(argument)} or -p {visible(option)}: name one of them")
     return argument if argument is not None else option
 
 
