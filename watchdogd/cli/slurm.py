@@ -270,7 +270,7 @@ def scale(
                 for job in one.jobs
             ]
             if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
-                programs.cancel(*surplus)
+                programs.cancel_pending(*surplus)
         _submit(found, ledger, None, _AS_THE_FILE_SAYS)
 
 
@@ -285,24 +285,24 @@ def stop(
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
         notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
-        told: dict[str, int] = {}
+        told: set[str] = set()
         # At once those that are known, and then whoever else is there.
-        for facts in (ledger.facts(), ask_after(ledger, found, ledger.now())):
-            for one in (one for one in facts.elements if one.name not in told):
+        for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
+            for one in (one for one in facts().elements if not told.issuperset(one.jobs)):
                 _dismiss(one, now=now)
-                told[one.name] = one.count
-    total = format_count(sum(told.values()), "element")
+                told.update(one.jobs)
+    total = format_count(len(told), "element")
     say(f"{total} told to leave" if told else "no element is pending or running now")
 
 
 def _dismiss(one: Element, *, now: bool) -> None:
+    """Take away an element that is pending. One that runs sees by itself that it is to leave; a
+    signal besides would be its second, by which documents are given back at once."""
     try:
-        if one.state == "pending":
+        if now:
             programs.cancel(*one.jobs)
-        elif now:
-            programs.cancel(one.job)
-        else:
-            programs.ask_to_leave(one.job)
+        elif one.state == "pending":
+            programs.cancel_pending(*one.jobs)
     except programs.Refused as error:
         # It may have ended at this moment.
         if "invalid job id" not in str(error).lower():
