@@ -27,7 +27,7 @@ def begin() -> None:
 def enter(directory: str) -> None:
     """Go where the pipeline's file is: modules and relative commands are found there."""
     os.chdir(directory)
-    if directory not in sys.path:
+    if sys.path[:1] != [directory]:
         sys.path.insert(0, directory)
 
 
