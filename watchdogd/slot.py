@@ -22,9 +22,9 @@ from queuedriver.driving.live_status import Board, Glimpse
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
+from watchdogd.driver_orders import Order
 from watchdogd.events import Kind, Say
 from watchdogd.messages import Usage
-from watchdogd.orders import Order
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     CRASH_LOOPED,

@@ -19,10 +19,10 @@ from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.errors import BUG, LATER, ConfigError
 from watchdogd.children import Child, Children, Exit, climb_takes
 from watchdogd.driver_ids import board_path, driver_id, slots_with_boards
+from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import opened_log
-from watchdogd.orders import Order, StageOrders, encode, keep, read
 from watchdogd.pace import Deadline, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within

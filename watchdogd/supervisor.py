@@ -19,7 +19,7 @@ A wish of people is a file below the root (control.py). The helper reads it with
 it is a fact in the view (queue_view.py) that whoever decides asks. A number of drivers:
 Stages.loads hands it to sizes.py, and StageDrivers.resize says which slots are wanted; Slot.follow
 does the rest. A restart or a reload is served once (requests.py, `_serve` here): it changes what
-drivers are told (orders.py), and StageDrivers replaces those that were told something else.
+drivers are told (driver_orders.py), and StageDrivers replaces those that were told something else.
 """
 
 import math

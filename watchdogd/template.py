@@ -22,9 +22,9 @@ from queuedriver.errors import BUG, LATER
 from queuedriver.format.records import decode_by
 from watchdogd.children import Child, Children, Exit
 from watchdogd.driver_ids import load_name, log_path
+from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.linux import with_huge_pages
 from watchdogd.logs import opened_log
-from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import START_UP, Life, Past, remember
 

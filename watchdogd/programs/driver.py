@@ -35,9 +35,9 @@ from queuedriver.driving.live_status import Board
 from queuedriver.driving.recycling import resident_memory
 from queuedriver.errors import BUG, exit_code_of
 from queuedriver.processors.base import Processor, make
+from watchdogd.driver_orders import Order, decode
 from watchdogd.linux import die_with_parent, set_name
 from watchdogd.logs import Rotator
-from watchdogd.orders import Order, decode
 
 # How soon a log that has grown too large is rotated.
 _ROTATE_EVERY = 2.0

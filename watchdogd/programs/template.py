@@ -43,7 +43,7 @@ from queuedriver.format.units import format_count
 from queuedriver.processors.call import CallProcessor, load
 from watchdogd import linux
 from watchdogd.children import LIFE
-from watchdogd.orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
+from watchdogd.driver_orders import LIMIT, Answer, Came, Failed, Fork, Load, Loaded, Unfit
 from watchdogd.programs.loading import enter
 
 # Seconds for threads that were told to end.
@@ -88,7 +88,7 @@ def main(live: Live | None = None) -> NoReturn:
 
 def _driver() -> Live:
     # Before the user's modules, which may be called like some of those that this brings along.
-    from watchdogd.orders import decode
+    from watchdogd.driver_orders import decode
     from watchdogd.programs.driver import live
 
     return lambda order, processor: live(decode(order), processor)

@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import StageOrders, decode, encode
+from watchdogd.driver_orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, MEMORY, Past, Seen, leaves_within
 from watchdogd.slot import Slot
