@@ -4,7 +4,7 @@ supervisor      the loop; read this first
 stages          which stages there are, how many drivers each gets, how they end
 sizes           how many drivers each stage is to have, within what the host has
 balance         the split of a host's drivers among the stages
-pace            documents per second, and how long one may take
+throughput      documents per second, and how long one may take
 stage_drivers   the drivers of one stage: started with what, replaced when
 slot            one driver's place: what is seen of it, what is done to it
 policy          what to do about a slot: start, ask, or rest

@@ -23,7 +23,6 @@ from watchdogd.driver_orders import Order, StageOrders, encode, keep, read
 from watchdogd.events import Kind, Say
 from watchdogd.launch import code_of
 from watchdogd.logs import opened_log
-from watchdogd.pace import Deadline, Pace
 from watchdogd.pipeline.model import Pipeline, Stage
 from watchdogd.policy import CRASH_LOOPED, HUNG, hard_limit, is_degraded, leaves_within
 from watchdogd.queue_view import QueueView
@@ -32,6 +31,7 @@ from watchdogd.slot import NO_USAGE, Slot, Totals
 from watchdogd.stage_inputs import StageInputs
 from watchdogd.stage_words import StageFacts, stage_facts
 from watchdogd.template import Templates
+from watchdogd.throughput import Deadline, Throughput
 
 # Of a driver that has none declared and is not there to be measured: a process of Python has more.
 _LEAST_MEMORY = 20_000_000
@@ -97,7 +97,7 @@ class StageDrivers:
         self.size = Size()
         self._orders = StageOrders(stage, pipeline, context.host, context.local, context.until)
         self.templates = Templates(self._orders.load, context.local, context.children)
-        self.pace = Pace()
+        self.pace = Throughput()
         self._context = context
         self._inputs = StageInputs((), {})
         # When there last was something to do or to come.
