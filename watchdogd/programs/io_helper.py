@@ -43,8 +43,8 @@ from watchdogd.messages import (
     understood,
 )
 from watchdogd.queues import control_files
-from watchdogd.queues.copies import Copies
 from watchdogd.queues.counts import View, look_at_all
+from watchdogd.queues.log_copies import Copies
 from watchdogd.queues.recovery import Recovery
 from watchdogd.queues.root import REMOVED, Root
 from watchdogd.report_file import read_saved
