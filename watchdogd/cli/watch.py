@@ -29,7 +29,7 @@ from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
 
 
-def keep(
+def watch(
     given: str | None,
     host: str | None,
     children: Children,
@@ -81,7 +81,7 @@ def keep(
             until=until,
         )
         watchdog.reload.notes = found.notes
-        watchdog.watch = _watch(watchdog, progress, children)
+        watchdog.watch = _onlooker(watchdog, progress, children)
         try:
             fallen = _fallen(watchdog)
         finally:
@@ -98,7 +98,7 @@ def keep(
         return _close(watchdog, progress)
 
 
-def _watch(
+def _onlooker(
     watchdog: Supervisor, progress: Progress, children: Children
 ) -> Callable[[Supervisor, float], None]:
     """Return what looks on at each turn; of an element of Slurm's, its attendant is kept, too."""
@@ -111,11 +111,11 @@ def _watch(
     post = post_of(pipeline.file, watchdog.host, watchdog.local, program(), os.environ)
     attendance = Attendance(post, children)
 
-    def watch(watchdog: Supervisor, now: float) -> None:
+    def look_on(watchdog: Supervisor, now: float) -> None:
         attendance.tend(now)
         progress(watchdog, now)
 
-    return watch
+    return look_on
 
 
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
