@@ -30,7 +30,7 @@ drain           when a drain is over
 events          what happens: its log, and the commands that tell of it
 report          what a watchdog says of itself, its stages and its drivers
 report_file     that as a file, and how it is found
-notify          what the service manager is told
+systemd         what the service manager is told
 logs            logs of bounded size
 lock            one watchdog for each host and pipeline
 host            what this host has

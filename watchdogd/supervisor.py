@@ -38,7 +38,6 @@ from watchdogd.events import Events
 from watchdogd.helper import Helper
 from watchdogd.linux import become_subreaper
 from watchdogd.messages import Errands, Read, Request
-from watchdogd.notify import Notifier
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import HostReport, State, host_report, in_a_line, last_word
 from watchdogd.report_file import last_report, save
@@ -46,6 +45,7 @@ from watchdogd.requests import Reload, Requests
 from watchdogd.signals import Signals
 from watchdogd.stage_drivers import Context
 from watchdogd.stages import LAST_LOOK, Stages, leaving_takes
+from watchdogd.systemd import Notifier
 
 # A look at everything at least so often, whatever is said to be due; all times in seconds.
 _LONGEST_SLEEP = 5.0

@@ -22,11 +22,11 @@ from watchdogd.helper import Helper
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
 from watchdogd.messages import Brief
-from watchdogd.notify import Notifier
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.stages import LAST_COMMANDS
 from watchdogd.supervisor import Supervisor
+from watchdogd.systemd import Notifier
 
 
 def watch(
