@@ -17,7 +17,7 @@ linux           what a process asks of the kernel for itself
 helper          what does all input and output below the root, on the watchdog's side
 helper_process  how one begins: before all else, for it takes its time to load
 connection      either end of the socket to it
-messages        what the two tell each other
+helper_messages what the two tell each other
 queue_view      what is known of the queues from one look to the next
 stage_inputs    what is known of the input queues of one stage
 stage_words     a stage in a word, for the watchdog and for `status`

@@ -37,7 +37,7 @@ from queuedriver.errors import (
 from queuedriver.format import names
 from queuedriver.format.units import visible
 from watchdogd.driver_ids import stage_of
-from watchdogd.messages import Controls, Request
+from watchdogd.helper_messages import Controls, Request
 from watchdogd.pipeline.model import MAX_DRIVERS
 
 CONTROL = ".watchdogd"

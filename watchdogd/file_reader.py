@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from queuedriver.errors import QueueError
+from watchdogd.helper_messages import Read
 from watchdogd.helper_process import LOG
-from watchdogd.messages import Read
 from watchdogd.pipeline.model import Pipeline
 
 # What is loaded anew is imported for so long before a reload, in seconds: only who asked for it

@@ -24,7 +24,7 @@ from queuedriver.errors import QueueError
 from watchdogd.children import Child, Exit
 from watchdogd.driver_orders import Order
 from watchdogd.events import Kind, Say
-from watchdogd.messages import Usage
+from watchdogd.helper_messages import Usage
 from watchdogd.pipeline.model import Stage
 from watchdogd.policy import (
     CRASH_LOOPED,

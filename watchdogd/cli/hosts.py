@@ -11,7 +11,7 @@ from queuedriver.disk.filesystem import Directory
 from queuedriver.errors import is_trouble
 from queuedriver.format.records import Identity
 from watchdogd import control
-from watchdogd.messages import Controls
+from watchdogd.helper_messages import Controls
 from watchdogd.report import (
     HOSTS,
     Alien,

@@ -20,8 +20,8 @@ from watchdogd import control
 from watchdogd.cli.arguments import PIPELINE_FILE
 from watchdogd.cli.hosts import Hosts, SeenHost, read_controls, read_hosts
 from watchdogd.cli.pipeline_argument import Chosen, Target, check_host, choose, stage_named, targets
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.host import processors
-from watchdogd.messages import QueueSeen
 from watchdogd.queues.control_files import spread_pause
 
 # How often one looks whether what was asked has been done.

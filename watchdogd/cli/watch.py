@@ -19,9 +19,9 @@ from watchdogd.cli.progress import Progress, ends
 from watchdogd.driver_ids import BOARDS, LOGS, local_directory
 from watchdogd.events import Events
 from watchdogd.helper import Helper
+from watchdogd.helper_messages import Brief
 from watchdogd.helper_process import HelperProcess
 from watchdogd.lock import only_one, refuse_another
-from watchdogd.messages import Brief
 from watchdogd.report_file import note_file
 from watchdogd.signals import Signals
 from watchdogd.stages import LAST_COMMANDS

@@ -31,9 +31,7 @@ from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
 from watchdogd.file_reader import FileReader
-from watchdogd.helper_process import open_helper_log
-from watchdogd.linux import die_with_parent, set_name
-from watchdogd.messages import (
+from watchdogd.helper_messages import (
     Brief,
     Controls,
     Errands,
@@ -42,6 +40,8 @@ from watchdogd.messages import (
     Usage,
     understood,
 )
+from watchdogd.helper_process import open_helper_log
+from watchdogd.linux import die_with_parent, set_name
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.log_copies import Copies

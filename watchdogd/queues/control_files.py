@@ -13,7 +13,7 @@ from queuedriver.errors import NotRegular
 from queuedriver.format import names
 from queuedriver.operating.queue import Queue
 from watchdogd import control
-from watchdogd.messages import QueueSeen
+from watchdogd.helper_messages import QueueSeen
 from watchdogd.pipeline.model import Pipeline
 from watchdogd.report import Alien, HostReport, decode, standing, ticks_of
 
