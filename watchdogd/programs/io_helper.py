@@ -30,7 +30,6 @@ from queuedriver.errors import QueueError, is_trouble
 from queuedriver.format.records import decode
 from watchdogd import control
 from watchdogd.connection import Connection
-from watchdogd.file_reader import FileReader
 from watchdogd.helper_messages import (
     Brief,
     Controls,
@@ -42,6 +41,7 @@ from watchdogd.helper_messages import (
 )
 from watchdogd.helper_process import open_helper_log
 from watchdogd.linux import die_with_parent, set_name
+from watchdogd.pipeline_reader import PipelineReader
 from watchdogd.queues import control_files
 from watchdogd.queues.counts import View, look_at_all
 from watchdogd.queues.log_copies import Copies
@@ -130,7 +130,7 @@ class IoHelper:
         self._copies = Copies(brief.local, brief.host)
         self._recovery = Recovery()
         self._meter = Meter()
-        self._reader = FileReader(brief.host, brief.drivers)
+        self._reader = PipelineReader(brief.host, brief.drivers)
         # The report as it was published last.
         self._published = b""
         # None while a look could not read them.

@@ -16,7 +16,7 @@ from watchdogd.pipeline.model import Pipeline
 _IMPORTS_TAKE = 30.0
 
 
-class FileReader:
+class PipelineReader:
     """The readings under way, a thread each: it takes a while to import what stages load that none
     does yet, and drivers that work are not to leave for others that cannot. Nor is the look at the
     queues to wait for a file that is elsewhere, where nobody answers."""
