@@ -84,6 +84,7 @@ def _work(settings: ZmqWorker, processor: Processor, quiet: bool) -> int:
     """Work until told to leave; return the exit code."""
     from queuedriver.doors.worker import work
 
+    settings = settings.placed()
     if not quiet:
         say(f"{processor.name} for {settings.protocol} at {settings.where}; Ctrl-C to leave")
     return _left(work(settings, processor, say), quiet)

@@ -28,6 +28,7 @@ def broker(
 
         return FuqBroker(told, say, listening, board)
     need_zmq()
+    told = told.placed()
     from queuedriver.doors.transports.curve import keys_in
     from queuedriver.doors.transports.zmq import Hub
 

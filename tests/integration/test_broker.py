@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -173,6 +172,18 @@ def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     assert ended(worker).code == 0
     assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in "abc"}
     assert place.items() == []
+
+
+def test_broker_at_a_port_that_the_kernel_chose_is_known_to_workers_by_that_address(
+    place: Place,
+) -> None:
+    place.protocol = "roundrobin"
+    submit(place.input, "a")
+    broker = place.broker("--drain")
+    assert not place.endpoint.endswith("*")
+    place.worker()
+    assert ended(broker).code == 0
+    assert place.outputs() == {"a.ready": b"CONTENT"}
 
 
 def test_broker_whose_documents_all_fail_for_one_cause_stops_its_stage(place: Place) -> None:
@@ -358,9 +369,6 @@ def test_document_that_ends_its_workers_is_discarded_and_nothing_that_was_beside
     submit(place.input, "poison", content=b"poison")
     submit(place.input, *innocents)
     place.protocol = "roundrobin"
-    # Its workers know a broker by its address, which therefore has to be said.
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        place.endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
     broker = place.broker("--drain")
     for _ in range(20):
         worker = place.worker("poison", "--slots", "10")
@@ -442,8 +450,6 @@ def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> No
 
 def test_client_whose_request_ends_its_worker_is_told_so(place: Place) -> None:
     place.protocol = "roundrobin"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     place.broker("--retries", "0")
     place.worker("poison")
     (place.root / "bad").write_bytes(b"poison")
@@ -471,8 +477,6 @@ def test_answer_that_names_a_file_that_is_there_is_told_and_the_others_are_writt
     place: Place,
 ) -> None:
     place.protocol = "roundrobin"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     place.broker()
     place.worker("two")
     for name in "abc":
