@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated, Any
 
-from queuedriver.cli import say
+from queuedriver.cli import program, say
 from queuedriver.cli.arguments import CALL, COMMAND, QUIET, SERVER
 from queuedriver.cli.run import processor_of
 from queuedriver.cli.settings import exits, rows_of, settings_of
@@ -51,7 +51,8 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
     """Run the tasks that a broker deals, each a program that --allow names."""
     from queuedriver.doors.fuq.client_life import run_worker
 
-    return _left(run_worker(settings_of(of_fuq.WorkerSettings, told), say), quiet)
+    settings = settings_of(of_fuq.WorkerSettings, told)
+    return _left(run_worker(settings, say, last=program.ends_process), quiet)
 
 
 @_ends(0, 1, 78, words=_WAITS)
@@ -87,7 +88,7 @@ def _work(settings: ZmqWorker, processor: Processor, quiet: bool) -> int:
     settings = settings.placed()
     if not quiet:
         say(f"{processor.name} for {settings.protocol} at {settings.where}; Ctrl-C to leave")
-    return _left(work(settings, processor, say), quiet)
+    return _left(work(settings, processor, say, last=program.ends_process), quiet)
 
 
 def _left(leave: Leave, quiet: bool) -> int:

@@ -88,10 +88,13 @@ class Broker(Life):
         self._level = level
         self._say = say
 
-    def run(self) -> Left:
-        """Deal until told to leave. QueueError when it cannot even start."""
+    def run(self, *, last: bool = False) -> Left:
+        """Deal until told to leave. QueueError when it cannot even start.
+
+        `last`: the process is about to end; what asks it to leave once more changes nothing.
+        """
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace, until=self.options.until)
+            limits = Limits(grace=self.options.grace, until=self.options.until, last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             transport = self._transport()

@@ -115,8 +115,11 @@ class Place:
 
     def _start(self, *args: str) -> Process:
         process = start(*args, cwd=self.root)
-        self._all.append(process)
+        self.kill_at_end(process)
         return process
+
+    def kill_at_end(self, process: Process) -> None:
+        self._all.append(process)
 
     def end(self) -> None:
         for process in self._all:
@@ -172,6 +175,33 @@ def test_drained_broker_leaves_and_takes_its_worker_along(place: Place) -> None:
     assert ended(worker).code == 0
     assert place.outputs() == {f"{docid}.ready": b"CONTENT" for docid in "abc"}
     assert place.items() == []
+
+
+@pytest.mark.parametrize("late", ["broker", "worker"])
+def test_wish_to_leave_that_comes_at_the_end_of_either_changes_no_exit_code(
+    place: Place, late: str
+) -> None:
+    reader, writer = os.pipe()
+    listen = ("--listen", "tcp://127.0.0.1:*")
+    words: tuple[str, ...] = ("broker", "pingpong", "in", "--to", "out", *listen)
+    if late == "worker":
+        place.broker()
+        words = ("worker", "pingpong", place.endpoint, "--call", "loud:shout")
+    with start(*words, cwd=place.root, stderr=writer) as process, open(reader, "rb", 0) as said:
+        place.kill_at_end(process)
+        assert b"Ctrl-C to leave" in said.readline()
+        # Its last words have to wait until somebody reads.
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writer, b"x" * 4096):
+                pass
+        os.set_blocking(writer, True)
+        os.close(writer)
+        (place.input / "done").touch()
+        until(lambda: "pipe_write" in Path(f"/proc/{process.pid}/wchan").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert b"done" in said.read() or late == "worker"
+    assert process.returncode == 0
 
 
 def test_broker_at_a_port_that_the_kernel_chose_is_known_to_workers_by_that_address(

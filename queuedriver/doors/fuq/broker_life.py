@@ -72,13 +72,13 @@ class FuqBroker(Life):
         self._say = say
         self._listening = listening
 
-    def run(self) -> Left:
-        """Deal until told to leave."""
+    def run(self, *, last: bool = False) -> Left:
+        """Deal until told to leave. `last`: the process is about to end."""
         asked = self._asked
         _raise_descriptors()
         secret, context = security(asked.listen, asked.tls, asked.secret_file, serving=True)
         with contextlib.ExitStack() as at_end:
-            limits = Limits(grace=self.options.grace, until=self.options.until)
+            limits = Limits(grace=self.options.grace, until=self.options.until, last=last)
             at_end.callback(limits.close)
             # First of all: an address that is taken is said before any queue is touched.
             listener = Listener(asked.listen, context)
