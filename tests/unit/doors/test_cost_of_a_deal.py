@@ -38,8 +38,8 @@ MORE = int(zmq.SNDMORE)
 DATA = b"x" * 1024
 # Python calls and bytecodes of a document; a few more than were counted, as what is looked at ten
 # times a second is looked at more often where others are at work.
-BROKER = {"pingpong": (60, 2060), "roundrobin": (73, 2850), "scale0": (90, 2900)}
-WORKER = {"pingpong": (73, 1850), "roundrobin": (86, 2370), "scale0": (88, 2500)}
+BROKER = {"pingpong": (58, 2030), "roundrobin": (68, 2780), "scale0": (88, 2870)}
+WORKER = {"pingpong": (72, 1860), "roundrobin": (84, 2320), "scale0": (87, 2540)}
 
 
 class Count:
