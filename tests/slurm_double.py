@@ -35,6 +35,10 @@ if [ -e {here}/silent ]; then
 fi
 echo '{{"jobs":'; cat {here}/jobs.json; echo '}}'
 """
+_SCONTROL = """#!/bin/sh
+echo "PartitionName=main Default=YES MaxTime=1-12:00:00 TRES=cpu=16,mem=16000M"
+echo "PartitionName=long Default=NO MaxTime=UNLIMITED"
+"""
 _SCANCEL = """#!/bin/sh
 echo "$@" >> {here}/cancelled
 """
@@ -47,7 +51,10 @@ class SlurmDouble:
         self.directory = directory
         directory.mkdir()
         self.say([])
-        for name, text in (("sbatch", _SBATCH), ("squeue", _SQUEUE), ("scancel", _SCANCEL)):
+        for name, text in (
+            *(("sbatch", _SBATCH), ("squeue", _SQUEUE)),
+            *(("scancel", _SCANCEL), ("scontrol", _SCONTROL)),
+        ):
             path = directory / name
             path.write_text(text.format(here=str(directory), python=sys.executable))
             path.chmod(0o755)

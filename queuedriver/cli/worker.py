@@ -49,7 +49,7 @@ def roundrobin(
 @_ends(0, 78, words=_WAITS)
 def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettings)]) -> int:
     """Run the tasks that a broker deals, each a program that --allow names."""
-    from queuedriver.doors.fuq.client_life import run_worker
+    from queuedriver.doors.fuq.life import run_worker
 
     settings = settings_of(of_fuq.WorkerSettings, told)
     return _left(run_worker(settings, say, last=program.ends_process), quiet)

@@ -63,7 +63,7 @@ class AnyBroker(Settings, frozen=True, kw_only=True):
     keys_by: ClassVar[str] = "--curve DIR"
     driving: ClassVar[tuple[str, ...]] = (
         *("drain", "retries", "retry_delay", "grace", "publish", "existing"),
-        *("max_output_items", "durable", "archive", "poll"),
+        *("max_output_items", "until", "durable", "archive", "poll"),
     )
     input: Annotated[str, Said("The queue to deal from.", "INPUT", flags=())]
     outputs: Annotated[
@@ -143,7 +143,7 @@ class ZmqWorker(AnyWorker, frozen=True, kw_only=True):
     """What every worker over ZeroMQ is told."""
 
     driving: ClassVar[tuple[str, ...]] = (
-        *("timeout", "hard_after", "grace", "max_documents", "max_age", "max_memory"),
+        *("timeout", "hard_after", "grace", "max_documents", "max_age", "max_memory", "until"),
     )
     curve: Curve = None
     max_message: MaxMessage = MAX_MESSAGE

@@ -23,6 +23,7 @@ from queuedriver.doors.workspace import Workspace
 from queuedriver.driving.limits import Limits
 from queuedriver.driving.live_status import Board, Tally
 from queuedriver.driving.recycling import Recycling
+from queuedriver.driving.time_left import TimeLeft
 from queuedriver.errors import ConfigError, Interrupted
 from queuedriver.options import Options
 from queuedriver.processors.base import Processor
@@ -61,7 +62,14 @@ def work(
     options = told.options
     with contextlib.ExitStack() as at_end:
         dump = at_end.enter_context(_stacks()) if options.timeout is not None else None
-        limits = Limits(options.timeout, options.hard_after, options.grace, dump, last=last)
+        limits = Limits(
+            options.timeout,
+            options.hard_after,
+            options.grace,
+            dump,
+            until=options.until,
+            last=last,
+        )
         at_end.callback(limits.close)
         workspace = Workspace(told.max_message)
         at_end.callback(workspace.close)
@@ -113,6 +121,7 @@ class _Loop:
         self._workspace = workspace
         self._tally = tally
         self._recycling = Recycling(options, time.monotonic())
+        self._time_left = TimeLeft.of(options)
         # What was dealt to us and not begun.
         self._work: deque[Work] = deque()
         self._leave: Leave | None = None
@@ -166,6 +175,8 @@ class _Loop:
         asked = limits.leaving_at
         why = limits.why if asked is not None else self._leaving
         why = why or self._recycling.due(now, self._tally.documents)
+        if not why and self._time_left is not None:
+            why = self._time_left.over(time.time())
         if not why:
             return
         self._give_back(why, now)
@@ -204,7 +215,10 @@ class _Loop:
             # First, so that nothing more is dealt to us for it.
             self._say_goodbye(self._limits.why, now)
         if isinstance(answer, tuple):
-            self._tally.worked(time.perf_counter() - started, 1)
+            took = time.perf_counter() - started
+            self._tally.worked(took, 1)
+            if self._time_left is not None:
+                self._time_left.learn([took])
             effects = self.session.finished(work.claim, answer, now)
         else:
             self._tally.worked(time.perf_counter() - started, 0)

@@ -279,10 +279,10 @@ class Breaker:
         self._trials += 1
         self.trial_at = now + pause_after(self._trials, len(self._drivers()))
 
-    def claim(self, now: float) -> list[Claim]:
-        """Claim one of all that wait, drawn at random; none where nothing waits."""
+    def claim(self, now: float, queues: Iterable[InputQueue]) -> list[Claim]:
+        """Claim one of all that wait in these queues, drawn at random; none where nothing waits."""
         self.tried(now)
-        for queue in self._queues:
+        for queue in queues:
             items = names.walk(queue.directory)
             waiting = (name for name, item in items if item and item.waits(time.time()))
             name = max(waiting, key=lambda _: random.uniform(0.0, 1.0), default="")

@@ -10,11 +10,11 @@ given back, and charged to nobody.
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from queuedriver.format.units import format_duration, format_instant
+from queuedriver.options import Options
 
-# The last word of a driver that nothing fits any more.
-OUT_OF_TIME = "out-of-time"
 # So long before its end a driver gives back what it has at hand, in seconds: a program that is told
 # to end has half of it, and then the claim is given back and the last word said.
 LEAVING_TAKES = 10.0
@@ -65,6 +65,13 @@ class TimeLeft:
         # Seconds, of the latest document last; and whether none of them is our own.
         self._took = deque(took, REMEMBERED)
         self._first = True
+
+    @classmethod
+    def of(cls, options: Options, took: Iterable[float] = ()) -> Self | None:
+        """Return that of a driver with these options; None of one whose time does not end."""
+        if options.until is None:
+            return None
+        return cls(options.until, options.timeout, options.grace, took)
 
     def learn(self, took: Iterable[float]) -> None:
         """Take note of the seconds that documents took which were done."""

@@ -149,6 +149,11 @@ BROKERS = Group(
             _NO_WORD,
         ),
         Row(
+            "broker_whose_time_ends_gives_back_what_is_at_hand_and_leaves",
+            "comes to the end of its time (``--until``), and workers are not done",
+            "ten seconds before, their documents are given back, uncharged, and it leaves",
+        ),
+        Row(
             "broker_whose_grace_is_over_gives_back_what_is_at_hand",
             "finds a ``QUIT`` file, and workers are not done within ``--grace``",
             "their documents are given back, uncharged",

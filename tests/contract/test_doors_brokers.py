@@ -1,7 +1,9 @@
 """What may befall the broker of a front door, and what it costs."""
 
+import time
 from collections.abc import Callable
 
+from queuedriver.driving.time_left import LEAVING_TAKES
 from tests.contract.door_peers import Worker
 from tests.contract.door_scene import Door
 
@@ -45,6 +47,19 @@ def leaves_after_what_is_at_hand(door: Door, ask: Callable[[], None]) -> Worker:
     assert door.published() == ["doc"]
     assert door.charged() == {}
     return worker.look()
+
+
+def test_broker_whose_time_ends_gives_back_what_is_at_hand_and_leaves(door: Door) -> None:
+    # Its workers may use all that is left, whatever the grace.
+    door.broker(grace=0.1, until=time.time() + LEAVING_TAKES + 2.0)
+    door.bring("doc")
+    door.worker("slow").gets("doc")
+    assert door.ended() == 0
+    assert door.charged() == {}
+    door.broker()
+    quick = door.worker("quick")
+    quick.answers(quick.gets("doc"))
+    door.until_published("doc")
 
 
 def test_broker_whose_grace_is_over_gives_back_what_is_at_hand(door: Door) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import IO
 import pytest
 
 from queuedriver.doors.transports.curve import Doorkeeper, load_keys, make_keys
+from queuedriver.driving.time_left import LEAVING_TAKES
 from queuedriver.operating.queue import Queue
 from tests.cli.processes import command, ended, start
 from tests.cli.queues import listed, submit
@@ -341,6 +343,19 @@ def test_worker_whose_grace_is_over_gives_its_document_back_uncharged(place: Pla
     assert ask(broker) == 0
 
 
+def test_worker_whose_time_ends_gives_its_document_back_uncharged(place: Place) -> None:
+    submit(place.input, "doc")
+    place.broker()
+    until_when = f"{time.time() + LEAVING_TAKES + 2.0:.3f}"
+    worker = place.worker("wait", "--grace", "0.1", "--until", until_when)
+    place.began()
+    assert ended(worker).code == 0
+    place.worker()
+    until(lambda: place.outputs() == {"doc.ready": b"CONTENT"})
+    with Queue.open(place.input) as queue:
+        assert queue.discarded() == []
+
+
 def test_worker_that_has_done_enough_leaves_and_another_goes_on(place: Place) -> None:
     submit(place.input, "a", "b")
     broker = place.broker("--drain")
@@ -470,6 +485,33 @@ def test_whoever_finds_no_broker_says_so_and_tries_on(place: Place, args: tuple[
     console = "--console" in args
     says(process, f"nobody answers at {nowhere}", process.stdout if console else process.stderr)
     assert process.poll() is None
+
+
+@pytest.mark.parametrize("protocol", ["pingpong", "roundrobin"])
+def test_broker_without_a_worker_for_what_waits_says_so_once(place: Place, protocol: str) -> None:
+    place.protocol = protocol
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        place.endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    broker = place.broker()
+    submit(place.input, "one", "two")
+    says(broker, "no worker is connected; what waits is dealt when one comes")
+    until(lambda: "no worker is connected" in command("status", "in", cwd=place.root).out)
+    place.worker()
+    until(lambda: len(place.outputs()) == 2)
+    assert ask(broker) == 0
+    assert "no worker" not in ended(broker).err
+
+
+def test_broker_of_services_says_for_which_no_worker_is_there(place: Place) -> None:
+    submit(place.root / "other")
+    args = ("--service", "loud=in:out", "--service", "soft=other:out", "--listen", place.endpoint)
+    broker = place._start("broker", "scale0", *args)
+    place.endpoint = re.findall(r"tcp://[0-9.:]+", says(broker, "tcp://"))[0]
+    place._start("worker", "scale0", place.endpoint, "--service", "loud", "--call", "loud:shout")
+    submit(place.input, "one")
+    submit(place.root / "other", "two")
+    says(broker, "no worker of 'soft' is connected")
+    until(lambda: len(place.outputs()) == 1)
 
 
 def test_worker_whose_broker_goes_by_another_address_says_so(place: Place) -> None:

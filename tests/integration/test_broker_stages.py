@@ -83,7 +83,7 @@ def test_broker_that_is_killed_is_started_again_and_its_workers_come_back(
     counter.start_worker()
     yard.put("a")
     until(lambda: yard.ls("last") == ["a.ready"])
-    # What it had not shown by then nobody would count.
+    # A driver counts a moment after it has published, and nobody counts for who was killed.
     until(lambda: yard.drivers()["out-1"].documents == 1)
     pid = yard.pid("out-1")
     os.kill(pid, signal.SIGKILL)

@@ -37,6 +37,13 @@ name = "results"
 publish = "{{docid}}.txt"
 call = "stages:write"
 """
+# Where `watchdogd slurm` starts the elements, as many as the work needs.
+BY_THE_WORK = """
+[slurm]
+nodes = { min = 0, max = 2 }
+target = "5 s"
+idle = "5 s"
+"""
 # A document says how long it takes in the first stage, in the second, and in the third; `gate` is
 # until the test lets it pass.
 _STAGES = """\
@@ -85,13 +92,13 @@ class Elements:
     """A pipeline in a directory that all nodes share, and the elements that work on it."""
 
     def __init__(
-        self, cluster: Cluster, root: Path, *, grace: str = "3 s", before: int = 5
+        self, cluster: Cluster, root: Path, *, grace: str = "3 s", before: int = 5, more: str = ""
     ) -> None:
         self.cluster, self.root = cluster, root
         root.mkdir()
         (root / "logs").mkdir()
         words = {"root": root, "python": sys.executable, "grace": grace, "before": before}
-        (root / "pipeline.toml").write_text(_FILE.format(**words))
+        (root / "pipeline.toml").write_text(_FILE.format(**words) + more)
         (root / "stages.py").write_text(_STAGES.format(**words))
         (root / "turn.py").write_text(_TURN)
         self.script = root / "element.sh"
@@ -129,6 +136,14 @@ class Elements:
             words = (sys.executable, "-m", "queuedriver", "recover", path, "--lease", "0")
             self.cluster.slurm(*words)
 
+    def command(self, *words: str) -> str:
+        """Let `watchdogd slurm` do something, where users log in."""
+        line = (sys.executable, "-m", "watchdogd", "slurm", *words)
+        environ = {"WATCHDOGD_STATE": str(self.root / "state")}
+        done = self.cluster.command(*line, environ=environ, cwd=self.root)
+        assert done.returncode == 0, (done, self.cluster.trouble())
+        return done.stdout + done.stderr
+
     # What there is to see
 
     def begun(self) -> list[tuple[str, str]]:
@@ -149,17 +164,17 @@ class Elements:
         words = f"{count} results"
         until(lambda: len(self.results()) >= count, words, PATIENCE)
 
-    def wait_until_ended(self, *jobs: int) -> None:
+    def elements(self) -> list[str]:
+        """Return the states of the elements that run or wait in Slurm."""
+        return self.cluster.slurm("squeue", "--noheader", "--array", "--format=%T").split()
+
+    def wait_until_ended(self) -> None:
         """Wait until no element runs or waits in Slurm."""
+        until(lambda: not self.elements(), "no element is left", PATIENCE)
 
-        def ended() -> bool:
-            words = ("squeue", "--noheader", "--format=%i", f"--jobs={','.join(map(str, jobs))}")
-            return not self.cluster.slurm(*words).split()
-
-        until(ended, "no element is left", PATIENCE)
-
-    def ended_as(self, job: int) -> Counter[str]:
-        return Counter(self.cluster.states(job))
+    def ended_as(self, *jobs: int) -> Counter[str]:
+        """Return how many elements are in each state, of these jobs or of all."""
+        return Counter(self.cluster.states(*jobs))
 
     def workers(self) -> set[str]:
         """Return the ids of the drivers that have a document in this moment."""
@@ -182,7 +197,13 @@ class Elements:
 
     def told(self) -> str:
         """Return what the elements printed."""
-        return "".join(f"{one.name}:\n{one.read_text()}" for one in self.root.glob("logs/*"))
+        return "".join(
+            f"{one.name}:\n{one.read_text()}"
+            for one in [
+                *self.root.glob("logs/*"),
+                *self.root.glob("queues/.watchdogd/logs/slurm/*"),
+            ]
+        )
 
     # Promises
 

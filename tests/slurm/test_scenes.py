@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from queuedriver.format import names
-from tests.slurm.elements import PATIENCE, Elements
+from tests.slurm.elements import BY_THE_WORK, PATIENCE, Elements
 from tests.testbed.slurm.cluster import Cluster
 from tests.waiting import until
 
@@ -24,12 +24,46 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_two_elements_take_500_documents_through_three_stages(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    yard = Elements(cluster, tmp_path / "yard")
+    yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
     yard.put(500, 0.02, 0, 0.02)
-    job = yard.start("--drain")
-    yard.wait_until_ended(job)
-    assert yard.ended_as(job) == {"COMPLETED": 2}
-    assert {node for node, _ in yard.begun()} == set(cluster.nodes)
+    yard.command("start", "--nodes", "2", "--drain")
+    until(lambda: yard.elements() == ["RUNNING"] * 2, "both run", PATIENCE)
+    assert set(cluster.node_states().values()) == {"allocated"}
+    yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
+def test_elements_come_with_the_work_and_leave_when_there_is_none(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", more=BY_THE_WORK)
+    yard.put(20, 0.1)
+    yard.command("start")
+    yard.wait_for_results(5)
+    assert yard.elements() == ["RUNNING"]
+    # Much more than one element does in its five seconds.
+    yard.put(200, 0.3, name="e")
+    until(lambda: yard.elements() == ["RUNNING"] * 2, "another one comes", PATIENCE)
+    until(lambda: yard.command("status").count(" running ") == 2, "its status is told", PATIENCE)
+    yard.wait_for_results(220)
+    yard.wait_until_ended()
+    yard.check_all_came_out_once()
+
+
+def test_elements_that_are_told_to_stop_finish_what_they_have(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", grace="2 min", more=BY_THE_WORK)
+    yard.put(2, 0, 0, "gate")
+    yard.command("start", "--nodes", "2")
+    until(lambda: "".join(yard.workers()).count("-results-") == 2, "both have one", PATIENCE)
+    # By then Slurm was asked again, and the elements have looked whether they are to stop.
+    assert yard.command("stop") == "watchdogd: 2 elements told to leave\n"
+    assert yard.elements() == ["RUNNING"] * 2
+    yard.open_gate()
+    yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
     yard.check_all_came_out_once()
 
 
@@ -43,7 +77,7 @@ def test_element_that_is_requeued_amid_documents_charges_none(
     cluster.slurm("scontrol", "requeue", f"{job}_1")
     begun = yard.wait_until_begun(3)
     assert f"{job}_1r1" in {host for _, host in begun}
-    yard.wait_until_ended(job)
+    yard.wait_until_ended()
     assert yard.ended_as(job) == {"COMPLETED": 2}
     yard.check_all_came_out_once()
 
@@ -56,12 +90,12 @@ def test_elements_that_are_cancelled_leave_all_documents_to_the_next(
     first = yard.start()
     yard.wait_for_results(20)
     cluster.slurm("scancel", str(first))
-    yard.wait_until_ended(first)
+    yard.wait_until_ended()
     assert yard.ended_as(first) == {"CANCELLED": 2}
     yard.check_nobody_left()
     yard.check_none_charged()
-    second = yard.start("--drain")
-    yard.wait_until_ended(second)
+    yard.start("--drain")
+    yard.wait_until_ended()
     yard.check_all_came_out_once()
 
 
@@ -79,11 +113,10 @@ def test_documents_that_outlast_the_kill_of_their_element_are_not_charged(
     yard.wait_until_begun(2)
     held = yard.workers()
     cluster.slurm("scancel", str(first))
-    yard.wait_until_ended(first)
     until(lambda: len(yard.workers() - held) == 2, "the other has taken them", PATIENCE)
     yard.check_none_charged()
     cluster.slurm("scancel", str(second))
-    yard.wait_until_ended(second)
+    yard.wait_until_ended()
     yard.check_nobody_left()
 
 
@@ -96,13 +129,13 @@ def test_elements_whose_time_is_over_charge_none(cluster: Cluster, tmp_path: Pat
     ended = yard.start(elements=1, options=["--time=10"])
     until(lambda: yard.states() == {names.WORKING: 4}, "both have documents", PATIENCE)
     cluster.slurm("scontrol", "update", f"JobId={ended}", "EndTime=now+1")
-    yard.wait_until_ended(told, ended)
+    yard.wait_until_ended()
     assert (yard.ended_as(told), yard.ended_as(ended)) == ({"COMPLETED": 1}, {"TIMEOUT": 1})
     yard.check_nobody_left()
     yard.check_none_charged()
     yard.open_gate()
-    last = yard.start("--drain")
-    yard.wait_until_ended(last)
+    yard.start("--drain")
+    yard.wait_until_ended()
     yard.check_all_came_out_once()
 
 
@@ -116,7 +149,7 @@ def test_node_that_lost_power_costs_no_document(cluster: Cluster, tmp_path: Path
     yard.wait_until_begun(3)
     # That it is gone for certain, only an operator knows; drivers wait for the end of its lease.
     yard.give_up_the_silent()
-    yard.wait_until_ended(job)
+    yard.wait_until_ended()
     cluster.start_node(node)
     assert yard.ended_as(job) == {"COMPLETED": 2}
     yard.check_all_came_out_once()
@@ -144,7 +177,7 @@ def test_element_that_slurm_starts_again_while_the_first_goes_on_takes_no_docume
     cluster.join(node)
     until(lambda: not cluster.processes(node), "Slurm ends the zombie", 90)
     cluster.slurm("scancel", str(job))
-    yard.wait_until_ended(job)
+    yard.wait_until_ended()
     yard.check_all_came_out_once()
 
 
@@ -155,6 +188,6 @@ def test_controller_that_is_away_and_back_is_not_missed(cluster: Cluster, tmp_pa
     yard.wait_for_results(20)
     with cluster.controller_down():
         yard.wait_for_results(300)
-    yard.wait_until_ended(job)
+    yard.wait_until_ended()
     assert yard.ended_as(job) == {"COMPLETED": 2}
     yard.check_all_came_out_once()

@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from queuedriver.cli.arguments import AS_JSON
 from queuedriver.cli.program import say
@@ -12,11 +13,11 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.check import check_host
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.cli.unit import program
-from watchdogd.pipeline.model import Pipeline
+from watchdogd.pipeline.model import Pipeline, Slurm
 from watchdogd.pipeline.read import read
 from watchdogd.slurm import programs
 from watchdogd.slurm.asking import ask_after, count, seen, waiting_words
@@ -30,8 +31,8 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    serve,
     settle,
-    submit,
     words_of,
 )
 
@@ -74,8 +75,7 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
                 slurm.partition or "the cluster's",
             )
         )
-        if why := programs.try_out(_script(found, request)):
-            wrong.append(f"{request.shown}: {why}; {_mend(request)}")
+        wrong += _mistakes(found, request)
     titles = ("ELEMENTS", "NUMBER", "DRIVERS", ">MEMORY", ">CPUS", "GRES", ">TIME", "PARTITION")
     for line in table(titles, [[escape_name(one) for one in row] for row in rows], _columns()):
         print(line)
@@ -90,9 +90,36 @@ def check(pipeline: str | None = PIPELINE, option: str | None = PIPELINE_FILE) -
     return ConfigError.exit_code if wrong else 0
 
 
-def _mend(request: Request) -> str:
+def _mistakes(pipeline: Pipeline, request: Request) -> list[str]:
+    """Return all that this cluster does not have: what it says against each part alone, or against
+    all of them together."""
+
+    def told(**parts: Any) -> str:
+        return programs.try_out(_script(pipeline, request._replace(**parts)))
+
+    said, found = request.slurm, []
     below = "[stage.slurm]" if request.name else "[slurm]"
-    return f"change {below}, or what its drivers take (memory, cpus, drivers)"
+    most = programs.longest(said.partition) if said.time else None
+    if most and (said.time or 0) > most:
+        words = f"jobs may take {clock(most)} there at most"
+        found.append(f"{request.shown}: {below} time = {clock(said.time or 0)}: {words}")
+    if not (why := told()):
+        return found
+    alone: dict[str, Any] = {}
+    for name in ("partition", "account", "qos", "constraint", "gres", "time", "extra"):
+        if value := getattr(said, name):
+            slurm = Slurm(**{**alone, name: value})
+            if against := told(slurm=slurm, memory=None, cpus=1):
+                found.append(f"{request.shown}: {below} {name} = {value}: {against}")
+            elif name == "partition":
+                # What it limits, it limits for all others.
+                alone[name] = value
+    if request.memory and (against := told(slurm=Slurm(**alone), cpus=1)):
+        what = f"drivers times memory = {format_size(request.memory << 20)}"
+        found.append(f"{request.shown}: {what}: {against}")
+    if against := told(slurm=Slurm(**alone), memory=None):
+        found.append(f"{request.shown}: drivers times cpus = {request.cpus}: {against}")
+    return found or [f"{request.shown}: {why}"]
 
 
 def start(
@@ -130,8 +157,6 @@ def start(
             if asked is None or request.name in asked:
                 print(_script(found, request, number, chosen), end="")
         return 0
-    # What could be said by each element is said now.
-    check_host(found.file)
     os.makedirs(found.root, exist_ok=True)
     with Ledger.open(found.root, create=True) as ledger:
         if unless_stopped and ledger.stopped:
@@ -155,12 +180,13 @@ def _submit(
             f"{format_duration(GIVEN_UP)}; try again then"
         )
     missing = needs(pipeline, ledger, facts, asked)
-    for need in missing:
-        latest = submit(pipeline, ledger, latest, need, program(), chosen)
-        if latest is None:
-            raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
+    served = 0
+    for need, submitted in serve(pipeline, ledger, missing, latest, program(), chosen):
         elements = format_count(need.elements, "element")
-        say(f"submitted {elements} for {need.request.shown}: {latest.end}")
+        say(f"submitted {elements} for {need.request.shown}: {submitted.end}")
+        served += 1
+    if served < len(missing):
+        raise UnderWay("somebody else submits at this moment; watchdogd slurm status")
     if not missing:
         there = format_count(sum(one.count for one in facts.elements), "element")
         say(f"none are missing: {there} pending or running")
@@ -244,7 +270,7 @@ def scale(
                 for job in one.jobs
             ]
             if surplus := jobs[max(0, len(jobs) - max(0, over)) :]:
-                programs.cancel(*surplus)
+                programs.cancel_pending(*surplus)
         _submit(found, ledger, None, _AS_THE_FILE_SAYS)
 
 
@@ -259,34 +285,35 @@ def stop(
         # First: nobody is to submit others.
         ledger.stop(stopped=True)
         notice(found, f"stopped by watchdogd slurm stop; {_start(found)} goes on")
-        told: dict[str, int] = {}
+        told: set[str] = set()
         # At once those that are known, and then whoever else is there.
-        for facts in (ledger.facts(), ask_after(ledger, found, ledger.now())):
-            for one in (one for one in facts.elements if one.name not in told):
+        for facts in (ledger.facts, lambda: ask_after(ledger, found, ledger.now())):
+            for one in (one for one in facts().elements if not told.issuperset(one.jobs)):
                 _dismiss(one, now=now)
-                told[one.name] = one.count
-    total = format_count(sum(told.values()), "element")
-    say(f"{total} told to leave" if told else "no element is pending or running")
+                told.update(one.jobs)
+    total = format_count(len(told), "element")
+    say(f"{total} told to leave" if told else "no element is pending or running now")
 
 
 def _dismiss(one: Element, *, now: bool) -> None:
+    """Take away an element that is pending. One that runs sees by itself that it is to leave; a
+    signal besides would be its second, by which documents are given back at once."""
     try:
-        if one.state == "pending":
+        if now:
             programs.cancel(*one.jobs)
-        elif now:
-            programs.cancel(one.job)
-        else:
-            programs.ask_to_leave(one.job)
+        elif one.state == "pending":
+            programs.cancel_pending(*one.jobs)
     except programs.Refused as error:
         # It may have ended at this moment.
-        say(f"{one.name}: {error}")
+        if "invalid job id" not in str(error).lower():
+            say(f"{one.name}: {error}")
 
 
 # What the words mean
 
 
 def _read(given: str | None) -> Pipeline:
-    found = read(os.path.abspath(pipeline_file(given)))
+    found = read(os.path.abspath(answering_file(given)))
     if found.slurm is None:
         raise ConfigError(f"{found.file} has no [slurm], which says what to ask for; add one")
     return found

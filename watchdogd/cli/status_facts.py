@@ -5,7 +5,6 @@ those somebody started by hand, is known what they registered in the queues. A l
 and creates nothing.
 """
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,8 +34,6 @@ _OF_WATCHDOG = (
 )
 # What the word of a host that does nothing now weighs beside others', in documents per second.
 _IDLE = 1e-9
-# What the watchdog of an element of Slurm's is called (slurm/script.py).
-_ELEMENT = re.compile(r"[0-9]+(_[0-9]+)?(r[0-9]+)?")
 # What of the counts of its queues is told of a stage.
 _COUNTED = ("waiting", "failed", "later", "discarded", "next_due")
 
@@ -159,11 +156,13 @@ def look(chosen: Chosen, observer: Observer | None = None) -> View:
 
 def without_ended(hosts: Hosts, slurm: "Facts") -> Hosts:
     """Return the watchdogs but for those of elements that have ended: they are not missed."""
+    from watchdogd.slurm.elements import is_element
+
     there = {one.host for one in slurm.elements}
     left = (
         one
         for one in hosts.seen
-        if one.alive or one.report.host in there or not _ELEMENT.fullmatch(one.report.host)
+        if one.alive or one.report.host in there or not is_element(one.report.host)
     )
     return hosts._replace(seen=tuple(left))
 
@@ -315,6 +314,7 @@ def _stage(
         rate=rate,
         service=_service(reports, own),
         startup=max((one.startup for one in reports if one.startup is not None), default=None),
+        hard_limit=max((one.hard_limit for one in reports if one.hard_limit), default=None),
         memory=sum(one.memory for one in reports) + sum(one.memory for one in unkept.values()),
         # The rate is that of the last minute, and who is gone does no more.
         eta=counts.waiting / rate if rate and living else None,

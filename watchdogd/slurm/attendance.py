@@ -1,5 +1,6 @@
 """The watchdog's side of its attendant: starts it, and another when it ends; waits for nothing."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,13 +8,13 @@ from contextlib import suppress
 
 import msgspec
 
+from queuedriver.disk.filesystem import open_fd
 from watchdogd.children import Child, Children
-from watchdogd.logs import opened_log
 from watchdogd.slurm.attendant import Post
 from watchdogd.slurm.script import SUBMISSION
 
 _ARGV = (sys.executable, "-P", "-m", "watchdogd.slurm.attendant")
-_LOG_SIZE = 1_000_000
+_STDERR = 2
 # Seconds from one start to the next.
 _EVERY = 10.0
 
@@ -22,7 +23,7 @@ def post_of(
     file: str, host: str, local: str, program: Sequence[str], environ: Mapping[str, str]
 ) -> Post:
     """Return what an attendant is to do here, by what Slurm says in an element's environment."""
-    number, ends_at = environ.get(SUBMISSION, ""), environ.get("SLURM_JOB_END_TIME", "")
+    number = environ.get(SUBMISSION, "")
     return Post(
         watchdog=os.getpid(),
         file=file,
@@ -31,7 +32,6 @@ def post_of(
         program=tuple(program),
         number=int(number) if number.isdecimal() else 0,
         job=environ.get("SLURM_JOB_ID", ""),
-        ends_at=float(ends_at) if ends_at.isdecimal() else 0.0,
     )
 
 
@@ -49,8 +49,8 @@ class Attendance:
         if now < self._start_at or (self._child is not None and self._child.exit is None):
             return
         self._start_at = now + _EVERY
-        path = os.path.join(self._post.local, "attendant.log")
-        with suppress(OSError), opened_log(path, _LOG_SIZE, 1) as log:
+        # What it says belongs beside what the watchdog says: into the element's log.
+        with suppress(OSError), open_fd(fcntl.fcntl(_STDERR, fcntl.F_DUPFD_CLOEXEC, 3)) as log:
             order = msgspec.json.encode(self._post)
             self._child = self._children.start(
                 _ARGV, os.environ, order=order, output=log, directory="/", tied=True

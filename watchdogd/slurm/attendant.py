@@ -20,10 +20,11 @@ import msgspec
 from queuedriver.errors import QueueError
 from queuedriver.format.records import decode
 from watchdogd.pipeline.read import read
+from watchdogd.report import HostReport
 from watchdogd.report_file import last_report
 from watchdogd.slurm.asking import ask, waiting_words
 from watchdogd.slurm.elements import Element
-from watchdogd.slurm.ledger import VOID, Facts, Ledger, Submission
+from watchdogd.slurm.ledger import VOID, Ledger, Submission
 from watchdogd.slurm.request import Request, requests
 from watchdogd.slurm.scaling import Idle, may_leave
 from watchdogd.slurm.submitting import (
@@ -32,14 +33,17 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    number_of,
+    serve,
     settle,
-    submit,
+    tidy,
 )
 
 # From one look to the next, in seconds, spread so that those of many elements do not look together.
 _LOOK_EVERY = 3.0
-# So long before its time is over, whatever an element has at hand is given back.
-_HURRY_BEFORE = 8.0
+_MANY = 30
+# A submission whose elements have gone so soon, in seconds, is not followed by another at once.
+_SHORT = 60.0
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +58,10 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     # The submission that the element is of, and its own job; 0 of one that was submitted by hand.
     number: int
     job: str
-    # When its time is over; 0 while nobody has said so.
-    ends_at: float = 0.0
 
 
 class Attendant:
-    """Looks after one element. Instants are in seconds since the epoch, as Slurm has them."""
+    """Looks after one element."""
 
     def __init__(self, post: Post) -> None:
         self.post = post
@@ -67,8 +69,9 @@ class Attendant:
         # What it was submitted as.
         self.own = Submission(number=post.number)
         self._idle = Idle()
-        # Signals that were sent, so that none is sent twice for one cause.
-        self._told: set[str] = set()
+        self._arrived = self._left = False
+        # How many elements there are.
+        self._others = 0
         self._said = ""
 
     def run(self) -> None:
@@ -79,25 +82,26 @@ class Attendant:
                     self.turn(ledger)
             except (OSError, QueueError) as error:
                 self._say(str(error))
-            time.sleep(_LOOK_EVERY * random.uniform(0.8, 1.2))
+            # A thousand of them look as often as thirty.
+            time.sleep(_LOOK_EVERY * max(1.0, self._others / _MANY) * random.uniform(0.8, 1.2))
 
     def turn(self, ledger: Ledger) -> None:
         """Look once, and act."""
         with suppress(QueueError):
             # One with mistakes changes nothing.
             self.pipeline = read(self.post.file)
-        self._hurry(ledger.facts())
-        if "arrived" not in self._told:
+        if not self._arrived:
             self._arrive(ledger)
         request = self._request()
-        if request is None or "leave" in self._told:
+        if request is None or self._left:
             return
         if ledger.stopped:
-            self._leave("leave", "watchdogd slurm stop")
+            self._leave("watchdogd slurm stop")
         elif not self.own.chosen.drain:
-            if ask(ledger, self.pipeline):
+            report = last_report(self.post.local)
+            if ask(ledger, self.pipeline) and report is not None and report.state == "running":
                 self._decide(ledger)
-            self._consider(ledger, request)
+            self._consider(ledger, request, report)
 
     def _arrive(self, ledger: Ledger) -> None:
         """Note that the submission was made, whatever its submitter has heard of it."""
@@ -106,10 +110,10 @@ class Attendant:
             self.own = ledger.submission(self.post.number) or self.own
             if stands.startswith(VOID):
                 # Others may have been submitted in its place.
-                self._leave("leave", "its submission had been given up")
+                self._leave("its submission had been given up")
         if not ledger.stopped:
             notice(self.pipeline, "")
-        self._told.add("arrived")
+        self._arrived = True
 
     def _request(self) -> Request | None:
         """Return the group of this element; None where the file has none like it by now."""
@@ -120,28 +124,42 @@ class Attendant:
     def _decide(self, ledger: Ledger) -> None:
         """Submit what is missing, by what Slurm has said this moment."""
         latest, facts = ledger.latest(), ledger.facts()
-        if facts.error or facts.asked_at <= (latest.ended_at or latest.began_at):
-            if facts.error:
-                self._say(facts.error)
+        self._others = sum(one.count for one in facts.elements)
+        if facts.error:
+            self._say(facts.error)
+            return
+        if facts.asked_at <= (latest.ended_at or latest.began_at):
+            # Somebody has submitted since.
+            return
+        if latest.now - latest.ended_at < _SHORT and latest.number not in {
+            one.number for one in facts.elements
+        }:
             return
         settled = settle(ledger, facts)
-        for need in needs(self.pipeline, ledger, facts) if settled else ():
-            if settled is not None:
-                settled = submit(
-                    self.pipeline, ledger, settled, need, self.post.program, self.own.chosen
-                )
-        ledger.forget_gone([one.host for one in facts.elements])
+        if settled is not None:
+            missing = needs(self.pipeline, ledger, facts)
+            own, program = self.own.chosen, self.post.program
+            for need, job in serve(self.pipeline, ledger, missing, settled, program, own):
+                self._say(f"submitted {need.elements} more for {need.request.shown}: {job.end}")
+        there = {one.host for one in facts.elements}
+        ledger.forget_gone(there)
+        tidy(self.pipeline.root, there, latest.now)
 
     # Fewer
 
-    def _consider(self, ledger: Ledger, request: Request) -> None:
+    def _consider(self, ledger: Ledger, request: Request, report: HostReport | None) -> None:
         """Leave if there is nothing to do and enough others are there, or if too many are."""
-        report, slurm = last_report(self.post.local), request.slurm
-        idle_for = self._idle.see(report, time.monotonic())
+        slurm, idle_for = request.slurm, self._idle.see(report, time.monotonic())
         idle = slurm.idle is not None and idle_for >= slurm.idle
         elements = ledger.facts().elements
         here = [one.host for one in elements if one.stage == request.name and _runs(one)]
         number, leaving = ledger.leaving()
+        if self.post.host in leaving:
+            # An attendant before this one has said so, and ended.
+            self._leave("it has said so")
+        if not idle and ledger.scaled(request.name) is None:
+            # More than the file says are somebody's wish, until there is nothing to do.
+            return
         limits = bounds(ledger, request)
         if self.post.host not in here or not may_leave(
             here, leaving, self.post.host, limits, idle=idle
@@ -155,26 +173,19 @@ class Attendant:
             # First this, then the look: who submits looks at it afterwards.
             words = waiting_words(ledger.facts(), time.time()) or nothing_runs(self.pipeline)
             notice(self.pipeline, words)
-        if idle and any(look(self.pipeline, request).values()):
-            notice(self.pipeline, "")
+        left = len({*here} - {*leaving, self.post.host})
+        if idle and left < number_of(self.pipeline, ledger, request, look(self.pipeline)):
+            # Something came meanwhile, or is still upstream: another would be submitted for it.
+            if last:
+                notice(self.pipeline, "")
             ledger.forget_leaving(number + 1)
             self._idle = Idle()
             return
-        self._leave("leave", "nothing to do" if idle else "more elements than there are to be")
+        self._leave("nothing to do" if idle else "more elements than there are to be")
 
-    # The end
-
-    def _hurry(self, facts: Facts) -> None:
-        """Have the watchdog leave before its time is over, and at last at once."""
-        own = (one.ends_at for one in facts.elements if one.host == self.post.host)
-        ends_at = next(own, 0.0) or self.post.ends_at
-        if ends_at and time.time() > ends_at - _HURRY_BEFORE - _LOOK_EVERY:
-            self._leave("leave", "its time is over")
-            self._leave("hurry", "its time is over")
-
-    def _leave(self, how: str, why: str) -> None:
-        if how not in self._told and os.getppid() == self.post.watchdog:
-            self._told.add(how)
+    def _leave(self, why: str) -> None:
+        if not self._left and os.getppid() == self.post.watchdog:
+            self._left = True
             self._say(f"{self.post.host} leaves: {why}")
             os.kill(self.post.watchdog, signal.SIGTERM)
 

@@ -20,6 +20,7 @@ are those of the file system's clock: no two hosts' are compared.
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
@@ -139,7 +140,7 @@ class Ledger:
         """Return the latest submission, and what came of it."""
         number = max(self._numbers("", ".json"), default=0)
         if not number:
-            return Latest(0, VOID)
+            return Latest(0, VOID, now=self.now())
         end = self.end_of(number)
         ended_at = self._made_at(f"{number}.end") if end else 0.0
         return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())
@@ -180,6 +181,9 @@ class Ledger:
         """Return the number of a question that is ours to ask, and when that is; None while
         somebody asks, or has asked a moment ago."""
         latest = max(self._numbers("asked-", ""), default=0)
+        if latest and 0 <= time.time() - self._made_at(f"asked-{latest}") < ASK_EVERY / 2:
+            # Our clock need not be that of the file system, which it takes a file to ask.
+            return None
         now = self.now()
         # A clock that was set back must not keep everybody from asking.
         if latest and 0 <= now - self._made_at(f"asked-{latest}") < ASK_EVERY:

@@ -27,9 +27,16 @@ _HOST_FITS = 10
 
 _BODY = f"""\
 # What this element is called: its job and task, and how often it was started again.
-host=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}_${{SLURM_ARRAY_TASK_ID:-0}}
+job=$SLURM_JOB_ID
+# By its number alone the last element of an array would be all of it.
+[ -z "${{SLURM_ARRAY_JOB_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
 [ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
 [ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
+# When its time is over, if it has a limit; before Slurm 23.02 only scontrol tells.
+asked="timeout 20 scontrol -o show job $job"
+until=${{SLURM_JOB_END_TIME:-$($asked | grep -o ' EndTime=[0-9][^ ]*')}}
+until=${{until#*=}}
 """
 
 
@@ -67,7 +74,7 @@ def script(pipeline: Pipeline, request: Request, words: Words) -> str:
     if words.chosen.drain:
         run.append("--drain")
     number = [f"export {SUBMISSION}={words.number}"] if words.number else []
-    command = f'exec {shlex.join(run)} --host "$host"'
+    command = f'exec {shlex.join(run)} --host "$host" ${{until:+--until "$until"}}'
     return "\n".join(["#!/bin/bash", _visible(head), *lines, _BODY.rstrip(), *number, command, ""])
 
 
@@ -91,10 +98,10 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "gres": slurm.gres,
         "signal": f"B:TERM@{request.leaves_before}",
         "open-mode": "append",
-        "output": _word(log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a")),
-        "chdir": _word(pipeline.directory),
+        "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
+        "chdir": pipeline.directory,
     }
-    found = [f"--{name}={value}" for name, value in said.items() if value]
+    found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
     return [*found, "--requeue", *map(_word, slurm.extra)]
 
 

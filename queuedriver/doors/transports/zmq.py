@@ -34,8 +34,10 @@ from queuedriver.doors.transports.curve import Doorkeeper, Keys
 from queuedriver.doors.transports.refusals import Refusals
 from queuedriver.errors import CannotUse, ConfigError, NotPermitted
 
-# Milliseconds.
-_HEARTBEAT_EVERY = 1_000
+# Milliseconds. A hub's heartbeats say how long they may stay away; so a spoke, which hears by their
+# absence that its hub is gone, asks less often itself, and mostly where a hub is not ours.
+_HUB_ASKS_EVERY = 1_000
+_SPOKE_ASKS_EVERY = 2_500
 _HEARTBEAT_TIMEOUT = 3_000
 _HANDSHAKE_TIMEOUT = 5_000
 _CONNECT_TIMEOUT = 4_000
@@ -85,7 +87,7 @@ _REFUSALS = {zmq.EADDRINUSE: CannotUse, errno.EACCES: NotPermitted}
 class _Socket:
     """What hub and spoke have in common."""
 
-    def __init__(self, kind: int, max_message: int) -> None:
+    def __init__(self, kind: int, max_message: int, asks_every: int) -> None:
         self._context = zmq.Context()
         # Whom we give a message need not interrupt us for it, where no processor is free: what is
         # said at once leaves at once, and is heard at once.
@@ -95,7 +97,7 @@ class _Socket:
             (zmq.LINGER, _LINGER),
             (zmq.SNDHWM, _MOST_UNREAD),
             (zmq.RCVHWM, _NO_LIMIT),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_EVERY),
+            (zmq.HEARTBEAT_IVL, asks_every),
             (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT),
             (zmq.HEARTBEAT_TTL, _HEARTBEAT_TIMEOUT),
             (zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT),
@@ -188,7 +190,7 @@ class Hub(_Socket):
         keys: Keys | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.ROUTER, max_message)
+        super().__init__(zmq.ROUTER, max_message, _HUB_ASKS_EVERY)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if identity:
             self._socket.setsockopt(zmq.IDENTITY, identity)
@@ -253,7 +255,8 @@ class Spoke(_Socket):
         keys: Keys | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        super().__init__(zmq.DEALER if hub is None else zmq.ROUTER, max_message)
+        kind = zmq.DEALER if hub is None else zmq.ROUTER
+        super().__init__(kind, max_message, _SPOKE_ASKS_EVERY)
         # A hub adds the way home to what it let in. Dropped here it would be in our hands for ever.
         self._most += AROUND
         self._endpoint = endpoint
