@@ -45,8 +45,11 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # As squeue shows it: 4711_3, or 4711_[1-5].
     name: str
-    # The number by which Slurm tells it from all others; of several their array's.
+    # What scancel is told. The number of an array would mean all of it, and so would that of its
+    # last task, which is the same.
     job: str
+    # The number that Slurm gives each task besides.
+    own: str = ""
     stage: str = ""
     # The number of its submission.
     number: int = 0
@@ -68,13 +71,13 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def jobs(self) -> list[str]:
-        """Return what scancel is told, of each. Their array's number would mean those that run."""
+        """Return what scancel is told, of each."""
         return [f"{self.job}_{task}" for task in self.tasks] or [self.job]
 
     @property
     def host(self) -> str:
         """Return what its watchdog is called, as its script does."""
-        host = self.name if len(self.name) <= 10 else self.job
+        host = self.name if len(self.name) <= 10 else self.own
         return f"{host}r{self.restarts}" if self.restarts else host
 
 
@@ -92,8 +95,11 @@ def is_element(host: str) -> bool:
 def read_elements(data: bytes, key: str) -> list[Element]:
     """Return what squeue tells of the elements of a pipeline; ValueError where it is no answer."""
     try:
-        jobs = json.loads(data)["jobs"]
-        return [one for job in jobs for one in _elements(job, key)]
+        told = json.loads(data)
+        # While nobody answers it, squeue tells of no jobs and ends well.
+        for error in told.get("errors") or ():
+            raise ValueError(f"squeue: {error.get('description') or error.get('error')}")
+        return [one for job in told["jobs"] for one in _elements(job, key)]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"squeue --json: not understood: {error!r}") from None
 
@@ -110,16 +116,16 @@ def _elements(job: Mapping[str, Any], key: str) -> Iterator[Element]:
     array, number = _number(job.get("array_job_id")), _number(job["job_id"])
     task = job.get("array_task_id")
     tasks = job.get("array_task_string") or ""
-    name, own = str(number), str(number)
     if array and tasks:
-        name, own = f"{array}_[{tasks}]", str(array)
+        name, target = f"{array}_[{tasks}]", str(array)
     elif array:
-        name = f"{array}_{_number(task)}"
+        name = target = f"{array}_{_number(task)}"
     else:
-        name = f"{number}_0"
+        name, target = f"{number}_0", str(number)
     yield Element(
         name=name,
-        job=own,
+        job=target,
+        own=str(number),
         stage=found["stage"],
         number=int(found["number"] or 0),
         tasks=tasks_of(tasks),

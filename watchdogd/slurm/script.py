@@ -29,7 +29,7 @@ _BODY = f"""\
 # What this element is called: its job and task, and how often it was started again.
 job=$SLURM_JOB_ID
 # By its number alone the last element of an array would be all of it.
-[ -z "$SLURM_ARRAY_JOB_ID" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+[ -z "${{SLURM_ARRAY_JOB_ID:-}}" ] || job=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 host=${{job%_*}}_${{SLURM_ARRAY_TASK_ID:-0}}
 [ ${{#host}} -le {_HOST_FITS} ] || host=$SLURM_JOB_ID
 [ "${{SLURM_RESTART_COUNT:-0}}" -eq 0 ] || host=${{host}}r$SLURM_RESTART_COUNT
@@ -98,10 +98,10 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "gres": slurm.gres,
         "signal": f"B:TERM@{request.leaves_before}",
         "open-mode": "append",
-        "output": _word(log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a")),
-        "chdir": _word(pipeline.directory),
+        "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
+        "chdir": pipeline.directory,
     }
-    found = [f"--{name}={value}" for name, value in said.items() if value]
+    found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
     return [*found, "--requeue", *map(_word, slurm.extra)]
 
 
