@@ -99,8 +99,8 @@ def test_element_with_much_to_do_has_more_submitted_and_leaves_when_it_is_done(
         assert slurm.jobs[1]["array_task_string"] == "1-2"
         until(element.ended, "it leaves")
         assert queue.listing(0.0).ready == 0
-        # Of those that are pending Slurm knows.
-        assert queue.notice().startswith("waits for Slurm: 2 elements pending (Priority)")
+        # Why they are pending Slurm says when it is asked next.
+        assert queue.notice().startswith("waits for Slurm: 2 elements pending")
     assert "100_1 leaves: nothing to do" in element.log.read_text()
 
 
