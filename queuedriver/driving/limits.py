@@ -23,8 +23,9 @@ from typing import Any
 
 from queuedriver.claims.outcomes import Released, Setback, may_be_a_stop, says_stopped
 from queuedriver.driving.live_status import Board
+from queuedriver.driving.plan import OUT_OF_TIME
 from queuedriver.driving.signals import Handler, Signals
-from queuedriver.driving.time_left import OUT_OF_TIME, end_of, time_left
+from queuedriver.driving.time_left import end_of, time_left
 from queuedriver.errors import Interrupted
 
 # Why a driver leaves.

@@ -16,10 +16,10 @@ from queuedriver.driving.breaker import Breaker
 from queuedriver.driving.closing import read_controls
 from queuedriver.driving.limits import QUIT_FILE, Limits
 from queuedriver.driving.live_status import Tally
-from queuedriver.driving.plan import Quit, Seen, Wait, is_time_to_watch, plan
+from queuedriver.driving.plan import OUT_OF_TIME, Quit, Seen, Wait, is_time_to_watch, plan
 from queuedriver.driving.recycling import Recycling
 from queuedriver.driving.setup import Opened
-from queuedriver.driving.time_left import OUT_OF_TIME, TimeLeft
+from queuedriver.driving.time_left import TimeLeft
 from queuedriver.driving.wake import Waker, Woken
 from queuedriver.errors import NotFound, NotPermitted, is_trouble
 from queuedriver.format import names

@@ -6,10 +6,11 @@ of their rank: leaving before pausing, pausing before work, work before waiting.
 
 import msgspec
 
-from queuedriver.driving.time_left import OUT_OF_TIME
 from queuedriver.errors import LATER
 from queuedriver.format.units import format_count
 
+# The last word of a driver that nothing fits any more into the time it has.
+OUT_OF_TIME = "out-of-time"
 # Two listings this far apart, with the directory unchanged between them, prove a queue drained: one
 # alone may miss a file that is renamed while it is read.
 DRAINED_AFTER = 0.05

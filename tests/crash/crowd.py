@@ -138,7 +138,7 @@ class Crowd(Yard):
     def _says_that_it_leaves(self) -> float:
         """Return when it has said so; 0: it has not."""
         notes = [one for one in self.events() if one["event"] == "note"]
-        return next((one["at"] for one in notes if "leaving because" in one["message"]), 0.0)
+        return next((one["at"] for one in notes if "leaving: " in one["message"]), 0.0)
 
 
 def cpu_seconds(pid: int) -> float:

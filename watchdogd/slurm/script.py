@@ -98,10 +98,10 @@ def _options(pipeline: Pipeline, request: Request, words: Words) -> list[str]:
         "gres": slurm.gres,
         "signal": f"B:TERM@{request.leaves_before}",
         "open-mode": "append",
-        "output": _word(log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a")),
-        "chdir": _word(pipeline.directory),
+        "output": log.replace("%A_%a", "\0").replace("%", "%%").replace("\0", "%A_%a"),
+        "chdir": pipeline.directory,
     }
-    found = [f"--{name}={value}" for name, value in said.items() if value]
+    found = [f"--{name}={_word(value)}" for name, value in said.items() if value]
     return [*found, "--requeue", *map(_word, slurm.extra)]
 
 

@@ -17,7 +17,7 @@ from queuedriver.driving.live_status import Board
 from tests.children import end_of
 from tests.waiting import until
 from watchdogd.children import Child, Children, Exit, Rung
-from watchdogd.orders import decode, encode, order_of
+from watchdogd.orders import StageOrders, decode, encode
 from watchdogd.pipeline.model import Drivers, Pipeline, Stage
 from watchdogd.policy import HUNG, LATE, LEAVING_TAKES, MEMORY, Past, Seen
 from watchdogd.slot import Slot
@@ -40,7 +40,7 @@ class Place:
         self.told: list[tuple[str, str]] = []
         # Of what was told last.
         self.more: dict[str, Any] = {}
-        order = order_of(STAGE, PIPELINE, "rose", str(directory), 1)
+        order = StageOrders(STAGE, PIPELINE, "rose", str(directory)).of(1)
         self.slot = Slot("one", 1, order, self._say)
         self.slot.unwanted = ""
         self.theirs = Board.create(self.path)
