@@ -13,7 +13,8 @@ from queuedriver.cli.render import columns_of, escape_name, table, write_json
 from queuedriver.cli.words import argument, flag, option
 from queuedriver.errors import BadArgument, ConfigError, NotFound, QueueError
 from queuedriver.format.units import format_count, format_duration, format_size
-from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either, pipeline_file
+from watchdogd.cli.arguments import PIPELINE, PIPELINE_FILE, either
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.status import status as pipeline_status
 from watchdogd.cli.unit import program
 from watchdogd.pipeline.model import Pipeline, Slurm
@@ -312,7 +313,7 @@ def _dismiss(one: Element, *, now: bool) -> None:
 
 
 def _read(given: str | None) -> Pipeline:
-    found = read(os.path.abspath(pipeline_file(given)))
+    found = read(os.path.abspath(answering_file(given)))
     if found.slurm is None:
         raise ConfigError(f"{found.file} has no [slurm], which says what to ask for; add one")
     return found
