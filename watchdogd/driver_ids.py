@@ -3,8 +3,9 @@
 Nothing here is below the root of a pipeline: a watchdog must go on while that does not answer.
 
     <state>/<root>-<hash>/    logs, events.jsonl, boards, orders
-    <state>/<hash>.lock       one watchdog for each host and root
+    <chosen>/<hash>.lock      one watchdog for each host and root
 
+<chosen> is the state directory that was chosen, <state> the same but where that may hang (below).
 Both are those of a root on a host, whatever the pipeline is called: under another name it is kept
 by the next watchdog all the same, which must find the drivers of the one before.
 """

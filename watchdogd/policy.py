@@ -293,8 +293,9 @@ _TROUBLE = _Deferral("waiting-fs", 10.0, 10.0, math.inf, "the file system is in 
 # all queues for an hour, it is something else.
 _MISSING = _Deferral("waiting-fs", 10.0, 10.0, HOUR, "a queue of its is not there")
 _WORDS = {
-    **dict.fromkeys(("quit", "drained", "done", OUT_OF_TIME), _LEFT),
-    **dict.fromkeys(("later", "blocked", "tripped"), _LATER),
+    **dict.fromkeys(("quit", "done", OUT_OF_TIME), _LEFT),
+    # A worker that finds no broker.
+    "later": _LATER,
 }
 _CODES = {66: _MISSING, 69: _HELD, 74: _TROUBLE, 75: _LATER}
 

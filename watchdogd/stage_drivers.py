@@ -357,7 +357,7 @@ class StageDrivers:
         """Return what decides how many drivers this stage is to have."""
         stage = self.stage
         first, more = memory_of(stage)
-        if asked is not None and not more:
+        if asked is not None and stage.memory is None:
             # The file need not say what a driver takes; but whoever asks for more than it says is
             # bound by what is there to be measured.
             first = more = max(_LEAST_MEMORY, max((slot.memory for slot in self.slots), default=0))

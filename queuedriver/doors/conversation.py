@@ -61,7 +61,7 @@ class Conversation:
         for arrival in transport.arrivals():
             try:
                 if type(arrival) is Message:
-                    self._complained = False
+                    self._complained = self._complained and bool(transport.missing())
                     effects = session.hear(arrival.peer, arrival.frames, now, wall)
                 else:
                     effects = self._notice(arrival, now)

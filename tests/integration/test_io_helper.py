@@ -22,8 +22,9 @@ from tests.waiting import PATIENCE, state_of, until, until_ended
 from tests.watchdogs import a_stage
 from watchdogd import control
 from watchdogd.children import Children
-from watchdogd.helper import SILENCE, Helper
+from watchdogd.helper import Helper
 from watchdogd.helper_process import ARGV
+from watchdogd.host import SILENCE
 from watchdogd.messages import (
     Brief,
     Controls,

@@ -51,6 +51,22 @@ def test_elements_come_with_the_work_and_leave_when_there_is_none(
     yard.check_all_came_out_once()
 
 
+def test_elements_that_are_told_to_stop_finish_what_they_have(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    yard = Elements(cluster, tmp_path / "yard", grace="2 min", more=BY_THE_WORK)
+    yard.put(2, 0, 0, "gate")
+    yard.command("start", "--nodes", "2")
+    until(lambda: "".join(yard.workers()).count("-results-") == 2, "both have one", PATIENCE)
+    # By then Slurm was asked again, and the elements have looked whether they are to stop.
+    assert yard.command("stop") == "watchdogd: 2 elements told to leave\n"
+    assert yard.elements() == ["RUNNING"] * 2
+    yard.open_gate()
+    yard.wait_until_ended()
+    assert yard.ended_as() == {"COMPLETED": 2}
+    yard.check_all_came_out_once()
+
+
 def test_element_that_is_requeued_amid_documents_charges_none(
     cluster: Cluster, tmp_path: Path
 ) -> None:

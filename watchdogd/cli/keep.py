@@ -12,7 +12,8 @@ from queuedriver.format.settings import check_path
 from queuedriver.format.units import format_count
 from watchdogd.check import Findings, check_host
 from watchdogd.children import Children
-from watchdogd.cli.arguments import numbers_of, pipeline_file
+from watchdogd.cli.arguments import numbers_of
+from watchdogd.cli.pipeline_argument import answering_file
 from watchdogd.cli.progress import Progress, ends
 from watchdogd.driver_ids import local_directory
 from watchdogd.events import Events
@@ -120,7 +121,7 @@ def _watch(
 
 def _checked(given: str | None, host: str, numbers: Mapping[str, int], *, drain: bool) -> Findings:
     """Read the pipeline. All that could be said later is said now, before a driver is started."""
-    found = check_host(pipeline_file(given), host, drivers=numbers)
+    found = check_host(answering_file(given), host, drivers=numbers)
     if drain and not found.pipeline.inputs:
         raise ConfigError(
             "--drain: no stage of this pipeline has a queue, for workers take what a broker deals; "

@@ -3,7 +3,7 @@
     python -m watchdogd.programs.io_helper    a Brief and Errands on stdin, Messages back
 
 That file system may hang, and whoever touches it then hangs with it, out of reach even of SIGKILL.
-So it is this process that does, and nothing waits for it. It says every second that it lives; but
+So it is this process that does, and nothing waits for it. It says every 1.2 s that it lives; but
 not by a thread, which would say so of a process that hangs. Amid work a timer of the CPU time that
 it uses interrupts it, and who hangs uses none. Without a watchdog there is nothing to do: when its
 socket hangs up a signal says so, and the process ends wherever it is, for each step of the queues'

@@ -33,6 +33,7 @@ from watchdogd.slurm.submitting import (
     needs,
     nothing_runs,
     notice,
+    number_of,
     serve,
     settle,
     tidy,
@@ -153,6 +154,9 @@ class Attendant:
         elements = ledger.facts().elements
         here = [one.host for one in elements if one.stage == request.name and _runs(one)]
         number, leaving = ledger.leaving()
+        if self.post.host in leaving:
+            # An attendant before this one has said so, and ended.
+            self._leave("it has said so")
         if not idle and ledger.scaled(request.name) is None:
             # More than the file says are somebody's wish, until there is nothing to do.
             return
@@ -169,8 +173,11 @@ class Attendant:
             # First this, then the look: who submits looks at it afterwards.
             words = waiting_words(ledger.facts(), time.time()) or nothing_runs(self.pipeline)
             notice(self.pipeline, words)
-        if idle and any(look(self.pipeline, request).values()):
-            notice(self.pipeline, "")
+        left = len({*here} - {*leaving, self.post.host})
+        if idle and left < number_of(self.pipeline, ledger, request, look(self.pipeline)):
+            # Something came meanwhile, or is still upstream: another would be submitted for it.
+            if last:
+                notice(self.pipeline, "")
             ledger.forget_leaving(number + 1)
             self._idle = Idle()
             return

@@ -140,7 +140,7 @@ class Ledger:
         """Return the latest submission, and what came of it."""
         number = max(self._numbers("", ".json"), default=0)
         if not number:
-            return Latest(0, VOID)
+            return Latest(0, VOID, now=self.now())
         end = self.end_of(number)
         ended_at = self._made_at(f"{number}.end") if end else 0.0
         return Latest(number, end, self._made_at(f"{number}.json"), ended_at, self.now())

@@ -259,7 +259,7 @@ def test_after_recycling_and_reloading_it_is_started_at_once_and_nothing_is_coun
     assert past == Past(why=facts["word"], unhealthy=unhealthy)
 
 
-@pytest.mark.parametrize("word", ["quit", "drained", "done"])
+@pytest.mark.parametrize("word", ["quit", "done"])
 def test_what_left_as_it_was_told_is_stopped(word: str) -> None:
     past = remember(Past(unhealthy=3), life(word=word, exit_code=0), STAGE, 0.0)
     # Two seconds: until the watchdog has surely been told the cause, too.
@@ -343,10 +343,8 @@ _RUNS = st.builds(
             "quit",
             "reload",
             "recycled",
-            "drained",
             "done",
             "later",
-            "blocked",
             "failed",
             OUT_OF_TIME,
         ]
