@@ -74,6 +74,8 @@ class _Connection:
         # TLS wants to read before it can write, or the other way round.
         self.wants_write = False
         self.dropped = False
+        # What is looked for on it.
+        self.watched = _READ
 
     @property
     def events(self) -> int:
@@ -203,7 +205,7 @@ class _Tcp:
         self._untils[one.fd] = time.monotonic() + HANDSHAKE
         self._by_fd[one.fd] = one
         self._by_peer[peer] = one
-        self._epoll.register(one.fd, one.events)
+        self._epoll.register(one.fd, one.watched)
         self._news += self._advance(one)
 
     def _arrivals_of(self, one: _Connection, events: int) -> Iterator[Arrival]:
@@ -252,11 +254,17 @@ class _Tcp:
                 return
             if not one.dropped:
                 yield Message(one.peer, [data])
+            if len(data) < _CHUNK and self._tls is None:
+                # There was no more.
+                return
         if one.fd in self._by_fd:
             self._more[one.fd] = one
 
     def _watch(self, one: _Connection) -> None:
-        self._epoll.modify(one.fd, one.events)
+        events = one.events
+        if events != one.watched:
+            one.watched = events
+            self._epoll.modify(one.fd, events)
 
     def _lost(self, one: _Connection, why: str) -> Iterator[Arrival]:
         told = not one.dropped and one.fd in self._by_fd
