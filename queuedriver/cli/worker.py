@@ -52,7 +52,11 @@ def fuq(quiet: bool = QUIET, **told: Annotated[Any, *rows_of(of_fuq.WorkerSettin
     """
     from queuedriver.doors.fuq.life import run_worker
 
-    return _left(run_worker(settings_of(of_fuq.WorkerSettings, told), say), quiet)
+    settings = settings_of(of_fuq.WorkerSettings, told)
+    if not quiet:
+        programs = ", ".join(one.partition("=")[0] for one in settings.allow)
+        say(f"{programs} for fuq at {settings.broker}; Ctrl-C to leave")
+    return _left(run_worker(settings, say), quiet)
 
 
 def pingpong(
