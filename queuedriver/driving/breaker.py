@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from queuedriver.claims.handoff import Claim
-from queuedriver.claims.heartbeat import NETWORK_NEWS, NEWS, Heartbeat
+from queuedriver.claims.heartbeat import Heartbeat
 from queuedriver.claims.input_queue import InputQueue
 from queuedriver.claims.outcomes import cause_key, first_line, is_own_fault
 from queuedriver.driving.closing import Trip, read_trip
@@ -157,8 +157,7 @@ class Breaker:
         peers = self._peers()
         if in_a_row(self.streak, peers) >= self._after:
             self._before = {_life(one): one for one in peers}
-            slow = any(beats.registration.network for beats in self.beats)
-            news = (NETWORK_NEWS if slow else NEWS) if peers else 0.0
+            news = max(beats.tells_within for beats in self.beats) if peers else 0.0
             self._sure_at = self._clock() + _TIME_TO_TELL * news
             self._halt()
 
